@@ -1,0 +1,152 @@
+"""Check the output of a job against DuckDB: ``python -m benchmarks.check --job J1 --data DIR --out DIR --late event``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+from attrs import frozen
+
+from benchmarks.jobs import JOBS, Job
+from benchmarks.truth import Rules, distinct_sql, keep_on_time, lookback_sql, one, read_rows, windows_sql
+from benchmarks.truth_sessions import create_sessions
+
+VALUES = "user_id, s, e, count, sum_amount"
+
+
+@frozen
+class Verdict:
+    """Outcome of a check."""
+
+    ok: bool
+    compared: int
+    missing: int
+    unexpected: int
+    note: str = ""
+
+
+def create_truth(db: duckdb.DuckDBPyConnection, job: Job, data: Path, rules: Rules) -> int:
+    """Create ``truth`` and return the final watermark."""
+    final_us = read_rows(db, job, data)
+    keep_on_time(db, job, rules)
+    if job.kind == "session":
+        create_sessions(db, job, rules)
+    else:
+        query = {"lookback": lookback_sql(job), "distinct": distinct_sql(job)}.get(job.kind, windows_sql(job, rules))
+        db.execute(f"CREATE TEMP TABLE truth AS {query}")
+    return final_us
+
+
+def output_files(folder: Path, what: str = "") -> str:
+    """DuckDB table function that reads what a job wrote, parquet or CSV; an empty text where there is nothing."""
+    for suffix, call in (
+        ("parquet", "read_parquet('{}', union_by_name = true)"),
+        ("csv", "read_csv('{}', union_by_name = true)"),
+    ):
+        files = sorted(
+            p for p in (folder / what).rglob(f"*.{suffix}") if p.stat().st_size and not is_aside(p, folder / what)
+        )
+        if files:
+            listing = ", ".join(f"'{path}'" for path in files)
+            return call.replace("'{}'", f"[{listing}]")
+    return ""
+
+
+def is_aside(path: Path, folder: Path) -> bool:
+    """Whether a file belongs to a sink's bookkeeping or to the late output."""
+    return any(part.startswith(("_", ".")) or part == "late" for part in path.relative_to(folder).parts)
+
+
+def as_us(db: duckdb.DuckDBPyConnection, source: str, column: str) -> str:
+    """Expression for a time column in microseconds, whatever its type."""
+    (kind,) = db.execute(f"SELECT typeof({column}) FROM {source} LIMIT 1").fetchone() or ("BIGINT",)
+    return column if kind == "BIGINT" else f"epoch_us({column})"
+
+
+def create_output(db: duckdb.DuckDBPyConnection, job: Job, out: Path) -> None:
+    """Create ``got`` with the columns of the truth; a retraction log is folded."""
+    source = output_files(out)
+    if not source:
+        db.execute(f"CREATE TEMP TABLE got AS SELECT {VALUES} FROM truth WHERE false")
+        return
+    start, end = (
+        as_us(db, source, c) for c in (job.columns[1], "event_time" if job.kind == "lookback" else "window_end")
+    )
+    columns = [row[0] for row in db.execute(f"DESCRIBE FROM {source}").fetchall()]
+    select = f"SELECT user_id, {start} AS s, {end} AS e, count::BIGINT AS count, sum_amount::BIGINT AS sum_amount"
+    if "op" in columns:
+        sign = "CASE WHEN op IN ('+I', '+U') THEN 1 ELSE -1 END"
+        select = f"SELECT * EXCLUDE (n) FROM ({select}, sum({sign}) AS n FROM {source} GROUP BY ALL) WHERE n <> 0"
+        db.execute(f"CREATE TEMP TABLE got AS {select}")
+    else:
+        db.execute(f"CREATE TEMP TABLE got AS {select} FROM {source}")
+
+
+def differ(db: duckdb.DuckDBPyConnection, where: str) -> tuple[int, int, int]:
+    """Rows compared, missing and unexpected."""
+    signature = f"SELECT count(*), sum(hash({VALUES})::HUGEINT) % 1000000007 FROM {{}} WHERE {where}"
+    rows, _ = expected = one(db, signature.format("truth"))
+    if one(db, signature.format("got")) == expected:
+        return rows, 0, 0
+    both = "SELECT count(*) FROM (SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2} WHERE {3})"
+    (missing,) = one(db, both.format(VALUES, "truth", "got", where))
+    (unexpected,) = one(db, both.format(VALUES, "got", "truth", where))
+    return rows, missing, unexpected
+
+
+def check_late(db: duckdb.DuckDBPyConnection, out: Path) -> str:
+    """Compare the late side output with the rows that are late; an empty text if they agree."""
+    source = output_files(out, "late")
+    (expected,) = one(db, "SELECT (SELECT count(*) FROM rows) - (SELECT count(*) FROM kept)")
+    if not source:
+        return f"no late output, {expected} late rows" if expected else ""
+    late = f"SELECT user_id, {as_us(db, source, 'event_time')} AS t, amount FROM {source}"
+    query = f"SELECT count(*) FROM (({late}) EXCEPT ALL (SELECT user_id, t, amount FROM rows EXCEPT ALL SELECT user_id, t, amount FROM kept))"
+    (unexpected,) = one(db, query)
+    (got,) = one(db, f"SELECT count(*) FROM ({late})")
+    return (
+        ""
+        if (got, unexpected) == (expected, 0)
+        else f"late output: {got} rows, {unexpected} unexpected, {expected} expected"
+    )
+
+
+def check(job: Job, data: Path, out: Path, rules: Rules) -> Verdict:
+    """Compare what a side wrote for `job` over `data` with the truth under `rules`."""
+    with duckdb.connect() as db:
+        final_us = create_truth(db, job, data, rules)
+        create_output(db, job, out)
+        where = (
+            "true" if rules.complete else ("e < " if job.kind in ("lookback", "distinct") else "e <= ") + str(final_us)
+        )
+        note = ""
+        if rules.late == "clean":
+            where += " AND user_id NOT IN (FROM doubtful_keys)"
+        elif job.late_output:
+            note = check_late(db, out)
+        compared, missing, unexpected = differ(db, where)
+        if compared == 0:
+            note = note or "nothing to compare"
+    return Verdict(missing == unexpected == 0 and not note, compared, missing, unexpected, note)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.check", description=__doc__)
+    parser.add_argument("--job", choices=sorted(JOBS), required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--late", choices=("event", "window", "clean", "none"), default="event")
+    parser.add_argument("--touch", choices=("separate", "merge"), default="separate")
+    parser.add_argument("--complete", action="store_true")
+    given = parser.parse_args(argv)
+    verdict = check(JOBS[given.job], given.data, given.out, Rules(given.late, given.touch, given.complete))
+    print(verdict)
+    return 0 if verdict.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The jobs J1 .. J8, as plain values: every side (krishiv_py, peers, check) reads its parameters here.
+
+Standard library only: the scripts of the peers import it in environments of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["tumbling", "hopping", "session", "lookback", "distinct"]
+LAG_MS = 5_000
+US_PER_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job; durations in milliseconds. Each computes ``count(*)`` and ``sum(amount)`` by ``user_id``."""
+
+    name: str
+    title: str
+    kind: Kind
+    size_ms: int
+    slide_ms: int = 0
+    lag_ms: int = LAG_MS
+    allowed_lateness_ms: int = 0
+    retractions: bool = False
+    max_duration_ms: int | None = None
+    late_output: bool = False
+    grace_ms: int = 0
+    sources: int = 1
+    idle_timeout_ms: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns every side writes, in this order (J5 adds ``op`` where it writes a log)."""
+        if self.kind == "lookback":
+            return ("user_id", "event_time", "count", "sum_amount")
+        return ("user_id", "window_start", "window_end", "count", "sum_amount")
+
+
+JOBS: dict[str, Job] = {
+    job.name: job
+    for job in (
+        Job("J1", "tumbling 60 s", "tumbling", 60_000),
+        Job("J2", "hopping 60 s / 15 s", "hopping", 60_000, slide_ms=15_000),
+        Job("J3", "session 30 s", "session", 30_000),
+        Job("J4", "look-back 30 s, per event", "lookback", 30_000),
+        Job(
+            "J5",
+            "tumbling 60 s, 60 s lateness, retractions",
+            "tumbling",
+            60_000,
+            allowed_lateness_ms=60_000,
+            retractions=True,
+        ),
+        Job(
+            "J6",
+            "session 30 s, at most 5 min, late rows out",
+            "session",
+            30_000,
+            max_duration_ms=300_000,
+            late_output=True,
+        ),
+        # Stream time (lag 0) and a grace of 5 s is the KIP's way to say "lag 5 s".
+        Job("J7", "distinct-set sliding 30 s", "distinct", 30_000, lag_ms=0, grace_ms=5_000),
+        Job("J8", "tumbling 60 s, four sources, idle time-out", "tumbling", 60_000, sources=4, idle_timeout_ms=2_000),
+    )
+}

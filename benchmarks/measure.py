@@ -1,0 +1,202 @@
+"""CPU seconds, wall time and peak memory of a command with all its descendants.
+
+How the CPU is counted: the measuring process makes itself a *child subreaper* (``prctl``), so that a descendant whose parent ended,
+a daemon's worker for instance, becomes a child of the measuring process instead of escaping to init. Every process is then waited for by
+someone: by its parent, whose usage it joins, or by us. ``wait4`` gives the usage of a child together with that of the descendants it waited
+for; the sum over all our children is the CPU of the whole tree, those already ended included. Nothing is sampled there.
+The one leak: a parent that ignores SIGCHLD loses its children's usage. So the tree is sampled too (``cpu_sampled_s``, which misses
+what happens between samples), and ``measure`` reports both; a sampled figure above the counted one would show such a leak.
+
+``measure`` reaps every child of the calling process: call it from a process that has no other children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+from attrs import asdict, define, field, frozen
+
+PR_SET_CHILD_SUBREAPER = 36
+GRACE_S = 10.0
+
+
+@frozen
+class Measurement:
+    """What one run of a command took."""
+
+    command: tuple[str, ...]
+    exit_code: int
+    timed_out: bool
+    wall_s: float
+    cpu_s: float
+    cpu_sampled_s: float
+    peak_rss_mb: float
+    peak_pss_mb: float
+    processes: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command ended well and in time."""
+        return self.exit_code == 0 and not self.timed_out
+
+
+def become_subreaper() -> None:
+    """Have orphans of the tree become children of this process (Linux)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed: Linux 3.4 or later is needed")
+
+
+@define
+class Sampler:
+    """Samples memory and CPU of the tree below this process in a thread."""
+
+    interval_s: float
+    peak_rss: int = 0
+    peak_pss: int = 0
+    seen: dict[tuple[int, float], float] = field(factory=dict)
+    ended: threading.Event = field(factory=threading.Event)
+
+    def run(self) -> None:
+        """Sample until told to stop; PSS, which costs more to read, at each fifth sample."""
+        ticks = 0
+        while not self.ended.wait(self.interval_s):
+            self.sample(with_pss=ticks % 5 == 0)
+            ticks += 1
+
+    def sample(self, *, with_pss: bool) -> None:
+        """Take one sample."""
+        rss = pss = 0
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                rss += process.memory_info().rss
+                times = process.cpu_times()
+                self.seen[process.pid, process.create_time()] = times.user + times.system
+                if with_pss:
+                    pss += process.memory_full_info().pss
+        self.peak_rss = max(self.peak_rss, rss)
+        self.peak_pss = max(self.peak_pss, pss)
+
+
+def kill_tree() -> None:
+    """Kill all descendants of this process, also those that fork meanwhile."""
+    for _ in range(100):
+        children = [p for p in psutil.Process().children(recursive=True) if alive(p)]
+        if not children:
+            return
+        for process in children:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.02)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether `process` is there and no zombie."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+@define
+class Reaper:
+    """Waits for children, the command's own process and orphans alike, and sums their usage."""
+
+    main_pid: int
+    cpu_s: float = 0.0
+    processes: int = 0
+    exit_code: int | None = None
+
+    def reap(self) -> bool:
+        """Reap whatever has ended; whether children are left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.cpu_s += usage.ru_utime + usage.ru_stime
+            self.processes += 1
+            if pid == self.main_pid:
+                self.exit_code = os.waitstatus_to_exitcode(status)
+
+
+def measure(
+    command: Sequence[str],
+    *,
+    timeout_s: float = 3600.0,
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    interval_s: float = 0.2,
+) -> Measurement:
+    """Run `command` and measure it with all its descendants; they are killed after `timeout_s`.
+
+    Descendants that outlive the command get some seconds to end (daemons notice their closed pipe), then are killed; they count.
+    """
+    become_subreaper()
+    sampler = Sampler(interval_s)
+    thread = threading.Thread(target=sampler.run, daemon=True)
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(open(log, "wb")) if log else subprocess.DEVNULL
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=cwd, start_new_session=True
+        )
+    thread.start()
+    reaper = Reaper(process.pid)
+    timed_out, wall_s, pause_s = False, 0.0, 0.001
+    while reaper.reap():
+        elapsed = time.perf_counter() - start
+        if reaper.exit_code is not None and not wall_s:
+            wall_s = elapsed
+        timed_out = timed_out or (not wall_s and elapsed > timeout_s)
+        if timed_out or (wall_s and elapsed > wall_s + GRACE_S):
+            kill_tree()
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 0.02)
+    wall_s = wall_s or time.perf_counter() - start
+    sampler.ended.set()
+    thread.join()
+    process.returncode = reaper.exit_code if reaper.exit_code is not None else -signal.SIGKILL
+    return Measurement(
+        command=tuple(command),
+        exit_code=process.returncode,
+        timed_out=timed_out,
+        wall_s=wall_s,
+        cpu_s=reaper.cpu_s,
+        cpu_sampled_s=sum(sampler.seen.values()),
+        peak_rss_mb=sampler.peak_rss / 2**20,
+        peak_pss_mb=sampler.peak_pss / 2**20,
+        processes=reaper.processes,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line: measure one command, print JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.measure")
+    parser.add_argument("--timeout", type=float, default=3600.0)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    given = parser.parse_args(argv)
+    command = [word for word in given.command if word != "--"]
+    measured = measure(command, timeout_s=given.timeout, log=given.log)
+    print(json.dumps(asdict(measured), indent=1))
+    return 0 if measured.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
