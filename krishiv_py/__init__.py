@@ -1,0 +1,34 @@
+"""Event-time stream processing on Spark: Flink's semantics, a fluent builder, columnar speed.
+
+Importing the package starts no JVM and imports no Spark.
+"""
+
+from krishiv_py.plan.aggregates import (
+    Aggregator,
+    approx_count_distinct,
+    avg,
+    collect_list,
+    collect_set,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,
+    min,
+    percentile,
+    stddev,
+    sum,
+    udaf,
+    variance,
+)
+from krishiv_py.plan.expr import col, func, lit
+from krishiv_py.plan.late import (
+    CountByKeyLateEventHandler,
+    CountingLateEventHandler,
+    LateEventHandler,
+    LateRows,
+    SideOutputLateEventHandler,
+)
+from krishiv_py.plan.options import StateTtlConfig
+from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
+from krishiv_py.plan.watermarks import WatermarkSpec

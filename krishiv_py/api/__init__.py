@@ -1,0 +1,1 @@
+"""The fluent builder: one stage, one type, one file."""

@@ -1,0 +1,132 @@
+"""The last stage: a complete windowed aggregation that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from typing_extensions import Self
+
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.query import Query
+from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.late import LateEventHandler, LateWanted
+from krishiv_py.plan.nodes import WindowAggregate
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink
+from krishiv_py.planner.check import check
+from krishiv_py.planner.explain import explain
+
+
+def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
+    """Aggregates from varargs or one list."""
+    flat: list[AggCall] = []
+    for item in aggs:
+        for call in [item] if isinstance(item, AggCall) else item:
+            if not isinstance(call, AggCall):
+                raise PlanError(message("not an aggregate", repr(call), "the window would have no such result",
+                                        'pass calls such as count() or sum(col("x"))'))
+            flat.append(call)
+    if not flat:
+        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())"))
+    return tuple(flat)
+
+
+@attrs.frozen(eq=False)
+class AggregatedStream(OptionMethods):
+    """A checked windowed aggregation.
+
+    The plan was checked when this object was made; running it cannot fail for reasons of the plan.
+    """
+
+    node: WindowAggregate
+    late_handler: LateEventHandler
+    runner: Runner
+
+    def __attrs_post_init__(self) -> None:
+        check(self.node)
+
+    @property
+    def options(self) -> QueryOptions:
+        """The options in force."""
+        return self.node.options
+
+    def _with_options(self, options: QueryOptions) -> Self:
+        return attrs.evolve(self, node=attrs.evolve(self.node, options=options))
+
+    def _with_handler(self, handler: LateEventHandler) -> Self:
+        return attrs.evolve(self, late_handler=handler)
+
+    def spec(self, late: LateWanted | None = None) -> OperatorSpec:
+        """The operator specification of the checked plan; `late` overrides what the late handler wants."""
+        return check(self.node, late=late or self.late_handler.wants)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the results: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions."""
+        return Layout(self.spec()).result_schema
+
+    def run(self) -> BoundedResult:
+        """Run over a finite input as one Spark batch job and return results, late rows and counters.
+
+        The end of the input fires every window; late rows are the same as in a streaming query over the same batches.
+
+        Raises
+        ------
+        PlanError
+            For a source that never ends: use :meth:`start`.
+        """
+        return self.runner.run_bounded(self)
+
+    def collect(self) -> pa.Table:
+        """The results of :meth:`run`."""
+        return self.run().table
+
+    def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
+        """:meth:`collect` with other aggregates over the same windows."""
+        node = attrs.evolve(self.node, aggs=as_aggs([aggs]))
+        return attrs.evolve(self, node=node).collect()
+
+    def to_pandas(self) -> Any:
+        """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""
+        return self.collect().to_pandas()
+
+    def to_dataframe(self) -> Any:
+        """A Spark DataFrame of results, streaming when the source is, to go on with in plain Spark.
+
+        Late rows are dropped and counted by Spark task only; use :meth:`start` for a late output.
+        """
+        return self.runner.to_dataframe(self)
+
+    def start(self, sink: Sink | BatchConsumer, *, checkpoint: str | None = None, trigger: QueryTrigger | None = None,
+              name: str | None = None) -> Query:
+        """Start an unbounded query.
+
+        Parameters
+        ----------
+        sink : Sink or callable
+            Where results go; a callable gets ``(dataframe, batch_id)``.
+        checkpoint : str, optional
+            Folder the query can be restarted from. Without one (profile ``dev-local`` only) a temporary one is used.
+        trigger : QueryTrigger, optional
+            When micro-batches are planned; as fast as possible by default.
+        name : str, optional
+            Name for logs and metrics.
+
+        Raises
+        ------
+        CheckpointError
+            When the checkpoint belongs to another plan; names what changed.
+        """
+        target = sink if isinstance(sink, Sink) else ForeachBatchSink(sink)
+        return self.runner.start(self, target, checkpoint, trigger or QueryTrigger.as_fast_as_possible(), name)
+
+    def explain(self) -> str:
+        """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
+        return explain(self.node, self.spec())

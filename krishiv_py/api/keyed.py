@@ -1,0 +1,89 @@
+"""Streams with a key, with and without event time."""
+
+from __future__ import annotations
+
+import attrs
+from typing_extensions import Self
+
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.order import RESULTS, WINDOWS, needs
+from krishiv_py.api.runner import Runner
+from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.errors import OrderError, PlanError, message, unknown_column
+from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.late import LateEventHandler
+from krishiv_py.plan.nodes import AssignWatermark
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.windows import Window
+from krishiv_py.plan.windows.fixed import hopping, tumbling
+
+
+def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
+    """Key columns that exist, each once."""
+    for key in keys:
+        if not isinstance(key, str):
+            raise PlanError(message("keys are column names", repr(key), "rows cannot be grouped", '.key_by("user_id")'))
+        if key not in names:
+            raise unknown_column(key, names, "key_by")
+        if keys.count(key) > 1:
+            raise PlanError(message("a key column is named twice", key, "it would appear twice in results", "name it once"))
+    return keys
+
+
+@needs(".tumbling_window(...) or another window", "agg", *RESULTS)
+@attrs.frozen(eq=False)
+class KeyedStream(OptionMethods):
+    """Rows with event time and key, ready for windows."""
+
+    input: AssignWatermark
+    keys: tuple[str, ...]
+    options: QueryOptions
+    late_handler: LateEventHandler
+    runner: Runner
+
+    def _with_options(self, options: QueryOptions) -> Self:
+        return attrs.evolve(self, options=options)
+
+    def _with_handler(self, handler: LateEventHandler) -> Self:
+        return attrs.evolve(self, late_handler=handler)
+
+    def _windowed(self, window: Window) -> WindowedStream:
+        return WindowedStream(self.input, self.keys, window, self.options, self.late_handler, self.runner)
+
+    def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
+        """Windows of `size` that touch and never overlap (SEMANTICS §3.1).
+
+        Parameters
+        ----------
+        size : int or timedelta or str
+            Length; ``int`` is milliseconds.
+        offset : int or timedelta or str
+            Shift of all window starts from the epoch, modulo `size`; may be negative.
+
+        Raises
+        ------
+        DurationError
+            For zero, negative, float or boolean sizes and unreadable text.
+        """
+        return self._windowed(tumbling(size, offset))
+
+    def hopping_window(self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False) -> WindowedStream:
+        """Windows of `size` that start every `slide` (SEMANTICS §3.2).
+
+        Parameters
+        ----------
+        size, slide, offset : int or timedelta or str
+            Length, distance of starts, and shift of starts; ``int`` is milliseconds.
+        allow_gaps : bool
+            Permit ``slide > size``; rows between windows are counted as ``unassigned``.
+        """
+        return self._windowed(hopping(size, slide, offset, allow_gaps=allow_gaps))
+
+    def sliding_window(self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False) -> WindowedStream:
+        """Krishiv's name for :meth:`hopping_window`."""
+        return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps)
+
+    def key_by(self, *keys: str) -> KeyedStream:
+        """Refused: a stream is keyed once."""
+        raise OrderError(message("the stream is keyed already", ", ".join(self.keys), "two groupings cannot both hold",
+                                 "name all key columns in one key_by"))

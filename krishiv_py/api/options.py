@@ -1,0 +1,61 @@
+"""Option steps shared by the keyed, windowed and aggregated stages."""
+
+from __future__ import annotations
+
+import attrs
+from typing_extensions import Self
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.late import LateEventHandler
+from krishiv_py.plan.options import EmitMode, LateRule, NullKeys, QueryOptions, StateTtlConfig, one_of
+
+
+class OptionMethods:
+    """Each step returns a new stage; the old one stays as it was."""
+
+    __slots__ = ()
+
+    @property
+    def options(self) -> QueryOptions:
+        """The options in force."""
+        raise NotImplementedError
+
+    def _with_options(self, options: QueryOptions) -> Self:
+        raise NotImplementedError
+
+    def _with_handler(self, handler: LateEventHandler) -> Self:
+        raise NotImplementedError
+
+    def allowed_lateness(self, lateness: Duration) -> Self:
+        """Accept rows up to `lateness` behind the watermark; windows stay in state that much longer (SEMANTICS §4.2)."""
+        return self._with_options(attrs.evolve(self.options, allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True)))
+
+    def late_rule(self, rule: LateRule) -> Self:
+        """Judge rows by their own time (``"event"``) or by whether all their windows are over (``"window"``)."""
+        one_of(rule, "rule", ("event", "window"))
+        return self._with_options(attrs.evolve(self.options, late_rule=rule))
+
+    def null_keys(self, where: NullKeys) -> Self:
+        """Null keys form a ``"group"`` of their own, or go to the ``"side_output"`` (SEMANTICS §1.3)."""
+        one_of(where, "where", ("group", "side_output"))
+        return self._with_options(attrs.evolve(self.options, null_keys=where))
+
+    def emit(self, mode: EmitMode) -> Self:
+        """``"final"`` results only, ``"updates"`` at each firing, or ``"retractions"`` as a change log (SEMANTICS §5.4)."""
+        one_of(mode, "mode", ("final", "updates", "retractions"))
+        return self._with_options(attrs.evolve(self.options, emit=mode))
+
+    def with_state_ttl(self, config: StateTtlConfig) -> Self:
+        """Drop, and count, state of keys untouched for a time (SEMANTICS §6.1)."""
+        if not isinstance(config, StateTtlConfig):
+            raise PlanError(message("not a StateTtlConfig", repr(config), "no time to live is known",
+                                    "pass StateTtlConfig(ttl_ms=3_600_000)"))
+        return self._with_options(attrs.evolve(self.options, ttl=config))
+
+    def with_late_event_handler(self, handler: LateEventHandler) -> Self:
+        """Hand late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""
+        if isinstance(handler, type) or not isinstance(handler, LateEventHandler):
+            raise PlanError(message("not a LateEventHandler", repr(handler), "late rows would be lost",
+                                    "pass an instance with `wants` and `handle(late)`"))
+        return self._with_handler(handler)

@@ -1,0 +1,72 @@
+"""What a stream needs of the session that made it. The builder knows no Spark; sessions implement this."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.sinks import QueryTrigger, Sink
+
+if TYPE_CHECKING:
+    from krishiv_py.api.aggregated import AggregatedStream
+    from krishiv_py.api.query import Query
+
+
+@attrs.frozen(eq=False)
+class BoundedResult:
+    """The outcome of a bounded run.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        Results in the order of their firing, then by key bucket.
+    late : pyarrow.Table
+        Late rows, with as many columns as the late handler wants.
+    counters : dict
+        Rows by fate.
+    """
+
+    table: pa.Table
+    late: pa.Table
+    counters: dict[str, int]
+
+
+class Runner(Protocol):
+    """Runs plans."""
+
+    def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
+        """One batch job over a finite input."""
+        ...
+
+    def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
+              name: str | None) -> Query:
+        """An unbounded query."""
+        ...
+
+    def to_dataframe(self, stream: AggregatedStream) -> Any:
+        """A Spark DataFrame of results."""
+        ...
+
+
+class NoRunner:
+    """The runner of streams that belong to no session (``krishiv_py.testing.stream_of``)."""
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise PlanError(message(f"{what} needs a session", "a stream made without one", "there is nothing to run it on",
+                                "use krishiv_py.testing.Driver, or make the stream from a Session"))
+
+    def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
+        """Refuse."""
+        self._refuse("collect()")
+
+    def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
+              name: str | None) -> Query:
+        """Refuse."""
+        self._refuse("start()")
+
+    def to_dataframe(self, stream: AggregatedStream) -> Any:
+        """Refuse."""
+        self._refuse("to_dataframe()")

@@ -1,0 +1,138 @@
+"""The first stage: rows, without event time or key yet."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.keyed import KeyedStream, checked_keys
+from krishiv_py.api.order import RESULTS, WINDOWS, needs
+from krishiv_py.api.runner import Runner
+from krishiv_py.api.timed import TimedStream, timed
+from krishiv_py.errors import PlanError, message, unknown_column
+from krishiv_py.kernels.evaluate import expr_type, step_schema
+from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.expr import Expr, col, name_of
+from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
+from krishiv_py.plan.parse import parse_expr
+from krishiv_py.plan.schema import as_schema, checked, require_columns
+from krishiv_py.plan.watermarks import WatermarkSpec
+
+
+def _expr(value: Expr | str) -> Expr:
+    return parse_expr(value) if isinstance(value, str) else value
+
+
+@needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
+@attrs.frozen(eq=False)
+class Stream:
+    """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream."""
+
+    node: Node
+    schema: pa.Schema
+    runner: Runner
+
+    def _then(self, step: Prefix) -> Stream:
+        return Stream(step, checked(step_schema(step, self.schema)), self.runner)
+
+    def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
+        """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
+
+        A text is a column name; as a keyword value it is a SQL expression.
+        """
+        picked: list[tuple[str, Expr]] = []
+        for item in columns:
+            expr = col(item) if isinstance(item, str) else item
+            picked.append((name_of(expr), expr))
+        picked += [(name, _expr(value)) for name, value in named.items()]
+        for name, expr in picked:
+            require_columns(expr, self.schema, f"select({name})")
+        return self._then(Project(self.node, tuple(picked)))
+
+    def filter(self, condition: Expr | str) -> Stream:
+        """Keep rows for which `condition` (an expression or SQL text) is true; null is not true."""
+        expr = _expr(condition)
+        require_columns(expr, self.schema, "filter")
+        expr_type(expr, self.schema)
+        return self._then(Filter(self.node, expr))
+
+    def with_column(self, name: str, value: Expr | str) -> Stream:
+        """Add, or replace, a column."""
+        expr = _expr(value)
+        require_columns(expr, self.schema, f"with_column({name})")
+        kept = [(n, expr if n == name else col(n)) for n in self.schema.names]
+        return self._then(Project(self.node, tuple(kept if name in self.schema.names else [*kept, (name, expr)])))
+
+    def rename(self, **names: str) -> Stream:
+        """Rename columns: ``rename(old="new")``."""
+        for old in names:
+            if old not in self.schema.names:
+                raise unknown_column(old, self.schema.names, "rename")
+        return self._then(Project(self.node, tuple((names.get(n, n), col(n)) for n in self.schema.names)))
+
+    def drop(self, *columns: str) -> Stream:
+        """Leave columns out."""
+        for name in columns:
+            if name not in self.schema.names:
+                raise unknown_column(name, self.schema.names, "drop")
+        return self._then(Project(self.node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
+
+    def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> Stream:
+        """Apply a function to every Arrow batch (of any length); `schema` is what it returns, by default what it gets."""
+        if not callable(function):
+            raise PlanError(message("map_batches takes a function", repr(function), "no batch can be mapped",
+                                    "pass a function RecordBatch -> RecordBatch"))
+        return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
+
+    def watermark(self, column: str, lag: Duration) -> TimedStream:
+        """Declare event time: no row older than the newest minus `lag` is expected any more (SEMANTICS §2).
+
+        Parameters
+        ----------
+        column : str
+            A ``timestamp``, ``timestamp_ntz`` or ``bigint`` (milliseconds) column.
+        lag : int or timedelta or str
+            How far rows may be out of order; ``int`` is milliseconds; 0 is legal.
+
+        Raises
+        ------
+        ColumnError
+            For a column that does not exist or cannot be a time.
+        DurationError
+            For a negative, float or boolean lag.
+        """
+        return self.with_watermark(WatermarkSpec.fixed_lag(lag), column=column)
+
+    def with_watermark(self, spec: WatermarkSpec, column: str | None = None) -> TimedStream:
+        """:meth:`watermark` with a specification object; `column` may be left out if only one can be a time."""
+        if not isinstance(spec, WatermarkSpec):
+            raise PlanError(message("not a WatermarkSpec", repr(spec), "the watermark cannot follow the rows",
+                                    "pass WatermarkSpec.fixed_lag_ms(5_000)"))
+        if column is None:
+            fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
+            if len(fitting) != 1:
+                raise PlanError(message("which column is the event time?", fitting or "no timestamp column",
+                                        "rows cannot be placed on the time axis", 'pass column="event_time"'))
+            column = fitting[0]
+        return timed(self.node, self.schema, column, spec, self.runner)
+
+    def key_by(self, *keys: str) -> KeyedUntimedStream:
+        """Group by key columns before the watermark is declared; the two may come in either order."""
+        return KeyedUntimedStream(self, checked_keys(keys, self.schema.names))
+
+
+@needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
+@attrs.frozen(eq=False)
+class KeyedUntimedStream:
+    """A keyed stream that still needs its event time."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+
+    def watermark(self, column: str, lag: Duration) -> KeyedStream:
+        """See :meth:`Stream.watermark`."""
+        return self.stream.watermark(column, lag).key_by(*self.keys)
+
+    def with_watermark(self, spec: WatermarkSpec, column: str | None = None) -> KeyedStream:
+        """See :meth:`Stream.with_watermark`."""
+        return self.stream.with_watermark(spec, column).key_by(*self.keys)

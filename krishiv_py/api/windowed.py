@@ -1,0 +1,53 @@
+"""A keyed stream with its windows, ready for aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import pyarrow as pa
+from typing_extensions import Self
+
+from krishiv_py.api.aggregated import AggregatedStream, as_aggs
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.order import RESULTS, needs
+from krishiv_py.api.runner import Runner
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.late import LateEventHandler
+from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.windows import Window
+
+
+@needs(".agg(...)", *(r for r in RESULTS if r != "collect_with_aggs"))
+@attrs.frozen(eq=False)
+class WindowedStream(OptionMethods):
+    """Rows grouped by key and window."""
+
+    input: AssignWatermark
+    keys: tuple[str, ...]
+    window: Window
+    options: QueryOptions
+    late_handler: LateEventHandler
+    runner: Runner
+
+    def _with_options(self, options: QueryOptions) -> Self:
+        return attrs.evolve(self, options=options)
+
+    def _with_handler(self, handler: LateEventHandler) -> Self:
+        return attrs.evolve(self, late_handler=handler)
+
+    def agg(self, *aggs: AggCall | Sequence[AggCall]) -> AggregatedStream:
+        """Aggregate every window: ``.agg(count(), sum(col("x")))`` or ``.agg([count(), ...])``.
+
+        Raises
+        ------
+        PlanError
+            For no aggregates, unknown columns, values an aggregate cannot take, or names that clash.
+        """
+        node = WindowAggregate(self.input, self.keys, self.window, as_aggs(aggs), self.options)
+        return AggregatedStream(node, self.late_handler, self.runner)
+
+    def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
+        """``agg(aggs).collect()``."""
+        return self.agg(aggs).collect()

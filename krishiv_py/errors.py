@@ -1,0 +1,87 @@
+"""The exceptions of krishiv_py.
+
+Every error says what was wrong, what was got, what follows from it, and a hint::
+
+    KrishivError
+    ├── PlanError                      a pipeline that cannot mean anything (also ValueError)
+    │   ├── DurationError              a size, gap, lag or slide that is no duration (also TypeError)
+    │   ├── ColumnError                a column that is not there, or of the wrong type (also KeyError)
+    │   ├── ExpressionError            an expression that cannot be typed or parsed
+    │   └── OrderError                 a builder step called too early or too late (also TypeError)
+    ├── SchemaError                    a batch or schema that does not fit (also ValueError)
+    ├── SenderClosedError              a batch sent after ``close()`` (also RuntimeError)
+    ├── CheckpointError                a checkpoint this plan cannot continue (also RuntimeError)
+    ├── EnvironmentSetupError          no Java, no fitting Spark (also RuntimeError)
+    └── OperatorError                  a failure inside a running operator (also RuntimeError)
+        └── AggregateOverflowError     an integer sum beyond 64 bits (also OverflowError)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class KrishivError(Exception):
+    """Base of all errors raised by krishiv_py."""
+
+
+class PlanError(KrishivError, ValueError):
+    """A pipeline that cannot mean anything."""
+
+
+class DurationError(PlanError, TypeError):
+    """A size, gap, lag or slide that is not a legal duration."""
+
+
+class ColumnError(PlanError, KeyError):
+    """A column that does not exist or has the wrong type."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ExpressionError(PlanError):
+    """An expression that cannot be parsed or typed."""
+
+
+class OrderError(PlanError, TypeError):
+    """A builder step called before the step it needs."""
+
+
+class SchemaError(KrishivError, ValueError):
+    """A schema, or a batch against a schema, that does not fit."""
+
+
+class SenderClosedError(KrishivError, RuntimeError):
+    """A batch was sent after the sender was closed."""
+
+
+class CheckpointError(KrishivError, RuntimeError):
+    """A checkpoint that this plan cannot continue from."""
+
+
+class EnvironmentSetupError(KrishivError, RuntimeError):
+    """Java or Spark is missing or does not fit."""
+
+
+class OperatorError(KrishivError, RuntimeError):
+    """A failure inside a running operator, naming operator and row."""
+
+
+class AggregateOverflowError(OperatorError, OverflowError):
+    """An integer aggregate left the 64-bit range."""
+
+
+def message(what: str, got: object, consequence: str, hint: str) -> str:
+    """Compose the four parts every error of this library has."""
+    return f"{what} (got: {got}): {consequence}. Hint: {hint}."
+
+
+def unknown_column(name: str, available: Iterable[str], where: str) -> ColumnError:
+    """A :class:`ColumnError` that suggests the nearest existing names."""
+    names = list(available)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    shown = ", ".join(names[:20]) + (f", … ({len(names)} in all)" if len(names) > 20 else "")
+    hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"the columns are: {shown or '(none)'}"
+    return ColumnError(f"{where}: there is no column {name!r}: the stream has {len(names)} columns. Hint: {hint}")

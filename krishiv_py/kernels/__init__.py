@@ -1,0 +1,1 @@
+"""The semantics, once: pure Arrow/NumPy. No pyspark, no clock, no input or output."""

@@ -1,0 +1,67 @@
+"""Vectorised aggregates: one file a family, and the table that finds them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from krishiv_py.errors import ExpressionError, message
+from krishiv_py.kernels.aggs.base import AggKernel, Rows
+from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentile
+from krishiv_py.kernels.aggs.counting import Count
+from krishiv_py.kernels.aggs.extremes import ByTime, Extreme
+from krishiv_py.kernels.aggs.moments import Variance
+from krishiv_py.kernels.aggs.sketch import HyperLogLog
+from krishiv_py.kernels.aggs.sums import Avg, DecimalSum, FloatSum, IntSum
+from krishiv_py.kernels.aggs.user import User
+from krishiv_py.plan.aggregates import NUMERIC_ONLY, AggCall
+
+__all__ = ["AggKernel", "Rows", "kernel_for"]
+
+
+def _sum(label: str, type_: pa.DataType) -> AggKernel:
+    if pa.types.is_integer(type_):
+        return IntSum(label)
+    return DecimalSum(type_.scale) if pa.types.is_decimal(type_) else FloatSum()
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
+    """The kernel that computes `call` over values of `type_`.
+
+    Raises
+    ------
+    ExpressionError
+        When the aggregate does not take such values.
+    """
+    if call.func in NUMERIC_ONLY and not _is_number(type_):
+        raise ExpressionError(message(f"{call.func} takes numbers", f"{call.arg!r} of type {type_}", "it cannot be computed",
+                                      'cast it: col("x").cast("double")'))
+    ordered = {"min", "max", "count_distinct", "collect_set", "approx_count_distinct"}
+    if call.func in ordered and pa.types.is_nested(type_):
+        raise ExpressionError(message(f"{call.func} takes values that can be compared", f"{call.arg!r} of type {type_}",
+                                      "nested values have no order here", "name a field of it, or use collect_list"))
+    if call.func == "count":
+        return Count()
+    if call.func == "sum":
+        return _sum(str(call), type_)
+    if call.func == "avg":
+        return Avg()
+    if call.func in ("stddev", "variance"):
+        return Variance(root=call.func == "stddev")
+    if call.func in ("min", "max"):
+        return Extreme(type_, "min" if call.func == "min" else "max")
+    if call.func in ("first", "last"):
+        return ByTime(type_, "min" if call.func == "first" else "max")
+    if call.func in ("count_distinct", "collect_set"):
+        return Distinct(type_, "count" if call.func == "count_distinct" else "set")
+    if call.func == "approx_count_distinct":
+        return HyperLogLog(call.precision)
+    if call.func == "collect_list":
+        return CollectList(type_)
+    if call.func == "percentile":
+        return Percentile(call.percentage)
+    assert call.udaf is not None and call.result_type is not None
+    return User(call.udaf, call.result_type, str(call))

@@ -1,0 +1,89 @@
+"""What an aggregate is to the kernels: partial columns that can be created, merged and finished by group."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from krishiv_py.kernels.grouping import Ints
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+NumPy: TypeAlias = npt.NDArray[Any]
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """The input of one aggregate: values (None for ``count(*)``), event times, and the group of every row."""
+
+    values: pa.Array | None
+    times: Ints
+    ids: Ints
+    n: int
+
+
+class AggKernel(Protocol):
+    """One aggregate, vectorised over groups. ``merge`` folds partials in row order: earlier rows first."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        """Types of the partial columns."""
+        ...
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """Type of the finished column."""
+        ...
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        """Partials of rows."""
+        ...
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        """Partials of partials."""
+        ...
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        """Results of partials."""
+        ...
+
+
+def valid_rows(values: pa.Array, ids: Ints) -> tuple[pa.Array, Ints, Mask | None]:
+    """Values without nulls, with their groups, and the mask that chose them (None: all)."""
+    if values.null_count == 0:
+        return values, ids, None
+    mask = values.is_valid().to_numpy(zero_copy_only=False)
+    return values.drop_null(), ids[mask], mask
+
+
+def numbers(values: pa.Array) -> NumPy:
+    """A null-free numeric array as NumPy."""
+    return values.to_numpy(zero_copy_only=False)
+
+
+def with_nulls(values: NumPy, present: Mask, type_: pa.DataType) -> pa.Array:
+    """An Arrow array of `type_`, null where not present."""
+    return pa.array(values, type_, mask=None if present.all() else ~present)
+
+
+def present_groups(ids: Ints, n: int) -> Mask:
+    """Which groups have any row."""
+    mask = np.zeros(n, np.bool_)
+    mask[ids] = True
+    return mask
+
+
+def lists(values: pa.Array, ids: Ints, n: int) -> pa.Array:
+    """A list column from values already ordered by group."""
+    offsets = np.zeros(n + 1, np.int32)
+    np.cumsum(np.bincount(ids, minlength=n), out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def flatten(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
+    """The values of a list column and the group of each."""
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return column.flatten(), np.repeat(ids, lengths)

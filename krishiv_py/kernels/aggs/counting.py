@@ -1,0 +1,35 @@
+"""count(*) and count(x)."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Rows, numbers, valid_rows
+from krishiv_py.kernels.grouping import Ints
+
+
+@attrs.frozen
+class Count:
+    """Number of rows, or of non-null values."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.int64()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.int64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        ids = rows.ids if rows.values is None else valid_rows(rows.values, rows.ids)[1]
+        return [pa.array(np.bincount(ids, minlength=rows.n).astype(np.int64))]
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        total = np.zeros(n, np.int64)
+        np.add.at(total, ids, numbers(partials[0]))
+        return [pa.array(total)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]

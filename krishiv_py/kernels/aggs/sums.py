@@ -1,0 +1,147 @@
+"""sum and avg."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.errors import AggregateOverflowError, message
+from krishiv_py.kernels.aggs.base import Rows, numbers, present_groups, valid_rows, with_nulls
+from krishiv_py.kernels.grouping import Ints
+
+_LIMIT = 2**63
+
+
+@attrs.frozen
+class IntSum:
+    """Sum of integers: 64 bits that may wrap, and how often they did, so that only the *result* can overflow."""
+
+    label: str
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.int64(), pa.int32()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.int64()
+
+    def _total(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
+        kept, groups, _ = valid_rows(values, ids)
+        numeric = numbers(pc.cast(kept, pa.int64()))
+        total = np.zeros(n, np.int64)
+        np.add.at(total, groups, numeric)
+        wraps = np.zeros(n, np.int32)
+        if len(numeric) and max(-int(numeric.min()), int(numeric.max())) * len(numeric) >= _LIMIT:
+            low, high = np.zeros(n, np.int64), np.zeros(n, np.int64)
+            np.add.at(low, groups, numeric & 0xFFFFFFFF)
+            np.add.at(high, groups, numeric >> 32)
+            wraps = ((high + (low >> 32) + (1 << 31)) >> 32).astype(np.int32)
+        return [with_nulls(total, present_groups(groups, n), pa.int64()), pa.array(wraps)]
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        return self._total(rows.values, rows.ids, rows.n)
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        total, wraps = self._total(partials[0], ids, n)
+        earlier = numbers(partials[1])
+        if not earlier.any():
+            return [total, wraps]
+        counts = numbers(wraps).copy()
+        np.add.at(counts, ids, earlier)
+        return [total, pa.array(counts)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        wraps = numbers(partials[1])
+        if wraps.any():
+            at = int(np.flatnonzero(wraps)[0])
+            exact = partials[0][at].as_py() + (int(wraps[at]) << 64)
+            raise AggregateOverflowError(message(f"{self.label} left the 64-bit range", exact, "a wrapped value would be wrong",
+                                                 "sum col(...).cast(\"double\") or a decimal instead"))
+        return partials[0]
+
+
+@attrs.frozen
+class FloatSum:
+    """Sum in double precision."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.float64()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        return self.merge([pc.cast(rows.values, pa.float64(), safe=False)], rows.ids, rows.n)
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        kept, groups, _ = valid_rows(partials[0], ids)
+        total = np.zeros(n, np.float64)
+        np.add.at(total, groups, numbers(kept))
+        return [with_nulls(total, present_groups(groups, n), pa.float64())]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]
+
+
+@attrs.frozen
+class DecimalSum:
+    """Exact sum of decimals, 38 digits."""
+
+    scale: int
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.decimal128(38, self.scale)]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.decimal128(38, self.scale)
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        return self.merge([pc.cast(rows.values, self.result_type)], rows.ids, rows.n)
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        table = pa.table({"g": pa.array(ids), "v": partials[0]})
+        summed = table.group_by("g", use_threads=False).aggregate([("v", "sum")])
+        order = np.full(n, -1, np.int64)
+        order[summed["g"].to_numpy()] = np.arange(len(summed))
+        indices = pa.array(order, mask=order < 0)
+        return [pc.cast(summed["v_sum"].combine_chunks().take(indices), self.result_type)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]
+
+
+@attrs.frozen
+class Avg:
+    """Mean: a double sum and a count."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.float64(), pa.int64()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        _, ids, _ = valid_rows(rows.values, rows.ids)
+        return [FloatSum().create(rows)[0], pa.array(np.bincount(ids, minlength=rows.n).astype(np.int64))]
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        counts = np.zeros(n, np.int64)
+        np.add.at(counts, ids, numbers(partials[1]))
+        return [FloatSum().merge(partials[:1], ids, n)[0], pa.array(counts)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        counts = partials[1]
+        return pc.divide(partials[0], pc.cast(pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts), pa.float64()))

@@ -1,0 +1,75 @@
+"""User-defined aggregates: pickled accumulators, one per group."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.errors import OperatorError, message
+from krishiv_py.kernels.aggs.base import Rows, valid_rows
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.plan.aggregates import Aggregator
+
+
+@attrs.frozen(eq=False)
+class User:
+    """Runs an :class:`~krishiv_py.Aggregator`."""
+
+    aggregator: Aggregator[Any]
+    type: pa.DataType
+    label: str
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.binary()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return self.type
+
+    def _fail(self, step: str, problem: Exception, value: object) -> OperatorError:
+        return OperatorError(message(f"{self.label} failed in `{step}`", repr(value)[:200],
+                                     f"{type(problem).__name__}: {problem}", f"mend `{step}` of the aggregator"))
+
+    def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:
+        partial = getattr(self.aggregator, "partial", None)
+        accumulators = [self.aggregator.create() for _ in range(n)]
+        for value, at in zip(values, ids.tolist(), strict=True) if partial is None else ():
+            try:
+                accumulators[at] = self.aggregator.add(accumulators[at], value)
+            except Exception as problem:  # noqa: BLE001  # user code: whatever it raises is reported with its row
+                raise self._fail("add", problem, value) from problem
+        return accumulators
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        partial = getattr(self.aggregator, "partial", None)
+        accumulators = self._added(kept.to_pylist(), ids, rows.n) if partial is None else partial(kept, ids, rows.n)
+        return [pa.array([pickle.dumps(a) for a in accumulators], pa.binary())]
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        merged: list[Any] = [None] * n
+        seen = np.zeros(n, np.bool_)
+        for blob, at in zip(partials[0].to_pylist(), ids.tolist(), strict=True):
+            accumulator = pickle.loads(blob)
+            try:
+                merged[at] = self.aggregator.merge(merged[at], accumulator) if seen[at] else accumulator
+            except Exception as problem:  # noqa: BLE001  # user code, see above
+                raise self._fail("merge", problem, accumulator) from problem
+            seen[at] = True
+        return [pa.array([pickle.dumps(a) for a in merged], pa.binary())]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        results = []
+        for blob in partials[0].to_pylist():
+            accumulator = pickle.loads(blob)
+            try:
+                results.append(self.aggregator.finish(accumulator))
+            except Exception as problem:  # noqa: BLE001  # user code, see above
+                raise self._fail("finish", problem, accumulator) from problem
+        return pa.array(results, self.type)

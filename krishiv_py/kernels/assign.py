@@ -1,0 +1,53 @@
+"""Which windows a row belongs to: floor arithmetic on whole columns (SEMANTICS §1.2, §3.1, §3.2)."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.plan.windows.fixed import HoppingWindow
+
+
+@attrs.frozen
+class FixedAssigner:
+    """Slices and windows of a tumbling or hopping window."""
+
+    window: HoppingWindow
+
+    @property
+    def width(self) -> int:
+        """How many windows a row can belong to at the most."""
+        return -(-self.window.size_us // self.window.slide_us)
+
+    def slices(self, times: Ints) -> Ints:
+        """Start of the slice of every row: the latest window bound (start or end) not after it."""
+        w = self.window
+        step = (times - w.offset_us) % w.slide_us
+        base = times - step
+        cut = w.size_us % w.slide_us if w.slide_us <= w.size_us else w.size_us
+        return base if cut == 0 else base + np.where(step >= cut, cut, 0)
+
+    def last_start(self, times: Ints) -> Ints:
+        """Start of the latest window that begins at or before the row."""
+        return times - (times - self.window.offset_us) % self.window.slide_us
+
+    def last_end(self, times: Ints) -> Ints:
+        """End of the latest window holding the row (for gap windows: of the one before it)."""
+        return self.last_start(times) + self.window.size_us
+
+    def unassigned(self, times: Ints) -> Mask:
+        """Rows in a gap between windows; they belong to none."""
+        return self.last_end(times) <= times
+
+    def windows(self, times: Ints) -> tuple[Ints, Ints]:
+        """Every (row, window start) pair: row numbers and starts, later windows first."""
+        last = self.last_start(times)
+        rows, starts = [], []
+        for back in range(self.width):
+            start = last - back * self.window.slide_us
+            held = np.flatnonzero(start + self.window.size_us > times)
+            rows.append(held)
+            starts.append(start[held])
+        return np.concatenate(rows), np.concatenate(starts)

@@ -1,0 +1,33 @@
+"""From merged partials to result rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.timecodec import unstamp
+
+
+class Emitter:
+    """Builds result tables in the layout of SEMANTICS §5.5."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.schema = layout.result_schema
+        self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) :]
+
+    def rows(self, merged: pa.Table, starts: Ints, ends: Ints, op: str | npt.NDArray[np.str_]) -> pa.Table:
+        """Result rows of merged partials with their window bounds in µs."""
+        kind = self.layout.spec.time_kind
+        arrays = [merged[k] for k in self.layout.key_names]
+        arrays += [unstamp(starts, kind), unstamp(ends, kind), *self.layout.finish(merged)]
+        if self._with_op:
+            arrays.append(pa.array(np.full(merged.num_rows, op) if isinstance(op, str) else op, pa.string()))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def concat(self, tables: list[pa.Table]) -> pa.Table:
+        """All results of a step."""
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()

@@ -1,0 +1,160 @@
+"""Group numbers and bucket hashes for rows, vectorised over the key columns."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+_DENSE_SLACK: Final = 1 << 20
+
+
+@attrs.frozen(eq=False)
+class Groups:
+    """A numbering of rows: rows with equal keys share a number.
+
+    Attributes
+    ----------
+    ids : ndarray of int64
+        Group number of every row, ``0 <= id < n``.
+    first : ndarray of int64
+        A row of every group (its first), by group number.
+    n : int
+        How many groups there are.
+    """
+
+    ids: Ints
+    first: Ints
+    n: int
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    combined = array.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def normal_key(array: pa.Array) -> pa.Array:
+    """Keys as SQL groups them: -0.0 is 0.0, every NaN is the same."""
+    if not pa.types.is_floating(array.type):
+        return array
+    values = pc.add(array, pa.scalar(0.0, array.type))
+    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), array.type), values)
+
+
+def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
+    """Small whole numbers standing for the values of one column, and a bound above them."""
+    if isinstance(column, np.ndarray):
+        if not len(column):
+            return column, 1
+        low, high = int(column.min()), int(column.max())
+        if high - low < 4 * len(column) + _DENSE_SLACK:
+            return column - low, high - low + 1
+        _, inverse = np.unique(column, return_inverse=True)
+        return inverse.astype(np.int64), int(inverse.max()) + 1
+    plain = normal_key(_plain(column))
+    encoded = plain if pa.types.is_dictionary(plain.type) else pc.dictionary_encode(plain, null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+
+
+def _densify(codes: Ints, bound: int) -> Groups:
+    n_rows = len(codes)
+    if bound <= 4 * n_rows + _DENSE_SLACK:
+        slot = np.full(bound, -1, np.int64)
+        slot[codes[::-1]] = np.arange(n_rows - 1, -1, -1, dtype=np.int64)
+        present = np.flatnonzero(slot >= 0)
+        first = slot[present]
+        slot[present] = np.arange(len(present), dtype=np.int64)
+        return Groups(slot[codes], first, len(present))
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return Groups(inverse.astype(np.int64), first.astype(np.int64), len(first))
+
+
+def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Groups:
+    """Number the rows by the values of several columns together; no column means one group."""
+    if n_rows == 0:
+        none = np.empty(0, np.int64)
+        return Groups(none, none, 0)
+    if not columns:
+        return Groups(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), 1)
+    codes, bound = codes_of(columns[0])
+    for column in columns[1:]:
+        more, factor = codes_of(column)
+        if bound * factor >= 1 << 62:
+            dense = _densify(codes, bound)
+            codes, bound = dense.ids, dense.n
+        codes, bound = codes * factor + more, bound * factor
+    return _densify(codes, bound)
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Finaliser of splitmix64: spreads every input bit over all output bits."""
+    values = values ^ (values >> np.uint64(30))
+    values = values * np.uint64(0xBF58476D1CE4E5B9)
+    values = values ^ (values >> np.uint64(27))
+    values = values * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash_bytes(array: pa.Array) -> Hashes:
+    """Polynomial hash of variable-length values, over their bytes at once."""
+    binary = pc.cast(array, pa.large_binary()).fill_null(b"")
+    offsets = np.frombuffer(binary.buffers()[1], np.int64)[binary.offset : binary.offset + len(binary) + 1]
+    lengths = np.diff(offsets)
+    data_buffer = binary.buffers()[2]
+    if data_buffer is None or not lengths.any():
+        return _mix(lengths.astype(np.uint64))
+    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
+    starts = (offsets[:-1] - offsets[0]).astype(np.int64)
+    position = np.arange(len(data), dtype=np.int64) - np.repeat(starts, lengths)
+    powers = np.full(int(lengths.max()), 0x100000001B3, np.uint64)
+    powers[0] = 1
+    np.multiply.accumulate(powers, out=powers)
+    weighted = (data + np.uint64(1)) * powers[position]
+    filled = lengths > 0
+    sums = np.zeros(len(lengths), np.uint64)
+    sums[filled] = np.add.reduceat(weighted, starts[filled])
+    return _mix(sums ^ (lengths.astype(np.uint64) << np.uint64(48)))
+
+
+def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
+    """A 64-bit hash of every value, the same in every process and release; null has one of its own."""
+    plain = normal_key(_plain(column))
+    if pa.types.is_dictionary(plain.type):
+        plain = plain.dictionary_decode()
+    type_: Any = plain.type
+    nulls = plain.is_null().to_numpy(zero_copy_only=False) if plain.null_count else None
+    if pa.types.is_floating(type_):
+        bits = np.ascontiguousarray(pc.cast(plain, pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)).view(np.uint64)
+        result = _mix(bits)
+    elif pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        result = _mix(pc.cast(plain, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    elif pa.types.is_timestamp(type_) or pa.types.is_date64(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
+        result = _mix(plain.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    elif pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        result = _mix(plain.cast(pa.int32()).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    elif pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_string(type_):
+        result = _hash_bytes(plain)
+    else:
+        result = _hash_bytes(pc.cast(plain, pa.string()))
+    if nulls is not None:
+        result = result.copy()
+        result[nulls] = np.uint64(0x9E3779B97F4A7C15)
+    return result
+
+
+def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> Ints:
+    """The bucket of every row: equal keys always share one."""
+    total = np.zeros(n_rows, np.uint64)
+    if n_buckets == 1 or not columns:
+        return total.astype(np.int64)
+    for column in columns:
+        total = _mix(total * np.uint64(31) + hash_values(column))
+    return (total % np.uint64(n_buckets)).astype(np.int64)

@@ -1,0 +1,111 @@
+"""Column layouts inside an operator: working rows, partials, late rows, results."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
+from krishiv_py.kernels.evaluate import expr_type
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.timecodec import time_type
+from krishiv_py.plan.expr import Expr
+
+TIME = "__t"
+LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late")
+
+
+class Layout:
+    """Names and types of the columns an operator works with, derived once from its specification."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.spec = spec
+        self.inputs: list[tuple[Expr | None, Expr | None]] = []
+        self.kernels: list[AggKernel] = []
+        self.input_of: list[int | None] = []
+        input_types: list[pa.DataType] = []
+        seen: dict[str, int] = {}
+        for call in spec.aggs:
+            value = None if call.counts_rows else call.arg
+            type_ = pa.bool_() if value is None else expr_type(value, spec.row_schema)
+            self.kernels.append(kernel_for(call, type_))
+            if value is None and call.where is None:
+                self.input_of.append(None)
+                continue
+            label = f"{value!r} WHERE {call.where!r}"
+            if label not in seen:
+                seen[label] = len(self.inputs)
+                self.inputs.append((value, call.where))
+                input_types.append(type_)
+            self.input_of.append(seen[label])
+        self.key_names = [f"k{i}" for i in range(len(spec.keys))]
+        self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
+        keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
+        self.key_fields = keys
+        self.row_schema = pa.schema(
+            [pa.field(TIME, pa.int64()), *keys, *(pa.field(f"a{i}", t) for i, t in enumerate(input_types))]
+        )
+        self.partial_names = [
+            [f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)
+        ]  # fmt: skip
+        self.reasons = pa.array(LATE_REASONS)
+
+    @cached_property
+    def partial_fields(self) -> list[pa.Field]:
+        """Fields of the partial columns, aggregate by aggregate."""
+        return [
+            pa.field(name, type_)
+            for names, kernel in zip(self.partial_names, self.kernels, strict=True)
+            for name, type_ in zip(names, kernel.partial_types, strict=True)
+        ]
+
+    @cached_property
+    def late_schema(self) -> pa.Schema:
+        """Schema of late rows: the row, then ``reason``, ``watermark`` and ``lateness`` (µs)."""
+        taken = set(self.spec.late_columns)
+        extra = [("reason", pa.string()), ("watermark", time_type(self.spec.time_kind)), ("lateness", pa.int64())]
+        fields = [self.spec.row_schema.field(n) for n in self.spec.late_columns]
+        return pa.schema(fields + [pa.field(n if n not in taken else f"late_{n}", t) for n, t in extra])
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Schema of results: keys, ``window_start``, ``window_end``, aggregates, then ``op`` for retractions."""
+        spec = self.spec
+        bound = time_type(spec.time_kind)
+        fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
+        fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
+        fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
+        if spec.options.emit_mode == "retractions":
+            fields.append(pa.field("op", pa.string()))
+        return pa.schema(fields)
+
+    def create(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
+        """Partial columns of working rows."""
+        times = rows[TIME].to_numpy()
+        out: list[pa.Array] = []
+        for kernel, at in zip(self.kernels, self.input_of, strict=True):
+            values = None if at is None else whole(rows[f"a{at}"])
+            out += kernel.create(Rows(values, times, ids, n))
+        return out
+
+    def merge(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
+        """Merged partial columns."""
+        out: list[pa.Array] = []
+        for kernel, names in zip(self.kernels, self.partial_names, strict=True):
+            out += kernel.merge([whole(partials[x]) for x in names], ids, n)
+        return out
+
+    def finish(self, partials: pa.Table) -> list[pa.Array]:
+        """Finished aggregate columns."""
+        return [
+            kernel.finish([whole(partials[x]) for x in names])
+            for kernel, names in zip(self.kernels, self.partial_names, strict=True)
+        ]
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

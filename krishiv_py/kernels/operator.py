@@ -1,0 +1,43 @@
+"""What a window kind is to its drivers: combine before the shuffle, step per bucket and micro-batch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.kernels.state import ChunkStore, Meta
+
+
+@attrs.frozen(eq=False)
+class StepResult:
+    """What one bucket brought forth in one micro-batch.
+
+    Attributes
+    ----------
+    results : pyarrow.Table
+        Rows in the result schema, windows in ascending end order.
+    wakeup_us : int or None
+        The watermark at which this bucket has something to do even without rows.
+    open_windows, open_rows, firings : int
+        Windows still open, rows (or partials) held for them, and results fired in this step.
+    """
+
+    results: pa.Table
+    wakeup_us: int | None
+    open_windows: int
+    open_rows: int
+    firings: int
+
+
+class WindowOperator(Protocol):
+    """A window kind. One instance serves all buckets; what it knows of a bucket is in `store` and `meta`."""
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """Reduce accepted working rows to what is shuffled and stored. Stateless."""
+        ...
+
+    def step(self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int) -> StepResult:
+        """Fold combined chunks in, fire what is due under the watermark, forget what is over (SEMANTICS §2.3)."""
+        ...

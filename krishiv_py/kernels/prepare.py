@@ -1,0 +1,130 @@
+"""The stateless half of an operator: stateless steps, stamp, judge, reduce to what the aggregation reads.
+
+``source rows → prefix → stamp → judge → (late | working rows)``. Runs before the shuffle, so late rows leave here whole.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.evaluate import apply_prefix, evaluate
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.judge import classify, late_by_event, late_by_window
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.timecodec import stamp, unstamp
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.windows.fixed import HoppingWindow
+
+COUNTERS = ("rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future")
+
+
+@attrs.frozen(eq=False)
+class Prepared:
+    """What became of one batch.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        Accepted rows in the working layout (:class:`~krishiv_py.kernels.layout.Layout`).
+    late : pyarrow.Table
+        Refused rows with ``reason``, ``watermark`` and ``lateness``; whole rows, or no columns of theirs when only counted.
+    counters : dict
+        Rows by fate; see :data:`COUNTERS`.
+    max_time_us : int
+        Largest usable event time (``UNSET`` without rows): what the watermark follows.
+    """
+
+    rows: pa.Table
+    late: pa.Table
+    counters: dict[str, int]
+    max_time_us: int
+
+
+class Prepare:
+    """The stateless half, made once per operator and worker."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.spec = spec
+        self.layout = Layout(spec)
+
+    def __call__(self, batch: pa.RecordBatch, watermark_us: int) -> Prepared:
+        """Judge and reduce one batch of source rows under the watermark in force."""
+        spec = self.spec
+        rows = apply_prefix(spec.prefix, batch)
+        stamped = stamp(rows.column(spec.time_column), spec.time_kind)
+        usable = ~(stamped.null | stamped.out_of_range)
+        times = stamped.times
+        reasons = np.zeros(len(times), np.int8)  # index into _REASONS; 0 = accepted
+        reasons[stamped.null] = 1
+        reasons[stamped.out_of_range] = 2
+        if spec.options.null_keys == "side_output":
+            reasons[usable & self._null_keys(rows)] = 3
+        max_time = int(times[usable].max()) if usable.any() else UNSET
+        judged = reasons == 0
+        late, classes = self._late(times, watermark_us), classify(
+            times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us
+        )
+        reasons[judged & late] = 4
+        counters = {
+            "rows": len(times), "null_time": int(np.count_nonzero(reasons == 1)),
+            "out_of_range": int(np.count_nonzero(reasons == 2)), "null_key": int(np.count_nonzero(reasons == 3)),
+            "late": int(np.count_nonzero(reasons == 4)), "mildly_late": classes.mildly_late,
+            "very_late": classes.very_late, "future": classes.future, "unassigned": 0,
+        }  # fmt: skip
+        if isinstance(spec.window, HoppingWindow) and spec.window.slide_us > spec.window.size_us:
+            gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
+            counters["unassigned"] = int(np.count_nonzero(gap))
+            reasons[gap] = 5
+        return Prepared(self._accepted(rows, times, reasons == 0), self._refused(rows, times, reasons, watermark_us),
+                        counters, max_time)
+
+    def _null_keys(self, rows: pa.RecordBatch) -> Mask:
+        mask = np.zeros(rows.num_rows, np.bool_)
+        for key in self.spec.keys:
+            mask |= rows.column(key).is_null().to_numpy(zero_copy_only=False)
+        return mask
+
+    def _late(self, times: Ints, watermark_us: int) -> Mask:
+        options, window = self.spec.options, self.spec.window
+        if watermark_us == UNSET:
+            return np.zeros(len(times), np.bool_)
+        if options.late_rule == "window" and isinstance(window, HoppingWindow):
+            ends = FixedAssigner(window).last_end(times)
+            inside = ends > times  # a row in a gap is late by no window; it is unassigned
+            return inside & late_by_window(ends, watermark_us, options.allowed_lateness_us)
+        return late_by_event(times, watermark_us, options.allowed_lateness_us)
+
+    def _accepted(self, rows: pa.RecordBatch, times: Ints, keep: Mask) -> pa.Table:
+        if not keep.all():
+            rows, times = rows.filter(pa.array(keep)), times[keep]
+        inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
+        keys = [rows.column(k) for k in self.spec.keys]
+        return pa.Table.from_arrays([pa.array(times), *keys, *inputs], schema=self.layout.row_schema)
+
+    @staticmethod
+    def _input(value: object, where: object, rows: pa.RecordBatch) -> pa.Array:
+        """An aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
+        from_rows = pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate(value, rows)  # type: ignore[arg-type]
+        if where is None:
+            return from_rows
+        mask = pc.fill_null(evaluate(where, rows), False)  # type: ignore[arg-type]
+        return pc.if_else(mask, from_rows, pa.scalar(None, from_rows.type))
+
+    def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:
+        wanted = np.flatnonzero((reasons > 0) & (reasons < 5))
+        picked = pa.array(wanted)
+        kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
+        labels = pa.DictionaryArray.from_arrays(pa.array(reasons[wanted] - 1, pa.int8()), self.layout.reasons)
+        judged = reasons[wanted] == 4
+        lateness = np.where(judged, watermark_us - np.where(judged, times[wanted], watermark_us), 0)
+        mask = None if judged.all() else ~judged
+        return pa.Table.from_arrays(
+            [*kept, labels.cast(pa.string()), unstamp(np.full(len(wanted), watermark_us), self.spec.time_kind),
+             pa.array(lateness, pa.int64(), mask=mask)], schema=self.layout.late_schema,
+        )  # fmt: skip

@@ -1,0 +1,53 @@
+"""The operator specification: everything the kernels need to know of a checked plan, as one picklable value."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.nodes import Prefix
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.schema import TimeKind
+from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.windows import Window
+
+
+@attrs.frozen(eq=False)
+class OperatorSpec:
+    """A windowed aggregation, checked.
+
+    Attributes
+    ----------
+    name : str
+        Shown in errors, metrics and ``explain()``.
+    source_schema, row_schema : pyarrow.Schema
+        Before and after the stateless steps.
+    prefix : tuple of nodes
+        The stateless steps.
+    time_column, time_kind : str
+        The event-time column and how it is read.
+    needs_columns : tuple of str
+        Source columns the stateless steps and the aggregation read.
+    late_columns : tuple of str
+        Columns of a late row its handler wants: all for a side output, the keys for counting by key, none for counting.
+    """
+
+    name: str
+    source_schema: pa.Schema
+    row_schema: pa.Schema
+    prefix: tuple[Prefix, ...]
+    time_column: str
+    time_kind: TimeKind
+    watermark: WatermarkSpec
+    keys: tuple[str, ...]
+    window: Window
+    aggs: tuple[AggCall, ...]
+    options: QueryOptions
+    needs_columns: tuple[str, ...]
+    late_columns: tuple[str, ...]
+
+    @property
+    def tick_us(self) -> int:
+        """Resolution of the time column in microseconds."""
+        return 1_000 if self.time_kind == "bigint_ms" else 1

@@ -1,0 +1,50 @@
+"""Event times as integer microseconds, and back to the type of the input column (SEMANTICS §1.1)."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET
+from krishiv_py.plan.schema import TimeKind
+
+
+@attrs.frozen(eq=False)
+class Stamped:
+    """Event times in µs (0 where unusable), and which rows have none or one out of range."""
+
+    times: Ints
+    null: Mask
+    out_of_range: Mask
+
+
+def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
+    """Read an event-time column."""
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    raw = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US
+    outside = (raw > bound) | (raw < -bound)
+    if outside.any():
+        raw = np.where(outside, 0, raw)
+    return Stamped(raw * 1_000 if kind == "bigint_ms" else raw, null, outside)
+
+
+def time_type(kind: TimeKind) -> pa.DataType:
+    """The Arrow type of a time column of this kind."""
+    return {
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+        "bigint_ms": pa.int64(),
+    }[kind]
+
+
+def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
+    """Microseconds back to the type of the input column; the two infinities become null."""
+    infinite = (times == UNSET) | (times == END_OF_TIME)
+    mask = infinite if infinite.any() else None
+    if kind == "bigint_ms":
+        return pa.array(times // 1_000, pa.int64(), mask=mask)
+    return pa.array(times, pa.int64(), mask=mask).cast(time_type(kind))

@@ -1,0 +1,1 @@
+"""Immutable logical plan: durations, expressions, aggregates, windows, nodes. No Spark, no data."""

@@ -1,0 +1,221 @@
+"""Aggregate calls: ``sum(col("amount")).alias("total")`` (SEMANTICS §5.6)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import ExpressionError, PlanError, message
+from krishiv_py.plan.expr import Col, Expr, col, name_of
+from krishiv_py.plan.parse import parse_expr
+
+AggName: TypeAlias = Literal[
+    "count", "sum", "min", "max", "avg", "stddev", "variance", "first", "last", "count_distinct",
+    "approx_count_distinct", "collect_list", "collect_set", "percentile", "udaf",
+]  # fmt: skip
+A = TypeVar("A")
+
+
+@runtime_checkable
+class Aggregator(Protocol[A]):
+    """A user-defined aggregate.
+
+    ``merge`` must be associative and agree with ``add``: the library combines accumulators in any grouping.
+    Accumulators are pickled between batches. A class may also define
+    ``partial(values: pyarrow.Array, groups: numpy.ndarray, n_groups: int) -> list[A]`` as a vectorised form of ``create``
+    followed by ``add`` for every value.
+    """
+
+    def create(self) -> A:
+        """A fresh accumulator."""
+        ...
+
+    def add(self, accumulator: A, value: Any) -> A:
+        """Take one non-null value in."""
+        ...
+
+    def merge(self, left: A, right: A) -> A:
+        """Combine two accumulators, `left` holding the earlier rows."""
+        ...
+
+    def finish(self, accumulator: A) -> Any:
+        """The result."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class AggCall:
+    """One aggregate over the rows of a window.
+
+    Attributes
+    ----------
+    func : str
+        Which aggregate.
+    arg : Expr
+        What is aggregated; ``col("*")`` counts rows.
+    name : str or None
+        The alias, if one was given.
+    where : Expr or None
+        Only rows for which this is true take part.
+    percentage : float
+        For ``percentile``: the rank, 0 to 1.
+    precision : int
+        For ``approx_count_distinct``: 2**precision registers (standard error about 1.04 / sqrt(2**precision)).
+    udaf : Aggregator or None
+        For user-defined aggregates, with `result_type`.
+    """
+
+    func: AggName
+    arg: Expr
+    name: str | None = None
+    where: Expr | None = None
+    percentage: float = 0.5
+    precision: int = 12
+    udaf: Aggregator[Any] | None = None
+    result_type: pa.DataType | None = None
+
+    def alias(self, name: str) -> AggCall:
+        """Name the output column."""
+        if not isinstance(name, str) or not name:
+            raise PlanError(message("an alias is a non-empty text", repr(name), "the column has no name", 'write .alias("n")'))
+        return attrs.evolve(self, name=name)
+
+    def filter(self, condition: Expr | str) -> AggCall:
+        """Take only rows into this aggregate for which `condition` is true."""
+        parsed = parse_expr(condition) if isinstance(condition, str) else condition
+        if not isinstance(parsed, Expr):
+            raise ExpressionError(message("a filter is an expression", repr(condition), "no row can be judged",
+                                          'write .filter(col("amount") > 0)'))
+        return attrs.evolve(self, where=parsed if self.where is None else self.where & parsed)
+
+    @property
+    def output_name(self) -> str:
+        """The column name: the alias, ``count`` for ``count(*)``, else ``func_argument``."""
+        if self.name is not None:
+            return self.name
+        if self.counts_rows:
+            return "count"
+        label = getattr(type(self.udaf), "__name__", "udaf").lower() if self.func == "udaf" else self.func
+        return f"{label}_{name_of(self.arg)}"
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether this is ``count(*)``."""
+        return self.func == "count" and isinstance(self.arg, Col) and self.arg.name == "*"
+
+    def __str__(self) -> str:
+        where = f" FILTER (WHERE {self.where!r})" if self.where is not None else ""
+        return f"{self.func}({self.arg!r}){where} AS {self.output_name}"
+
+
+def _call(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
+    parsed = col(arg) if isinstance(arg, str) else arg
+    if not isinstance(parsed, Expr):
+        raise ExpressionError(message(f"{func} takes a column", repr(arg), "nothing to aggregate", f'write {func}(col("x"))'))
+    if isinstance(parsed, Col) and parsed.name == "*" and func != "count":
+        raise ExpressionError(message(f'{func} cannot take col("*")', "*", "rows as such have no value", "name a column"))
+    return AggCall(func, parsed, **options)
+
+
+def count(arg: Expr | str = "*") -> AggCall:
+    """Number of rows (``col("*")``) or of non-null values. Type ``int64``, never null."""
+    return _call("count", arg)
+
+
+def sum(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
+    """Sum of the non-null values: ``int64`` for integers (overflow is an error), ``float64``, or decimal(38)."""
+    return _call("sum", arg)
+
+
+def min(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
+    """Smallest non-null value; type of the argument."""
+    return _call("min", arg)
+
+
+def max(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
+    """Largest non-null value; type of the argument."""
+    return _call("max", arg)
+
+
+def avg(arg: Expr | str) -> AggCall:
+    """Arithmetic mean of the non-null values, ``float64``."""
+    return _call("avg", arg)
+
+
+def stddev(arg: Expr | str) -> AggCall:
+    """Sample standard deviation (n - 1), ``float64``; null for fewer than two values."""
+    return _call("stddev", arg)
+
+
+def variance(arg: Expr | str) -> AggCall:
+    """Sample variance (n - 1), ``float64``; null for fewer than two values."""
+    return _call("variance", arg)
+
+
+def first(arg: Expr | str) -> AggCall:
+    """The non-null value with the smallest event time; the earlier arrival wins a tie."""
+    return _call("first", arg)
+
+
+def last(arg: Expr | str) -> AggCall:
+    """The non-null value with the largest event time; the later arrival wins a tie."""
+    return _call("last", arg)
+
+
+def count_distinct(arg: Expr | str) -> AggCall:
+    """Exact number of distinct non-null values, ``int64``."""
+    return _call("count_distinct", arg)
+
+
+def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
+    """HyperLogLog estimate of the number of distinct non-null values, ``int64``.
+
+    Parameters
+    ----------
+    arg : Expr or str
+        The column.
+    precision : int
+        4 to 16; the relative standard error is about ``1.04 / sqrt(2**precision)`` (1.6 % at 12).
+    """
+    if isinstance(precision, bool) or not isinstance(precision, int) or not 4 <= precision <= 16:
+        raise PlanError(message("`precision` is out of range", repr(precision), "no sketch has that many registers",
+                                "use a whole number from 4 to 16"))
+    return _call("approx_count_distinct", arg, precision=precision)
+
+
+def collect_list(arg: Expr | str) -> AggCall:
+    """All non-null values, in event-time order (ties: arrival), as a list."""
+    return _call("collect_list", arg)
+
+
+def collect_set(arg: Expr | str) -> AggCall:
+    """The distinct non-null values, sorted, as a list."""
+    return _call("collect_set", arg)
+
+
+def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
+    """Exact percentile with linear interpolation, ``float64``.
+
+    Parameters
+    ----------
+    arg : Expr or str
+        A numeric column.
+    percentage : float
+        The rank, from 0 (minimum) to 1 (maximum).
+    """
+    if isinstance(percentage, bool) or not isinstance(percentage, (int, float)) or not 0 <= percentage <= 1:
+        raise PlanError(message("`percentage` is out of range", repr(percentage), "no value has that rank", "use 0 to 1"))
+    return _call("percentile", arg, percentage=float(percentage))
+
+
+def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType) -> AggCall:
+    """A user-defined aggregate, see :class:`Aggregator`; the result has `result_type`."""
+    if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
+        raise PlanError(message("not an Aggregator", repr(aggregator), "it cannot be run",
+                                "pass an instance with create, add, merge and finish"))
+    return _call("udaf", arg, udaf=aggregator, result_type=result_type)
+
+
+NUMERIC_ONLY: Final = frozenset({"sum", "avg", "stddev", "variance", "percentile"})

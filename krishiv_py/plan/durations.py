@@ -1,0 +1,130 @@
+"""Durations and points in time of the public API, as integer microseconds (SEMANTICS §1.1)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Final, TypeAlias
+
+from krishiv_py.errors import DurationError, message
+
+Duration: TypeAlias = "int | dt.timedelta | str"
+"""Milliseconds as ``int``, a ``datetime.timedelta``, or a string such as ``"5 seconds"``."""
+TimePoint: TypeAlias = "int | dt.datetime"
+"""Milliseconds since the Unix epoch as ``int``, or a ``datetime`` (naive means UTC)."""
+
+UNSET: Final = -(2**63)
+"""A watermark before any row was seen: minus infinity."""
+END_OF_TIME: Final = 2**63 - 1
+"""The watermark after the end of input: plus infinity."""
+MAX_TIME_US: Final = 4_500_000_000_000_000
+"""Event times of timestamp columns beyond ± this many µs (1827-05 … 2112-08) are out of range, see docs/semantics.md."""
+MAX_TIME_MS: Final = MAX_TIME_US
+"""The same bound for ``bigint`` millisecond columns, in milliseconds (about ± 142 000 years)."""
+
+_UNITS: Final[dict[str, int]] = {
+    "us": 1, "microsecond": 1, "µs": 1,
+    "ms": 1_000, "millisecond": 1_000, "milli": 1_000,
+    "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000,
+    "m": 60_000_000, "min": 60_000_000, "minute": 60_000_000,
+    "h": 3_600_000_000, "hour": 3_600_000_000,
+    "d": 86_400_000_000, "day": 86_400_000_000,
+    "w": 604_800_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]+)\s*")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def _bad(name: str, value: object, consequence: str, hint: str) -> DurationError:
+    return DurationError(message(f"`{name}` is not a legal duration", repr(value), consequence, hint))
+
+
+def _parse(value: str, name: str) -> int:
+    total, pos = 0, 0
+    text = value.strip()
+    while pos < len(text):
+        part = _PART.match(text, pos)
+        unit = part.group(2) if part else ""
+        scale = _UNITS.get(unit) or _UNITS.get(unit.lower().removesuffix("s") if len(unit) > 1 else unit.lower())
+        if part is None or scale is None:
+            raise _bad(name, value, "the text cannot be read", 'write for instance "5 seconds", "1 min 30 s" or "250ms"')
+        whole, _, frac = part.group(1).partition(".")
+        scaled_frac = int(frac or "0") * scale
+        if scaled_frac % 10 ** len(frac):
+            raise _bad(name, value, "it is finer than a microsecond", "round it to whole microseconds")
+        total += int(whole) * scale + scaled_frac // 10 ** len(frac)
+        pos = part.end()
+    if not text:
+        raise _bad(name, value, "the text is empty", 'write for instance "5 seconds"')
+    return total
+
+
+def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negative: bool = False) -> int:
+    """Convert a duration of the API to microseconds.
+
+    Parameters
+    ----------
+    value : int or datetime.timedelta or str
+        Milliseconds, a timedelta, or text such as ``"5 seconds"``.
+    name : str
+        The parameter's name, for the error text.
+    allow_zero, allow_negative : bool
+        Whether 0, and negative values (offsets), are legal here.
+
+    Raises
+    ------
+    DurationError
+        For ``bool``, floats, NaN, unreadable text, and values out of the legal range (SEMANTICS §1.1).
+
+    Examples
+    --------
+    >>> to_us(60_000, "size"), to_us("5 seconds", "lag")
+    (60000000, 5000000)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, dt.timedelta, str)):
+        kind = type(value).__name__
+        raise _bad(name, value, f"a {kind} has no exact length", "pass whole milliseconds, a timedelta or text")
+    if isinstance(value, str):
+        us = _parse(value, name)
+    elif isinstance(value, dt.timedelta):
+        us = value // dt.timedelta(microseconds=1)
+    else:
+        us = value * 1_000
+    if us < 0 and not allow_negative:
+        raise _bad(name, value, "time would run backwards", "pass a positive duration")
+    if us == 0 and not allow_zero:
+        raise _bad(name, value, "a window of no length holds no row", "pass a positive duration")
+    if abs(us) > MAX_TIME_US:
+        raise _bad(name, value, "it is longer than the supported range of time", "pass a shorter duration")
+    return us
+
+
+def time_point_us(value: TimePoint, name: str) -> int:
+    """Convert a point in time of the API (ms since the epoch, or a datetime) to microseconds."""
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
+        return (aware - _EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DurationError(message(f"`{name}` is no point in time", repr(value), "it cannot be placed on the time axis",
+                                    "pass whole milliseconds since the epoch or a datetime"))
+    return value * 1_000
+
+
+def show_us(us: int) -> str:
+    """A duration in the largest unit that keeps it whole: ``60000000`` → ``"1 min"``."""
+    for unit in ("d", "h", "min", "s", "ms"):
+        if us and us % _UNITS[unit] == 0:
+            return f"{us // _UNITS[unit]} {unit}"
+    return f"{us} µs"
+
+
+def show_instant(us: int) -> str:
+    """A watermark or event time for people: ISO text, or ``unset`` / ``end of input``."""
+    if us == UNSET:
+        return "unset"
+    if us == END_OF_TIME:
+        return "end of input"
+    try:
+        return (_EPOCH + dt.timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{us} µs"

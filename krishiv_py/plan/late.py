@@ -1,0 +1,121 @@
+"""Late rows and who takes them (SEMANTICS §4.3)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.plan.sinks import Sink
+
+LateWanted: TypeAlias = Literal["rows", "keys", "count"]
+
+
+@attrs.frozen(eq=False)
+class LateRows:
+    """Late rows of one micro-batch.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        The wanted columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``),
+        ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null unless the reason is ``late``).
+    operator : str
+        Name of the operator that refused them.
+    batch_id : int
+        The micro-batch. After a crash a batch may be handed over again, with the same number and the same rows.
+    """
+
+    table: pa.Table
+    operator: str
+    batch_id: int
+
+
+@runtime_checkable
+class LateEventHandler(Protocol):
+    """Takes the late rows of a query, on the driver, once per micro-batch that had any."""
+
+    @property
+    def wants(self) -> LateWanted:
+        """Whole ``"rows"``, their ``"keys"``, or only their ``"count"``: asking for less is cheaper."""
+        ...
+
+    def handle(self, late: LateRows) -> None:
+        """Take the late rows of one batch."""
+        ...
+
+
+@attrs.define(eq=False)
+class CountingLateEventHandler:
+    """Counts late rows, in total, by operator and by reason; the default."""
+
+    by_operator: Counter[str] = attrs.field(factory=Counter)
+    by_reason: Counter[str] = attrs.field(factory=Counter)
+    _lock: Any = attrs.field(factory=threading.Lock, repr=False)
+
+    @property
+    def wants(self) -> LateWanted:
+        """Only the count."""
+        return "count"
+
+    @property
+    def total(self) -> int:
+        """All late rows so far."""
+        return self.by_operator.total()
+
+    def handle(self, late: LateRows) -> None:
+        """Count them."""
+        with self._lock:
+            self.by_operator[late.operator] += late.table.num_rows
+            self.by_reason.update(_tally(late.table["reason"]))
+
+
+@attrs.define(eq=False)
+class CountByKeyLateEventHandler:
+    """Counts late rows by key."""
+
+    by_key: Counter[tuple[Any, ...]] = attrs.field(factory=Counter)
+    _lock: Any = attrs.field(factory=threading.Lock, repr=False)
+
+    @property
+    def wants(self) -> LateWanted:
+        """The key columns."""
+        return "keys"
+
+    @property
+    def total(self) -> int:
+        """All late rows so far."""
+        return self.by_key.total()
+
+    def handle(self, late: LateRows) -> None:
+        """Count them."""
+        names = late.table.schema.names[:-3]
+        counted = late.table.group_by(names).aggregate([([], "count_all")]) if names else None
+        with self._lock:
+            if counted is None:
+                self.by_key[()] += late.table.num_rows
+                return
+            for row in counted.to_pylist():
+                self.by_key[tuple(row[n] for n in names)] += row["count_all"]
+
+
+@attrs.frozen(eq=False)
+class SideOutputLateEventHandler:
+    """Writes whole late rows to a sink of their own, exactly once together with the results."""
+
+    sink: Sink
+
+    @property
+    def wants(self) -> LateWanted:
+        """Whole rows."""
+        return "rows"
+
+    def handle(self, late: LateRows) -> None:
+        """Nothing: the runner writes the rows to :attr:`sink`, so that results and late rows are published together."""
+
+
+def _tally(column: pa.ChunkedArray) -> dict[str, int]:
+    return {entry["values"]: entry["counts"] for entry in column.value_counts().to_pylist()}

@@ -1,0 +1,175 @@
+"""Nodes of the logical plan: a chain from a source to a windowed aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.windows import Window
+
+BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
+
+
+class Node:
+    """Base of all logical nodes."""
+
+    __slots__ = ()
+    title: ClassVar[str]
+
+    @property
+    def child(self) -> Node | None:
+        """The node whose rows this one takes; None for sources."""
+        return getattr(self, "input", None)
+
+    def detail(self) -> str:
+        """What ``explain()`` shows behind the title."""
+        return ""
+
+
+class Source(Node):
+    """A node rows come from."""
+
+    __slots__ = ()
+    schema: pa.Schema
+    bounded: bool
+
+
+@attrs.frozen(eq=False)
+class MemorySource(Source):
+    """Batches handed over by a sender and spooled as parquet files, one per micro-batch."""
+
+    title: ClassVar[str] = "MemoryStream"
+    name: str
+    schema: pa.Schema
+    spool: str
+    bounded: bool = True
+
+    def detail(self) -> str:
+        return f"{self.name} ({len(self.schema)} columns)"
+
+
+@attrs.frozen(eq=False)
+class FileSource(Source):
+    """Files below a path."""
+
+    title: ClassVar[str] = "Files"
+    path: str
+    format: Literal["parquet", "json", "csv"]
+    schema: pa.Schema
+    bounded: bool
+    max_files_per_batch: int | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def detail(self) -> str:
+        limit = f", {self.max_files_per_batch} files a batch" if self.max_files_per_batch else ""
+        return f"{self.format} {self.path} ({'bounded' if self.bounded else 'streaming'}{limit})"
+
+
+@attrs.frozen(eq=False)
+class FrameSource(Source):
+    """Any Spark DataFrame, streaming or not."""
+
+    title: ClassVar[str] = "DataFrame"
+    frame: Any = attrs.field(repr=False)
+    schema: pa.Schema
+    bounded: bool
+
+    def detail(self) -> str:
+        return f"{'bounded' if self.bounded else 'streaming'} ({len(self.schema)} columns)"
+
+
+@attrs.frozen(eq=False)
+class Project(Node):
+    """Compute the output columns, in order."""
+
+    title: ClassVar[str] = "Project"
+    input: Node
+    columns: tuple[tuple[str, Expr], ...]
+
+    def detail(self) -> str:
+        shown = [n if repr(e) == n else f"{e!r} AS {n}" for n, e in self.columns]
+        return ", ".join(shown[:12]) + (f", … ({len(shown)} in all)" if len(shown) > 12 else "")
+
+
+@attrs.frozen(eq=False)
+class Filter(Node):
+    """Keep the rows for which the condition is true."""
+
+    title: ClassVar[str] = "Filter"
+    input: Node
+    condition: Expr
+
+    def detail(self) -> str:
+        return repr(self.condition)
+
+
+@attrs.frozen(eq=False)
+class MapBatches(Node):
+    """Apply a function to every Arrow batch."""
+
+    title: ClassVar[str] = "MapBatches"
+    input: Node
+    function: BatchFunction
+    schema: pa.Schema
+
+    def detail(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+@attrs.frozen(eq=False)
+class AssignWatermark(Node):
+    """Declare the event-time column and how the watermark follows it."""
+
+    title: ClassVar[str] = "Watermark"
+    input: Node
+    column: str
+    spec: WatermarkSpec
+
+    def detail(self) -> str:
+        return f"{self.column}: {self.spec.describe()}"
+
+
+@attrs.frozen(eq=False)
+class WindowAggregate(Node):
+    """Group by keys and window, aggregate, judge lateness, emit."""
+
+    title: ClassVar[str] = "WindowAggregate"
+    input: AssignWatermark
+    keys: tuple[str, ...]
+    window: Window
+    aggs: tuple[AggCall, ...]
+    options: QueryOptions
+
+    def detail(self) -> str:
+        keys = ", ".join(self.keys) or "(one global key)"
+        return f"{self.window.describe()} by {keys}: {', '.join(map(str, self.aggs))} [{self.options.describe()}]"
+
+
+Prefix: TypeAlias = "Project | Filter | MapBatches"
+
+
+def chain(node: Node) -> Iterator[Node]:
+    """The node and everything below it, top first."""
+    at: Node | None = node
+    while at is not None:
+        yield at
+        at = at.child
+
+
+def source_of(node: Node) -> Source:
+    """The source at the bottom of the chain."""
+    bottom = list(chain(node))[-1]
+    assert isinstance(bottom, Source)
+    return bottom
+
+
+def prefix_of(node: Node) -> tuple[Prefix, ...]:
+    """The stateless steps between source and watermark, first applied first."""
+    return tuple(n for n in reversed(list(chain(node))) if isinstance(n, (Project, Filter, MapBatches)))

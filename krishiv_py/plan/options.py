@@ -1,0 +1,82 @@
+"""The options of a windowed query: lateness, keys, TTL, triggers, emission."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import Duration, show_us, to_us
+
+LateRule: TypeAlias = Literal["event", "window"]
+NullKeys: TypeAlias = Literal["group", "side_output"]
+FutureAction: TypeAlias = Literal["warn", "drop", "side_output"]
+EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
+DEFAULT_FUTURE_US = 60_000_000
+
+
+@attrs.frozen
+class StateTtlConfig:
+    """State of a key untouched for `ttl_ms` is dropped and counted (SEMANTICS §6.1).
+
+    Attributes
+    ----------
+    ttl_ms : int
+        Time to live, in milliseconds (any duration is accepted), positive.
+    clock : {"event", "processing"}
+        Whether the watermark or the wall clock measures it.
+    """
+
+    ttl_ms: Duration = attrs.field()
+    clock: Literal["event", "processing"] = attrs.field(default="event")
+
+    @ttl_ms.validator
+    def _positive(self, _attribute: object, value: Duration) -> None:
+        to_us(value, "ttl_ms")
+
+    @clock.validator
+    def _known(self, _attribute: object, value: str) -> None:
+        one_of(value, "clock", ("event", "processing"))
+
+    @property
+    def ttl_us(self) -> int:
+        """The time to live in microseconds."""
+        return to_us(self.ttl_ms, "ttl_ms")
+
+
+@attrs.frozen
+class QueryOptions:
+    """Everything about a windowed query that is neither keys, window nor aggregates."""
+
+    allowed_lateness_us: int = 0
+    late_rule: LateRule = "event"
+    null_keys: NullKeys = "group"
+    future_us: int = DEFAULT_FUTURE_US
+    ttl: StateTtlConfig | None = None
+    emit: EmitMode | None = None
+
+    @property
+    def emit_mode(self) -> EmitMode:
+        """The mode in force: ``final``, or ``updates`` once more than one firing is possible (SEMANTICS §5.4)."""
+        if self.emit is not None:
+            return self.emit
+        return "updates" if self.allowed_lateness_us > 0 else "final"
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        parts = [f"late_rule={self.late_rule}", f"emit={self.emit_mode}"]
+        if self.allowed_lateness_us:
+            parts.append(f"allowed_lateness={show_us(self.allowed_lateness_us)}")
+        if self.null_keys != "group":
+            parts.append(f"null_keys={self.null_keys}")
+        if self.ttl:
+            parts.append(f"ttl={show_us(self.ttl.ttl_us)} ({self.ttl.clock} time)")
+        return ", ".join(parts)
+
+
+def one_of(value: object, name: str, legal: tuple[str, ...]) -> None:
+    """Refuse a switch that has no such position."""
+    if value not in legal:
+        raise PlanError(message(f"`{name}` has no such setting", repr(value), "the query would have no meaning",
+                                f"use one of {', '.join(map(repr, legal))}"))

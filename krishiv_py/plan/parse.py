@@ -1,0 +1,133 @@
+"""SQL text to expressions and schemas, through sqlglot: ``filter("amount > 3")``, ``schema="id bigint, at timestamp"``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import expressions as sg
+
+from krishiv_py.errors import ExpressionError, SchemaError, message
+from krishiv_py.plan.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Func, IsIn, Lit, Scalar, UnOp
+
+_BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
+    sg.Add: "+", sg.Sub: "-", sg.Mul: "*", sg.Div: "/", sg.Mod: "%", sg.EQ: "==", sg.NEQ: "!=", sg.LT: "<",
+    sg.LTE: "<=", sg.GT: ">", sg.GTE: ">=", sg.And: "and", sg.Or: "or",
+}  # fmt: skip
+_CALLS: Final[dict[type[sg.Expression], str]] = {
+    sg.Lower: "lower", sg.Upper: "upper", sg.Length: "length", sg.Abs: "abs", sg.StartsWith: "starts_with",
+}  # fmt: skip
+_SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
+    "BOOLEAN": pa.bool_, "TINYINT": pa.int8, "SMALLINT": pa.int16, "INT": pa.int32, "BIGINT": pa.int64,
+    "FLOAT": pa.float32, "DOUBLE": pa.float64, "TEXT": pa.string, "VARCHAR": pa.string, "BINARY": pa.binary,
+    "VARBINARY": pa.binary, "DATE": pa.date32,
+    "TIMESTAMP": lambda: pa.timestamp("us", "UTC"), "TIMESTAMPTZ": lambda: pa.timestamp("us", "UTC"),
+    "TIMESTAMPLTZ": lambda: pa.timestamp("us", "UTC"), "TIMESTAMPNTZ": lambda: pa.timestamp("us"),
+}  # fmt: skip
+
+
+def parse_expr(text: str) -> Expr:
+    """Read a SQL expression.
+
+    Raises
+    ------
+    ExpressionError
+        For text that is no SQL expression, or uses what the library cannot evaluate.
+    """
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+    except sqlglot.errors.SqlglotError as problem:
+        raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0],
+                                      'write for instance "amount > 3 AND country = \'NO\'"')) from problem
+    return expr_of(tree)
+
+
+def _literal(node: sg.Literal) -> Lit:
+    if node.is_string:
+        return Lit(node.this)
+    number = node.this
+    return Lit(float(number) if any(mark in number for mark in ".eE") else int(number))
+
+
+def _constant(node: sg.Expression) -> Scalar:
+    found = expr_of(node)
+    if isinstance(found, Lit):
+        return found.value
+    raise ExpressionError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+
+
+def expr_of(node: sg.Expression) -> Expr:
+    """The expression of one sqlglot node."""
+    if type(node) in _BINARY:
+        return BinOp(_BINARY[type(node)], expr_of(node.this), expr_of(node.expression))
+    if type(node) in _CALLS:
+        arguments = [node.this, node.args.get("expression")]
+        return Func(_CALLS[type(node)], tuple(expr_of(a) for a in arguments if a is not None))
+    if isinstance(node, sg.Column):
+        return Col(node.name)
+    if isinstance(node, sg.Star):
+        return Col("*")
+    if isinstance(node, sg.Literal):
+        return _literal(node)
+    if isinstance(node, sg.Boolean):
+        return Lit(bool(node.this))
+    if isinstance(node, sg.Null):
+        return Lit(None)
+    return _compound(node)
+
+
+def _compound(node: sg.Expression) -> Expr:
+    if isinstance(node, sg.Paren):
+        return expr_of(node.this)
+    if isinstance(node, sg.Not):
+        return UnOp("not", expr_of(node.this))
+    if isinstance(node, sg.Neg):
+        return UnOp("-", expr_of(node.this))
+    if isinstance(node, sg.Is) and isinstance(node.expression, sg.Null):
+        return UnOp("is_null", expr_of(node.this))
+    if isinstance(node, sg.In) and node.expressions:
+        return IsIn(expr_of(node.this), tuple(_constant(e) for e in node.expressions))
+    if isinstance(node, sg.Between):
+        value = expr_of(node.this)
+        return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))
+    if isinstance(node, sg.Coalesce):
+        return Func("coalesce", tuple(expr_of(e) for e in [node.this, *node.expressions]))
+    if isinstance(node, sg.Cast):
+        return Cast(expr_of(node.this), type_of(node.to))
+    if isinstance(node, sg.Alias):
+        return Alias(expr_of(node.this), node.alias)
+    raise ExpressionError(message("this SQL is not supported in an expression", node.sql("spark"), "it cannot be evaluated "
+                                  "without Spark", "do it in Spark and pass from_dataframe(df), or use map_batches"))
+
+
+def type_of(node: sg.DataType) -> pa.DataType:
+    """The Arrow type of a parsed SQL type."""
+    kind = node.this.name if isinstance(node.this, sg.DataType.Type) else str(node.this)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]()
+    if kind == "DECIMAL":
+        numbers = [int(e.this.this) for e in node.expressions] or [10]
+        return pa.decimal128(numbers[0], numbers[1] if len(numbers) > 1 else 0)
+    if kind in ("ARRAY", "LIST"):
+        return pa.list_(type_of(node.expressions[0]))
+    if kind == "MAP":
+        return pa.map_(type_of(node.expressions[0]), type_of(node.expressions[1]))
+    if kind == "STRUCT":
+        return pa.struct([pa.field(e.name, type_of(e.args["kind"])) for e in node.expressions])
+    raise SchemaError(message("unknown type in the schema", node.sql("spark"), "no column can have it",
+                              "use Spark SQL type names, or pass a pyarrow schema"))
+
+
+def parse_schema(text: str) -> pa.Schema:
+    """Read a DDL schema such as ``"user_id bigint, event_time timestamp"``."""
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
+    except sqlglot.errors.SqlglotError as problem:
+        raise SchemaError(message("this is no DDL schema", text, str(problem).splitlines()[0],
+                                  'write for instance "user_id bigint, event_time timestamp"')) from problem
+    fields = [pa.field(d.name, type_of(d.args["kind"])) for d in tree.find_all(sg.ColumnDef) if d.parent is tree.this]
+    if not fields:
+        raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))
+    return pa.schema(fields)

@@ -1,0 +1,65 @@
+"""Tumbling and hopping windows (SEMANTICS §3.1, §3.2), all lengths in microseconds.
+
+Rows are kept once per *slice*: the stretch of time between two neighbouring window bounds. Every window is a run of
+slices, so a row is stored once however many windows it belongs to::
+
+    size 60, slide 25:   |----a----|----b----|      window [0,60)  = slices a+b+c
+    slices of 25:        0   10   25   35   50  60  window [25,85) = ...
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from krishiv_py.errors import PlanError
+from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.windows.base import Window
+
+
+@attrs.frozen
+class HoppingWindow(Window):
+    """Every window ``[offset + k*slide, offset + k*slide + size)`` that holds the row."""
+
+    kind: ClassVar[str] = "hopping"
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+    def describe(self) -> str:
+        offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""
+        return f"hopping {show_us(self.size_us)} every {show_us(self.slide_us)}{offset}"
+
+    def warnings(self) -> tuple[str, ...]:
+        if self.slide_us > self.size_us:
+            gap = show_us(self.slide_us - self.size_us)
+            return (f"rows in the gaps of {gap} between windows belong to none; they are counted as `unassigned`",)
+        return ()
+
+
+@attrs.frozen
+class TumblingWindow(HoppingWindow):
+    """Windows that touch and never overlap: every row is in exactly one."""
+
+    kind: ClassVar[str] = "tumbling"
+
+    def describe(self) -> str:
+        offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""
+        return f"tumbling {show_us(self.size_us)}{offset}"
+
+
+def tumbling(size: Duration, offset: Duration = 0) -> TumblingWindow:
+    """A checked :class:`TumblingWindow`."""
+    size_us = to_us(size, "size")
+    return TumblingWindow(size_us, size_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % size_us)
+
+
+def hopping(size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False) -> HoppingWindow:
+    """A checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`."""
+    size_us, slide_us = to_us(size, "size"), to_us(slide, "slide")
+    if slide_us > size_us and not allow_gaps:
+        raise PlanError(f"`slide` ({show_us(slide_us)}) is longer than `size` ({show_us(size_us)}): events between windows "
+                        "would belong to none. Hint: make `slide` at most `size`, or pass allow_gaps=True if rows between "
+                        "windows may be left out")
+    return HoppingWindow(size_us, slide_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % slide_us)

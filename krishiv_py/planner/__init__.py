@@ -1,0 +1,1 @@
+"""Logical plan → checked plan → physical plan, as named stages."""

@@ -1,0 +1,54 @@
+"""The physical stage: which operators run where, and why."""
+
+from __future__ import annotations
+
+import attrs
+
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import show_us
+
+
+@attrs.frozen
+class Stage:
+    """One physical operator: its name, route, what it does and why it was chosen."""
+
+    name: str
+    route: str
+    what: str
+    why: str
+
+
+@attrs.frozen
+class PhysicalPlan:
+    """The stages in data-flow order, and what a user should know before starting."""
+
+    stages: tuple[Stage, ...]
+    warnings: tuple[str, ...]
+
+
+def warnings(spec: OperatorSpec) -> tuple[str, ...]:
+    """State that may grow without bound, and settings that can lose rows."""
+    found = list(spec.window.warnings())
+    options = spec.options
+    if spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
+        found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
+    if options.ttl is not None and options.ttl.ttl_us < getattr(spec.window, "size_us", 0):
+        found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: windows of quiet keys are lost")
+    if options.emit_mode == "final" and options.allowed_lateness_us > 0:
+        found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
+    return tuple(found)
+
+
+def physical(spec: OperatorSpec, *, bounded: bool) -> PhysicalPlan:
+    """Choose the physical operators."""
+    route = "bounded" if bounded else "columnar"
+    how = "transformWithState keyed by bucket" if not bounded else "one Spark batch job"
+    stages = (
+        Stage("scan", route, f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
+              "only columns that keys, time, aggregates and late rows need are read"),
+        Stage("prepare", route, "stateless steps, stamp, judge, combine by key and window part (mapInArrow)",
+              "late rows leave whole before the shuffle, and only partial aggregates are shuffled"),
+        Stage("window", route, f"{spec.window.describe()} over chunks per bucket ({how})",
+              "state is moved in Arrow chunks, so a batch costs what it brings and what fires, not what is open"),
+    )  # fmt: skip
+    return PhysicalPlan(stages, warnings(spec))
