@@ -32,3 +32,38 @@ from krishiv_py.plan.late import (
 from krishiv_py.plan.options import StateTtlConfig
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
 from krishiv_py.plan.watermarks import WatermarkSpec
+
+__all__ = [
+    "Aggregator",
+    "ConsoleSink",
+    "CountByKeyLateEventHandler",
+    "CountingLateEventHandler",
+    "ForeachBatchSink",
+    "JsonSink",
+    "LateEventHandler",
+    "LateRows",
+    "MemorySink",
+    "ParquetSink",
+    "QueryTrigger",
+    "SideOutputLateEventHandler",
+    "StateTtlConfig",
+    "WatermarkSpec",
+    "approx_count_distinct",
+    "avg",
+    "col",
+    "collect_list",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "first",
+    "func",
+    "last",
+    "lit",
+    "max",
+    "min",
+    "percentile",
+    "stddev",
+    "sum",
+    "udaf",
+    "variance",
+]

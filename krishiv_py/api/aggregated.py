@@ -34,7 +34,8 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
                                         'pass calls such as count() or sum(col("x"))'))
             flat.append(call)
     if not flat:
-        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())"))
+        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result",
+                                "write .agg(count())"))
     return tuple(flat)
 
 

@@ -6,7 +6,7 @@ import attrs
 from typing_extensions import Self
 
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.order import RESULTS, WINDOWS, needs
+from krishiv_py.api.order import RESULTS, needs
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, unknown_column
@@ -67,7 +67,8 @@ class KeyedStream(OptionMethods):
         """
         return self._windowed(tumbling(size, offset))
 
-    def hopping_window(self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False) -> WindowedStream:
+    def hopping_window(self, size: Duration, slide: Duration, offset: Duration = 0, *,
+                       allow_gaps: bool = False) -> WindowedStream:
         """Windows of `size` that start every `slide` (SEMANTICS §3.2).
 
         Parameters
@@ -79,7 +80,8 @@ class KeyedStream(OptionMethods):
         """
         return self._windowed(hopping(size, slide, offset, allow_gaps=allow_gaps))
 
-    def sliding_window(self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False) -> WindowedStream:
+    def sliding_window(self, size: Duration, slide: Duration, offset: Duration = 0, *,
+                       allow_gaps: bool = False) -> WindowedStream:
         """Krishiv's name for :meth:`hopping_window`."""
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps)
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.api.keyed import KeyedStream, checked_keys
 from krishiv_py.api.runner import Runner
 from krishiv_py.plan.late import CountingLateEventHandler
-from krishiv_py.plan.nodes import AssignWatermark
+from krishiv_py.plan.nodes import AssignWatermark, Node
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.schema import time_kind
 from krishiv_py.plan.watermarks import WatermarkSpec
-from krishiv_py.plan.nodes import Node
-import pyarrow as pa
 
 
 @attrs.frozen(eq=False)

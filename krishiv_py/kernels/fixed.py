@@ -151,7 +151,8 @@ class FixedOperator:
             return []
         rows, window = self.assigner.windows(fresh[SLICE].to_numpy())
         touched = np.isin(window, np.array(starts, np.int64))
-        changed = fresh.select(self.layout.key_names).take(pa.array(rows[touched])).append_column("w", pa.array(window[touched]))
+        keys = fresh.select(self.layout.key_names).take(pa.array(rows[touched]))
+        changed = keys.append_column("w", pa.array(window[touched]))
         now = self._content(runs, starts)
         assert now is not None
         new = self._merged(self._only(now, changed))

@@ -60,7 +60,7 @@ class Prepare:
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
-        reasons = np.zeros(len(times), np.int8)  # index into _REASONS; 0 = accepted
+        reasons = np.zeros(len(times), np.int64)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
         reasons[stamped.null] = 1
         reasons[stamped.out_of_range] = 2
         if spec.options.null_keys == "side_output":

@@ -49,13 +49,14 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for field in schema:
         column = batch.column(field.name)
         if column.type != field.type and not _harmless(column.type, field.type):
-            raise SchemaError(message(f"column {field.name!r} has the wrong type", f"{column.type}, the stream has {field.type}",
-                                      "the batch was not sent", f"cast the column to {field.type}"))
+            raise SchemaError(message(f"column {field.name!r} has the wrong type",
+                                      f"{column.type}, the stream has {field.type}", "the batch was not sent",
+                                      f"cast the column to {field.type}"))
         try:
             arrays.append(column if column.type == field.type else column.cast(field.type))
         except pa.ArrowInvalid as problem:
-            raise SchemaError(message(f"column {field.name!r} does not fit {field.type}", str(problem), "the batch was not sent",
-                                      f"cast the column to {field.type}")) from problem
+            raise SchemaError(message(f"column {field.name!r} does not fit {field.type}", str(problem),
+                                      "the batch was not sent", f"cast the column to {field.type}")) from problem
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message
 
-Scalar: TypeAlias = "None | bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta"
+Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
 FUNCTIONS: Final = frozenset({"lower", "upper", "length", "abs", "coalesce", "starts_with", "contains", "if_else", "round"})

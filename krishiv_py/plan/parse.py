@@ -41,6 +41,7 @@ def parse_expr(text: str) -> Expr:
     except sqlglot.errors.SqlglotError as problem:
         raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0],
                                       'write for instance "amount > 3 AND country = \'NO\'"')) from problem
+    assert isinstance(tree, sg.Expression)
     return expr_of(tree)
 
 

@@ -10,8 +10,8 @@ from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expr import Col, columns_of
-from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.late import LateWanted
+from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.schema import is_key_type, require_columns, time_kind
 
 
@@ -101,7 +101,8 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
     kind = time_kind(schema, node.input.column)
     _check_keys(node, schema)
     if not node.aggs:
-        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result", 'write .agg(count())'))
+        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result",
+                                "write .agg(count())"))
     for call in node.aggs:
         require_columns(call.arg, schema, f"agg({call.output_name})")
         if call.where is not None:

@@ -33,7 +33,8 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     if spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
     if options.ttl is not None and options.ttl.ttl_us < getattr(spec.window, "size_us", 0):
-        found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: windows of quiet keys are lost")
+        found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: "
+                     "windows of quiet keys are lost")
     if options.emit_mode == "final" and options.allowed_lateness_us > 0:
         found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
     return tuple(found)

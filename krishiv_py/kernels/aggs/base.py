@@ -61,7 +61,8 @@ def valid_rows(values: pa.Array, ids: Ints) -> tuple[pa.Array, Ints, Mask | None
 
 def numbers(values: pa.Array) -> NumPy:
     """A null-free numeric array as NumPy."""
-    return values.to_numpy(zero_copy_only=False)
+    plain: NumPy = values.to_numpy(zero_copy_only=False)
+    return plain
 
 
 def with_nulls(values: NumPy, present: Mask, type_: pa.DataType) -> pa.Array:

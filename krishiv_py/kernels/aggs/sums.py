@@ -143,5 +143,5 @@ class Avg:
         return [FloatSum().merge(partials[:1], ids, n)[0], pa.array(counts)]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
-        counts = partials[1]
-        return pc.divide(partials[0], pc.cast(pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts), pa.float64()))
+        counts = pc.if_else(pc.equal(partials[1], 0), pa.scalar(None, pa.int64()), partials[1])
+        return pc.divide(partials[0], pc.cast(counts, pa.float64()))

@@ -41,7 +41,7 @@ class User:
         for value, at in zip(values, ids.tolist(), strict=True) if partial is None else ():
             try:
                 accumulators[at] = self.aggregator.add(accumulators[at], value)
-            except Exception as problem:  # noqa: BLE001  # user code: whatever it raises is reported with its row
+            except Exception as problem:  # user code: whatever it raises is reported with its row
                 raise self._fail("add", problem, value) from problem
         return accumulators
 
@@ -59,7 +59,7 @@ class User:
             accumulator = pickle.loads(blob)
             try:
                 merged[at] = self.aggregator.merge(merged[at], accumulator) if seen[at] else accumulator
-            except Exception as problem:  # noqa: BLE001  # user code, see above
+            except Exception as problem:  # user code, see above
                 raise self._fail("merge", problem, accumulator) from problem
             seen[at] = True
         return [pa.array([pickle.dumps(a) for a in merged], pa.binary())]
@@ -70,6 +70,6 @@ class User:
             accumulator = pickle.loads(blob)
             try:
                 results.append(self.aggregator.finish(accumulator))
-            except Exception as problem:  # noqa: BLE001  # user code, see above
+            except Exception as problem:  # user code, see above
                 raise self._fail("finish", problem, accumulator) from problem
         return pa.array(results, self.type)
