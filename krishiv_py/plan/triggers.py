@@ -1,0 +1,137 @@
+"""When a window writes a result: triggers and accumulation (SEMANTICS §5.1 to §5.3), as frozen values."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import Duration, show_us, to_us
+
+Accumulation: TypeAlias = Literal["accumulating", "discarding"]
+Every: TypeAlias = "int | Literal['each'] | None"
+"""After that many rows of a key and window; ``"each"`` is 1, None is never."""
+
+
+@attrs.frozen
+class Interval:
+    """At most every `period_us` microseconds of processing time."""
+
+    period_us: int
+
+    @classmethod
+    def of(cls, period: Duration) -> Interval:
+        """An interval of any duration of SEMANTICS §1.1."""
+        return cls(to_us(period, "interval"))
+
+
+def _count(value: object, name: str) -> object:
+    if value == "each":
+        return 1
+    if isinstance(value, int) and (isinstance(value, bool) or value < 1):
+        raise PlanError(message(f"`{name}` is no number of rows", repr(value), "the trigger would never, or always, fire",
+                                "use a whole number of at least 1"))
+    return value
+
+
+def _early(value: object) -> object:
+    found = _count(value, "early")
+    if found is None or isinstance(found, (int, Interval)):
+        return found
+    raise PlanError(message("`early` has no such setting", repr(value), "the query would have no meaning",
+                            'use None, "each", a number of rows, or Interval.of("10 s")'))
+
+
+def _late(value: object) -> object:
+    found = _count(value, "late")
+    if found is None or found in ("batch", "watermark") or isinstance(found, int):
+        return found
+    raise PlanError(message("`late` has no such setting", repr(value), "the query would have no meaning",
+                            'use None, "batch", "each", a number of rows, or "watermark"'))
+
+
+@attrs.frozen
+class Trigger:
+    """When the windows of a query fire.
+
+    Parameters
+    ----------
+    early : int, "each", Interval or None
+        Before the watermark passes the end: after that many rows of a key and window, at intervals of processing time, or
+        never. Counting is as if rows came one by one: the result does not depend on how rows were batched.
+    on_time : bool
+        Whether there is a firing when the watermark passes the end, ``end <= W``.
+    late : "batch", "each", "watermark", int or None
+        After that, for rows within the allowed lateness: once per batch, after that many rows, once when the watermark next
+        grows (SPL's panes), or never.
+
+    Notes
+    -----
+    SEMANTICS §5.1 to §5.3. With ``emit("updates")`` the on-time firing comes even if nothing changed since an early one; in a
+    retraction log a result that did not change is not withdrawn only to be written again.
+
+    Examples
+    --------
+    >>> Trigger.on_count(3)
+    Trigger(early=3, on_time=True, late=1)
+    >>> Trigger.on_interval("10 s").describe()
+    'early every 10 s, on time, late after every row'
+    """
+
+    early: int | Literal["each"] | Interval | None = attrs.field(default=None, converter=_early)
+    on_time: bool = True
+    late: int | Literal["each", "batch", "watermark"] | None = attrs.field(default="batch", converter=_late)
+
+    @classmethod
+    def on_watermark(cls) -> Trigger:
+        """Once when the watermark passes the end, and once per batch when late rows changed it; the default."""
+        return cls()
+
+    @classmethod
+    def on_every_element(cls) -> Trigger:
+        """A result after every row, early or late, and the watermark firing."""
+        return cls(early=1, late=1)
+
+    @classmethod
+    def on_count(cls, n: int) -> Trigger:
+        """After every `n` rows of a key and window, and the watermark firing; after it, every late row corrects the result.
+
+        Late rows are not counted up to `n`, because the last few would then never be told.
+        """
+        return cls(early=n, late=1)
+
+    @classmethod
+    def on_interval(cls, interval: Duration) -> Trigger:
+        """At most every `interval` of processing time for windows that changed, also when no row comes, and on time.
+
+        The clock starts with the first row. Late rows correct a result at once.
+        """
+        return cls(early=Interval.of(interval), late=1)
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether single rows make windows fire, so that rows must be kept apart until they have been counted."""
+        return isinstance(self.early, int) or isinstance(self.late, int)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        parts = []
+        if isinstance(self.early, Interval):
+            parts.append(f"early every {show_us(self.early.period_us)}")
+        elif self.early is not None:
+            parts.append(f"early after every {_rows(self.early)}")
+        if self.on_time:
+            parts.append("on time")
+        if isinstance(self.late, int):
+            parts.append(f"late after every {_rows(self.late)}")
+        elif self.late is not None:
+            parts.append({"batch": "late once per batch"}.get(self.late, "late when the watermark grows"))
+        return ", ".join(parts) or "never"
+
+
+def _rows(n: int | str) -> str:
+    return "row" if n == 1 else f"{n} rows"
+
+
+ON_WATERMARK: Final = Trigger()

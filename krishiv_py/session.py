@@ -1,0 +1,186 @@
+"""The composition root: a session picks sources, planner and runner."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from krishiv_py.api.query import Query
+from krishiv_py.api.stream import Stream
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.nodes import FileSource, MemorySource
+from krishiv_py.plan.schema import SchemaLike, as_schema
+from krishiv_py.spool import Sender, Spool
+
+if TYPE_CHECKING:
+    from krishiv_py.spark.runtime import SparkRunner
+
+
+def _runtime() -> Any:
+    """The Spark room, loaded when a session is made: importing the package must import no Spark."""
+    return importlib.import_module("krishiv_py.spark.runtime")
+
+
+@attrs.frozen
+class SessionBuilder:
+    """Collects the settings of a session; every step returns a new builder.
+
+    Examples
+    --------
+    >>> from krishiv_py import Session
+    >>> builder = Session.builder().master("local[2]").app_name("flights").profile("single-node-durable")
+    """
+
+    _master: str | None = None
+    _app: str = "krishiv_py"
+    _settings: tuple[tuple[str, str], ...] = ()
+    _profile: str = "dev-local"
+
+    def master(self, url: str) -> SessionBuilder:
+        """Spark master, ``local[*]`` by default."""
+        return attrs.evolve(self, master=url)
+
+    def app_name(self, name: str) -> SessionBuilder:
+        """Name shown by Spark."""
+        return attrs.evolve(self, app=name)
+
+    def config(self, key: str, value: str | int | bool) -> SessionBuilder:
+        """Any Spark setting."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return attrs.evolve(self, settings=(*self._settings, (key, text)))
+
+    def profile(self, name: Literal["dev-local", "single-node-durable", "distributed-durable"]) -> SessionBuilder:
+        """Durability profile (SEMANTICS §6.2)."""
+        return attrs.evolve(self, profile=name)
+
+    def get_or_create(self) -> Session:
+        """Start Spark, or reuse the running session.
+
+        Raises
+        ------
+        EnvironmentSetupError
+            When no Java 17 or newer is found; names the command that installs it.
+        """
+        runtime = _runtime()
+        profile = importlib.import_module("krishiv_py.spark.config").checked_profile(self._profile)
+        spark, owned = runtime.local_session(self._master, self._app, dict(self._settings), profile)
+        return Session(runtime.SparkRunner(spark, profile, owned=owned))
+
+
+class Session:
+    """Where streams come from and queries run.
+
+    Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. Usable as a context manager.
+    """
+
+    def __init__(self, runner: SparkRunner) -> None:
+        self._runner = runner
+
+    @classmethod
+    def embedded(cls) -> Session:
+        """A local Spark inside this process, tuned for micro-batches; a running one is reused."""
+        return SessionBuilder().get_or_create()
+
+    @classmethod
+    def builder(cls) -> SessionBuilder:
+        """Settings first, then ``get_or_create()``."""
+        return SessionBuilder()
+
+    @classmethod
+    def connect(cls, url: str) -> Session:
+        """A session on a Spark Connect server: ``sc://host:15002``."""
+        if not isinstance(url, str) or not url.startswith(("sc://", "local")):
+            raise PlanError(message("not a Spark Connect address", repr(url), "there is no server to talk to",
+                                    'write Session.connect("sc://host:15002")'))
+        runtime = _runtime()
+        return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
+
+    @classmethod
+    def from_spark(cls, spark: Any) -> Session:
+        """A session over a Spark session of one's own, which stays running after :meth:`stop`."""
+        if not hasattr(spark, "readStream"):
+            raise PlanError(message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession"))
+        return cls(_runtime().SparkRunner(spark, "dev-local", owned=False))
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session below."""
+        return self._runner.spark
+
+    def memory_stream(self, schema: SchemaLike | Any, *, name: str = "memory", spool: str | None = None) -> tuple[Stream, Sender]:
+        """A stream fed by hand.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema or StructType or str
+            Columns; a text is DDL: ``"user_id bigint, event_time timestamp"``.
+        name : str
+            Shown in plans.
+        spool : str, optional
+            Folder that keeps what was sent, so that a restarted query replays it; a temporary one by default. An existing
+            folder is continued.
+
+        Returns
+        -------
+        tuple of Stream and Sender
+            The stream, and the sender that feeds it; each ``send`` is one micro-batch.
+        """
+        checked = as_schema(schema)
+        folder = spool if spool is not None else self._runner.folder("spool")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        stream = Stream(MemorySource(name, checked, str(Path(folder).absolute())), checked, self._runner)
+        return stream, Sender(Spool(str(Path(folder).absolute())), checked)
+
+    def read_parquet(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
+                     max_files_per_batch: int | None = None) -> Stream:
+        """Parquet files below `path`: a bounded stream, or with ``streaming=True`` one that goes on with new files."""
+        return self._files("parquet", path, schema, streaming, max_files_per_batch, {})
+
+    def read_json(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
+                  max_files_per_batch: int | None = None, **options: str) -> Stream:
+        """Files of JSON lines; see :meth:`read_parquet`. `options` are Spark's."""
+        return self._files("json", path, schema, streaming, max_files_per_batch, options)
+
+    def read_csv(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
+                 max_files_per_batch: int | None = None, **options: str) -> Stream:
+        """CSV files; see :meth:`read_parquet`. `options` are Spark's, for instance ``header="true"``."""
+        return self._files("csv", path, schema, streaming, max_files_per_batch, options)
+
+    def rate(self, rows_per_second: int = 1) -> Stream:
+        """Spark's generator: columns ``timestamp`` and ``value``, for trying things out."""
+        if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
+            raise PlanError(message("`rows_per_second` is no rate", repr(rows_per_second), "no row would come", "use 1 or more"))
+        return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
+
+    def from_dataframe(self, frame: Any) -> Stream:
+        """A stream over any Spark DataFrame, streaming or not."""
+        if not hasattr(frame, "isStreaming"):
+            raise PlanError(message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame"))
+        return self._runner.frame_stream(frame)
+
+    def _files(self, format_: Literal["parquet", "json", "csv"], path: str, schema: SchemaLike | Any, streaming: bool,
+               max_files: int | None, options: dict[str, str]) -> Stream:
+        if max_files is not None and (isinstance(max_files, bool) or not isinstance(max_files, int) or max_files < 1):
+            raise PlanError(message("`max_files_per_batch` is no number of files", repr(max_files), "no batch can be cut", "use 1 or more"))
+        found = as_schema(schema) if schema is not None else self._runner.infer(path, format_, options)
+        source = FileSource(path, format_, found, bounded=not streaming, max_files_per_batch=max_files,
+                            options=tuple(sorted(options.items())))
+        return Stream(source, found, self._runner)
+
+    @property
+    def streams(self) -> list[Query]:
+        """The queries of this session that are still running."""
+        return [q for q in self._runner.queries if q.status == "running"]
+
+    def stop(self) -> None:
+        """Stop all queries, and Spark if this session started it."""
+        self._runner.stop()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

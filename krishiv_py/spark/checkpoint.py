@@ -1,0 +1,66 @@
+"""What the library keeps beside Spark's own checkpoint: the plan it belongs to, and counters by bucket."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import pyarrow.fs as pafs
+
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.planner.fingerprint import differences, fingerprint
+from krishiv_py.spark.scan import file_system
+
+
+@attrs.frozen
+class CheckpointNotes:
+    """The folder ``<checkpoint>/krishiv``."""
+
+    checkpoint: str
+
+    def _at(self, name: str) -> tuple[pafs.FileSystem, str]:
+        return file_system(f"{self.checkpoint}/krishiv/{name}")
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        system, path = self._at(name)
+        if system.get_file_info(path).type == pafs.FileType.NotFound:
+            return None
+        with system.open_input_stream(path) as stream:
+            found: dict[str, Any] = json.loads(stream.read())
+        return found
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        system, path = self._at(name)
+        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        with system.open_output_stream(path + ".tmp") as stream:
+            stream.write(json.dumps(value, indent=1).encode())
+        system.move(path + ".tmp", path)
+
+    def claim(self, spec: OperatorSpec, buckets: int) -> int:
+        """Take the checkpoint for a plan; returns the number of partitions its state has.
+
+        Raises
+        ------
+        CheckpointError
+            When it belongs to a plan whose state this one cannot follow; names what changed.
+        """
+        mine = fingerprint(spec)
+        stored = self._read("plan.json")
+        if stored is None:
+            self._write("plan.json", {"plan": mine, "buckets": buckets})
+            return buckets
+        changed = differences(stored["plan"], mine)
+        if changed:
+            raise CheckpointError(message("the checkpoint belongs to another plan", "; ".join(changed),
+                                          "its state cannot be continued", f"use a new checkpoint folder instead of {self.checkpoint}"))
+        return int(stored["buckets"])
+
+    def metrics(self) -> dict[str, Any]:
+        """The last metrics by bucket."""
+        return self._read("metrics.json") or {}
+
+    def keep_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write the metrics by bucket."""
+        self._write("metrics.json", metrics)

@@ -1,0 +1,62 @@
+"""Spark settings of the durability profiles (SEMANTICS §6.2)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal, TypeAlias
+
+from krishiv_py.errors import PlanError, message
+
+Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
+PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+QUERY_SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+"""Settable on a running session: what the streaming and bounded adapters rely on."""
+
+
+def session_settings(profile: Profile, cores: int | None = None) -> dict[str, str]:
+    """All settings of an embedded session."""
+    partitions = cores or os.cpu_count() or 2
+    settings = {
+        **QUERY_SETTINGS,
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    return settings
+
+
+def checked_profile(profile: str) -> Profile:
+    """Refuse an unknown durability profile."""
+    for known in PROFILES:
+        if profile == known:
+            return known
+    raise PlanError(message("unknown durability profile", repr(profile), "it is not known what must survive",
+                            f"use one of {', '.join(map(repr, PROFILES))}"))
+
+
+def is_local_path(path: str) -> bool:
+    """Whether a checkpoint path is on this machine's own file system."""
+    return "://" not in path or path.startswith("file:")
+
+
+def check_checkpoint(profile: Profile, checkpoint: str | None) -> None:
+    """Refuse a checkpoint that does not keep what the profile promises."""
+    if checkpoint is None and profile != "dev-local":
+        raise PlanError(message(f"profile {profile!r} needs a checkpoint", "None", "nothing would survive a restart",
+                                'pass start(..., checkpoint="...")'))
+    if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint):
+        raise PlanError(message("profile 'distributed-durable' needs a shared checkpoint", checkpoint,
+                                "a local path is lost with its machine", "use hdfs://, s3a://, gs:// or another shared path"))

@@ -1,0 +1,195 @@
+"""The handle of a running query, and what the driver does after every micro-batch."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from krishiv_py.api.query import Progress
+from krishiv_py.errors import OperatorError, PlanError, message
+from krishiv_py.plan.durations import UNSET, Duration, to_us
+from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.plan.sinks import MemorySink
+from krishiv_py.spark.checkpoint import CheckpointNotes
+
+_REASONS = ("late", "null_time", "null_key", "out_of_range")
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """Metrics of all buckets, as the driver last heard of them; safe to read from any thread."""
+
+    notes: CheckpointNotes
+    buckets: dict[str, Any] = attrs.field(factory=dict)
+    batch_id: int = -1
+    watermark_us: int = UNSET
+    _lock: Any = attrs.field(factory=threading.Lock)
+
+    def take(self, batch_id: int, reported: dict[str, Any]) -> None:
+        """Remember what the buckets reported in a batch."""
+        with self._lock:
+            self.buckets.update(reported)
+            self.batch_id = batch_id
+            for entry in reported.values():
+                self.watermark_us = max(self.watermark_us, int(entry["watermark"]))
+            if reported:
+                self.notes.keep_metrics({"buckets": self.buckets, "watermark": self.watermark_us})
+
+    def restore(self) -> None:
+        """Begin with what an earlier run of this checkpoint knew."""
+        kept = self.notes.metrics()
+        self.buckets = kept.get("buckets", {})
+        self.watermark_us = kept.get("watermark", UNSET)
+
+    def progress(self) -> Progress:
+        """The sums over all buckets."""
+        with self._lock:
+            entries = list(self.buckets.values())
+            batch_id, watermark = self.batch_id, self.watermark_us
+        counters: dict[str, int] = {}
+        for entry in entries:
+            for name, n in entry["counters"].items():
+                counters[name] = counters.get(name, 0) + n
+        return Progress(
+            batch_id=batch_id, watermark_us=watermark, rows=counters.get("rows", 0),
+            late={r: counters.get(r, 0) for r in _REASONS}, counters=counters,
+            open_windows=max((e["open_windows"] for e in entries), default=0),
+            open_rows=sum(e["open_rows"] for e in entries), state_bytes=sum(e["state_bytes"] for e in entries),
+            firings=counters.get("firings", 0),
+        )  # fmt: skip
+
+
+def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, batch_id: int) -> None:
+    """Hand the late rows of a batch to the handler."""
+    if tables:
+        handler.handle(LateRows(pa.concat_tables(tables), operator, batch_id))
+
+
+class StreamQuery:
+    """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
+
+    def __init__(self, query: StreamingQuery, name: str, ledger: Ledger, plan: str, sink: MemorySink | None,
+                 late: MemorySink | None, schemas: tuple[pa.Schema, pa.Schema], cleanup: Callable[[], None]) -> None:
+        self._query = query
+        self._name = name
+        self._ledger = ledger
+        self._plan = plan
+        self._sink = sink
+        self._late = late
+        self._schemas = schemas
+        self._cleanup = cleanup
+
+    @property
+    def name(self) -> str:
+        """The name it was started under."""
+        return self._name
+
+    @property
+    def id(self) -> str:
+        """Spark's query id, kept across restarts from one checkpoint."""
+        return str(self._query.id)
+
+    @property
+    def status(self) -> str:
+        """``running``, ``stopped`` or ``failed``."""
+        if self._query.isActive:
+            return "running"
+        return "failed" if self._query.exception() is not None else "stopped"
+
+    @property
+    def progress(self) -> Progress:
+        """Watermark, late counts, open windows, state."""
+        return self._ledger.progress()
+
+    @property
+    def spark_query(self) -> StreamingQuery:
+        """Spark's own handle."""
+        return self._query
+
+    def await_termination(self, timeout: Duration | None = None) -> bool:
+        """Wait for the end; True when it came.
+
+        Raises
+        ------
+        OperatorError
+            When the query failed.
+        """
+        try:
+            if timeout is None:
+                self._query.awaitTermination()
+                ended = True
+            else:
+                ended = bool(self._query.awaitTermination(max(to_us(timeout, "timeout") // 1_000_000, 1)))
+        except StreamingQueryException as problem:
+            raise failure(problem, self._name) from problem
+        return ended
+
+    def process_all_available(self) -> None:
+        """Wait until everything sent so far is processed and the query is idle."""
+        try:
+            self._query.processAllAvailable()
+        except StreamingQueryException as problem:
+            raise failure(problem, self._name) from problem
+
+    def exception(self) -> Exception | None:
+        """What made the query fail, naming operator and row."""
+        problem = self._query.exception()
+        return None if problem is None else failure(problem, self._name)
+
+    def stop(self) -> None:
+        """Stop; a later start from the same checkpoint goes on."""
+        self._query.stop()
+        self._cleanup()
+
+    def results(self) -> pa.Table:
+        """All results so far; for a memory sink only."""
+        return self._rows(self._sink, self._schemas[0], "results()", "MemorySink()")
+
+    def late_rows(self) -> pa.Table:
+        """All late rows so far; for a memory side output only."""
+        return self._rows(self._late, self._schemas[1], "late_rows()", "SideOutputLateEventHandler(MemorySink())")
+
+    def _rows(self, sink: MemorySink | None, schema: pa.Schema, what: str, wanted: str) -> pa.Table:
+        if sink is None:
+            raise PlanError(message(f"{what} needs the rows in memory", "another sink", "they are not on the driver",
+                                    f"start with {wanted}, or read the sink's output"))
+        found = sink.table()
+        return schema.empty_table() if found is None else found
+
+    def explain(self) -> str:
+        """The plan of the query as text."""
+        return self._plan
+
+    def __enter__(self) -> StreamQuery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Query {self._name}: {self.status}, {self.progress}>"
+
+
+_RAISED = re.compile(r"(?:krishiv_py\.errors\.(\w+)|(\w+(?:\.\w+)*(?:Error|Exception))): ([^\n]+)")
+
+
+def failure(problem: BaseException, name: str) -> OperatorError:
+    """The heart of a Spark stack trace: our own error if there is one, else the last Python or Java exception."""
+    text = str(problem)
+    found = _RAISED.findall(text)
+    own = [f for f in found if f[0]]
+    kind, other, said = (own or found or [("", type(problem).__name__, text.splitlines()[0] if text else "")])[-1]
+    return OperatorError(f"query {name!r} failed: {kind or other}: {said}")
+
+
+def metrics_of(rows: list[Any]) -> dict[str, Any]:
+    """Metrics rows by bucket; of several of one bucket the last counts."""
+    return {str(r.bucket): json.loads(bytes(r.blob)) for r in rows}

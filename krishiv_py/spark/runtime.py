@@ -1,0 +1,142 @@
+"""Runs plans on a Spark session: the composition root of this room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.stream import Stream
+from krishiv_py.plan.late import SideOutputLateEventHandler
+from krishiv_py.plan.nodes import FrameSource, source_of
+from krishiv_py.plan.sinks import QueryTrigger, Sink
+from krishiv_py.spark import bounded, streaming
+from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, session_settings
+from krishiv_py.spark.java import require_java
+from krishiv_py.spark.query import StreamQuery, deliver
+from krishiv_py.spark.scan import arrow_schema, spark_ddl
+
+
+class SparkRunner:
+    """Implements :class:`krishiv_py.api.runner.Runner`."""
+
+    def __init__(self, spark: SparkSession, profile: Profile, *, owned: bool) -> None:
+        self.spark = spark
+        self.profile = profile
+        self._owned = owned
+        self._folder: str | None = None
+        self.queries: list[StreamQuery] = []
+        for name, value in QUERY_SETTINGS.items():
+            spark.conf.set(name, value)
+
+    def folder(self, name: str) -> str:
+        """A new temporary folder that goes with the session."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="krishiv-")
+        path = Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}"
+        path.mkdir(parents=True)
+        return str(path)
+
+    def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
+        """See :class:`~krishiv_py.api.runner.Runner`."""
+        result = bounded.run(self.spark, stream)
+        handler = stream.late_handler
+        if result.late.num_rows:
+            if isinstance(handler, SideOutputLateEventHandler):
+                bounded_side_output(self.spark, handler.sink, result.late)
+            else:
+                deliver(handler, [result.late], stream.spec().name, 0)
+        return result
+
+    def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
+              name: str | None) -> StreamQuery:
+        """See :class:`~krishiv_py.api.runner.Runner`."""
+        check_checkpoint(self.profile, checkpoint)
+        temporary = self.folder("checkpoint") if checkpoint is None else None
+
+        def cleanup() -> None:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+        query = streaming.start(self.spark, stream, sink, checkpoint or temporary or "", trigger, name, cleanup)
+        self.queries.append(query)
+        return query
+
+    def to_dataframe(self, stream: AggregatedStream) -> Any:
+        """See :class:`~krishiv_py.api.runner.Runner`."""
+        if source_of(stream.node).bounded:
+            return self.spark.createDataFrame(self.run_bounded(stream).table)
+        return streaming.rows_frame(self.spark, stream)
+
+    def frame_stream(self, frame: DataFrame) -> Stream:
+        """A stream over any DataFrame."""
+        schema = arrow_schema(frame)
+        return Stream(FrameSource(frame, schema, bounded=not frame.isStreaming), schema, self)
+
+    def infer(self, path: str, format: str, options: dict[str, str]) -> pa.Schema:
+        """The schema of files that are there."""
+        reader = self.spark.read.format(format)
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        return arrow_schema(reader.load(path))
+
+    def stop(self) -> None:
+        """Stop all queries, remove temporary folders, and stop Spark if it was started here."""
+        for query in self.queries:
+            if query.status == "running":
+                query.stop()
+        self.queries.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        if self._owned:
+            self.spark.stop()
+
+
+def bounded_side_output(spark: SparkSession, sink: Sink, late: pa.Table) -> None:
+    """Write the late rows of a bounded run."""
+    streaming.write_once(spark, sink, late)
+
+
+def local_session(master: str | None, app: str, settings: dict[str, str], profile: Profile) -> tuple[SparkSession, bool]:
+    """A local session, or the running one; and whether it was started here."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        for key, value in settings.items():
+            running.conf.set(key, value)
+        return running, False
+    require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages this process sees
+    builder = SparkSession.builder.appName(app).master(master or "local[*]")
+    for key, value in {**session_settings(profile, _cores(master)), **settings}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(settings.get("krishiv.log.level", "ERROR"))
+    return spark, True
+
+
+def _cores(master: str | None) -> int | None:
+    inside = (master or "").removeprefix("local[").removesuffix("]")
+    return int(inside) if inside.isdigit() else None
+
+
+def remote_session(url: str, settings: dict[str, str]) -> SparkSession:
+    """A Spark Connect session."""
+    builder = SparkSession.builder.remote(url)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def ddl(schema: pa.Schema) -> str:
+    """An Arrow schema as Spark DDL."""
+    return spark_ddl(schema)

@@ -1,0 +1,185 @@
+"""Sources as Spark DataFrames whose tasks hand Arrow batches on.
+
+Parquet is read by Arrow itself: Spark lists the files, keeps the offsets and cuts micro-batches, but what travels through
+the JVM are file names. Everything else is read by Spark and handed over as Arrow batches of the needed columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from krishiv_py.errors import SchemaError, message
+from krishiv_py.kernels.evaluate import empty_batch, one_batch
+from krishiv_py.kernels.rows import as_batch
+from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
+from krishiv_py.plan.schema import checked
+from krishiv_py.spool import control_of
+
+_LISTING = "path string, modificationTime timestamp, length bigint, content binary"
+_READ_ROWS = 1 << 20
+
+
+@attrs.frozen(eq=False)
+class Scanned:
+    """Rows of a source, or a watermark control."""
+
+    batch: pa.RecordBatch | None
+    control_us: int | None = None
+
+
+@attrs.frozen(eq=False)
+class RowReader:
+    """Batches that Spark read."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        yield Scanned(pa.RecordBatch.from_arrays([_plain(c, f.type) for c, f in zip(batch.columns, self.schema, strict=True)],
+                                                 schema=self.schema))
+
+
+@attrs.frozen(eq=False)
+class ParquetReader:
+    """Batches of file names; Arrow reads the files."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        for path in batch.column(0).to_pylist():
+            yield from self._file(path)
+
+    def _file(self, uri: str) -> Iterator[Scanned]:
+        system, path = file_system(uri)
+        with system.open_input_file(path) as opened:
+            parquet = pq.ParquetFile(opened)
+            names = parquet.schema_arrow.names
+            control = control_of(parquet.read()) if names and names[0].startswith("__krishiv") else None
+            if control is not None:
+                yield Scanned(None, control)
+                return
+            present = [n for n in self.schema.names if n in names]
+            for part in parquet.iter_batches(_READ_ROWS, columns=present, use_threads=False):
+                yield Scanned(self._fitted(part, uri))
+
+    def _fitted(self, part: pa.RecordBatch, uri: str) -> pa.RecordBatch:
+        """A file may lack a nullable column, or hold a narrower type."""
+        arrays = []
+        for field in self.schema:
+            if field.name not in part.schema.names:
+                arrays.append(pa.nulls(part.num_rows, field.type))
+                continue
+            try:
+                arrays.append(as_batch(part.select([field.name]), pa.schema([field])).column(0))
+            except SchemaError as problem:
+                raise SchemaError(f"{uri}: {problem}") from problem
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+Reader = RowReader | ParquetReader
+
+
+def _plain(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    return column if column.type == type_ else column.cast(type_)
+
+
+def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The Arrow file system and path of a Spark path."""
+    if "://" not in uri and not uri.startswith("file:"):
+        return pafs.LocalFileSystem(), uri
+    parsed = urlparse(uri)
+    if parsed.scheme == "file":
+        return pafs.LocalFileSystem(), unquote(parsed.path)
+    return pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
+
+
+def _arrow_reads(path: str) -> bool:
+    return "://" not in path or path.split(":", 1)[0] in ("file", "hdfs", "s3", "s3a", "gs", "gcs")
+
+
+@attrs.frozen(eq=False)
+class Scan:
+    """A DataFrame and how its Arrow batches become rows; `how` and `why` are shown by ``explain()``."""
+
+    frame: DataFrame
+    reader: Reader
+
+
+def _listing(spark: SparkSession, path: str, *, streaming: bool, max_files: int | None) -> DataFrame:
+    if streaming:
+        reader = spark.readStream.format("binaryFile").schema(_LISTING).option("pathGlobFilter", "*.parquet")
+        if max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", max_files)
+        return reader.load(path).select("path")
+    return spark.read.format("binaryFile").schema(_LISTING).option("pathGlobFilter", "*.parquet").load(path).select("path")
+
+
+def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streaming: bool) -> Scan:
+    """The scan of a source, reading only the columns in `needs`."""
+    schema = pa.schema([source.schema.field(n) for n in needs])
+    if isinstance(source, MemorySource):
+        return Scan(_listing(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema))
+    if isinstance(source, FileSource):
+        return _files(spark, source, schema, streaming=streaming)
+    assert isinstance(source, FrameSource)
+    return Scan(source.frame.select(*[f"`{n}`" for n in needs]), RowReader(schema))
+
+
+def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
+    if source.format == "parquet" and _arrow_reads(source.path):
+        found = _listing(spark, source.path, streaming=streaming, max_files=source.max_files_per_batch)
+        return Scan(found, ParquetReader(schema))
+    ddl = spark_ddl(source.schema)
+    reader: Any = (spark.readStream if streaming else spark.read).format(source.format).schema(ddl)
+    for key, value in source.options:
+        reader = reader.option(key, value)
+    if streaming and source.max_files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", source.max_files_per_batch)
+    return Scan(reader.load(source.path).select(*[f"`{n}`" for n in schema.names]), RowReader(schema))
+
+
+def spark_ddl(schema: pa.Schema) -> str:
+    """An Arrow schema as Spark DDL."""
+    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema)
+
+
+_DDL = {
+    pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
+    pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz", pa.null(): "void",
+}  # fmt: skip
+
+
+def spark_type(type_: pa.DataType) -> str:
+    """An Arrow type in Spark's words."""
+    if type_ in _DDL:
+        return _DDL[type_]
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return f"array<{spark_type(type_.value_type)}>"
+    if pa.types.is_map(type_):
+        return f"map<{spark_type(type_.key_type)},{spark_type(type_.item_type)}>"
+    if pa.types.is_struct(type_):
+        return "struct<" + ",".join(f"`{f.name}`:{spark_type(f.type)}" for f in type_) + ">"
+    if pa.types.is_duration(type_):
+        return "interval day to second"
+    raise SchemaError(message("Spark has no such type", type_, "the column cannot be handed over", "cast or drop the column"))
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The Arrow schema of a DataFrame."""
+    return checked(to_arrow_schema(frame.schema))
+
+
+def empty_of(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows of a schema."""
+    return one_batch(pa.Table.from_batches([empty_batch(schema)]))

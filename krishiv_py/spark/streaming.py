@@ -1,0 +1,137 @@
+"""The streaming adapter: ``scan → pack → (shuffle by bucket) → transformWithState → publish``."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
+from krishiv_py.plan.nodes import source_of
+from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
+from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.codec import decode
+from krishiv_py.spark.frames import explode, show, written_files
+from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
+from krishiv_py.spark.pack import PACKED_DDL, OffsetLog, Pack
+from krishiv_py.spark.partitioning import bucket_ids
+from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
+from krishiv_py.spark.query import Ledger, StreamQuery, deliver, metrics_of
+from krishiv_py.spark.scan import scan
+
+
+def stateful(spark: SparkSession, spec: OperatorSpec, source: Any, log: OffsetLog, buckets: int,
+             output: TaskOutput | None) -> DataFrame:
+    """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
+    found = scan(spark, source, spec.needs_columns, streaming=True)
+    pack = Pack(spec, found.reader, bucket_ids(buckets), log)
+    packed = found.frame.mapInArrow(pack.__call__, PACKED_DDL)
+    # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
+    clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
+    return clocked.groupBy("bucket").transformWithState(BucketProcessor(spec, output), OUT_DDL, "Append", "EventTime")
+
+
+@attrs.define(eq=False)
+class BatchSteps:
+    """What happens on the driver with one micro-batch: both outputs are published, then the ledger is written."""
+
+    spec: OperatorSpec
+    sink: Sink
+    late_sink: Sink | None
+    handler: LateEventHandler
+    ledger: Ledger
+    publishers: dict[str, Publisher]
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink))
+                      if isinstance(s, (ForeachBatchSink, ConsoleSink, JsonSink))]
+        if on_cluster:
+            frame = frame.persist()
+        try:
+            here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
+            rows = here.collect()
+            self._cluster_outputs(frame, on_cluster, batch_id)
+            self._files(rows, batch_id)
+            self._memory(rows, batch_id)
+        finally:
+            if on_cluster:
+                frame.unpersist()
+        self.ledger.take(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
+
+    def _files(self, rows: list[Any], batch_id: int) -> None:
+        written = [json.loads(bytes(r.blob)) for r in rows if r.kind == FILE]
+        for kind, publisher in self.publishers.items():
+            publisher.publish(batch_id, [w["name"] for w in written if w["kind"] == kind])
+
+    def _memory(self, rows: list[Any], batch_id: int) -> None:
+        for kind, sink in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)):
+            tables = [decode(bytes(r.blob)) for r in rows if r.kind == kind]
+            if isinstance(sink, MemorySink):
+                sink.put(batch_id, tables)
+            elif kind == LATE_ROWS and sink is None:
+                deliver(self.handler, tables, self.spec.name, batch_id)
+
+    def _cluster_outputs(self, frame: DataFrame, kinds: list[str], batch_id: int) -> None:
+        layout = Layout(self.spec)
+        for kind in kinds:
+            sink = self.sink if kind == RESULT else self.late_sink
+            schema = layout.result_schema if kind == RESULT else layout.late_schema
+            rows = explode(frame.filter(frame["kind"] == kind), schema)
+            if isinstance(sink, ForeachBatchSink):
+                sink.function(rows, batch_id)
+            elif isinstance(sink, ConsoleSink):
+                show(rows, self.spec.name if kind == RESULT else f"{self.spec.name}: late", batch_id, sink.max_rows)
+            else:
+                assert isinstance(sink, (JsonSink, ParquetSink))
+                written_files(rows, sink, batch_id)
+
+
+def _side_output(handler: LateEventHandler) -> Sink | None:
+    return handler.sink if isinstance(handler, SideOutputLateEventHandler) else None
+
+
+def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint: str, trigger: QueryTrigger,
+          name: str | None, cleanup: Callable[[], None]) -> StreamQuery:
+    """Start a query."""
+    spec = stream.spec()
+    late_sink = _side_output(stream.late_handler)
+    notes = CheckpointNotes(checkpoint)
+    buckets = notes.claim(spec, int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
+    ledger = Ledger(notes)
+    ledger.restore()
+    folders = {kind: folder for kind, s in ((RESULT, sink), (LATE_ROWS, late_sink)) if (folder := folder_of(s)) is not None}
+    frame = stateful(spark, spec, source_of(stream.node), OffsetLog(checkpoint), buckets, TaskOutput(folders))
+    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, {k: Publisher(f) for k, f in folders.items()})
+    title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
+    writer = frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
+    if trigger.kind == "available_now":
+        writer = writer.trigger(availableNow=True)
+    elif trigger.kind == "every":
+        writer = writer.trigger(processingTime=f"{trigger.interval_us // 1_000} milliseconds")
+    layout = Layout(spec)
+    return StreamQuery(writer.start(), title, ledger, stream.explain(), sink if isinstance(sink, MemorySink) else None,
+                       late_sink if isinstance(late_sink, MemorySink) else None,
+                       (layout.result_schema, layout.late_schema), cleanup)
+
+
+def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
+    """Write the late rows of a bounded run to a sink, as micro-batch 0."""
+    if isinstance(sink, MemorySink):
+        sink.put(0, [table])
+        return
+    frame = spark.createDataFrame(table)
+    if isinstance(sink, ForeachBatchSink):
+        sink.function(frame, 0)
+    elif isinstance(sink, ConsoleSink):
+        show(frame, "late", 0, sink.max_rows)
+    else:
+        assert isinstance(sink, (JsonSink, ParquetSink))
+        written_files(frame, sink, 0)
