@@ -31,6 +31,7 @@ from krishiv_py.plan.late import (
 )
 from krishiv_py.plan.options import StateTtlConfig
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
+from krishiv_py.plan.triggers import Interval, Trigger
 from krishiv_py.plan.watermarks import WatermarkSpec
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "CountByKeyLateEventHandler",
     "CountingLateEventHandler",
     "ForeachBatchSink",
+    "Interval",
     "JsonSink",
     "LateEventHandler",
     "LateRows",
@@ -47,6 +49,7 @@ __all__ = [
     "QueryTrigger",
     "SideOutputLateEventHandler",
     "StateTtlConfig",
+    "Trigger",
     "WatermarkSpec",
     "approx_count_distinct",
     "avg",

@@ -8,7 +8,17 @@ from typing_extensions import Self
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.late import LateEventHandler
-from krishiv_py.plan.options import EmitMode, LateRule, NullKeys, QueryOptions, StateTtlConfig, one_of
+from krishiv_py.plan.options import (
+    EmitMode,
+    FutureAction,
+    FutureReference,
+    LateRule,
+    NullKeys,
+    QueryOptions,
+    StateTtlConfig,
+    one_of,
+)
+from krishiv_py.plan.triggers import Accumulation, Trigger
 
 
 class OptionMethods:
@@ -45,6 +55,48 @@ class OptionMethods:
         """``"final"`` results only, ``"updates"`` at each firing, or ``"retractions"`` as a change log (SEMANTICS §5.4)."""
         one_of(mode, "mode", ("final", "updates", "retractions"))
         return self._with_options(attrs.evolve(self.options, emit=mode))
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """When windows fire: :class:`~krishiv_py.Trigger` ``.on_watermark()``, ``.on_every_element()``, ``.on_count(n)``,
+        ``.on_interval(d)``, or early, on-time and late firings one by one (SEMANTICS §5.1 to §5.3)."""
+        if not isinstance(trigger, Trigger):
+            raise PlanError(message("not a Trigger", repr(trigger), "it is not known when windows fire",
+                                    "pass Trigger.on_count(100) or another"))
+        return self._with_options(attrs.evolve(self.options, trigger=trigger))
+
+    def accumulation(self, mode: Accumulation) -> Self:
+        """Each firing gives the whole window (``"accumulating"``), or what came since the last (``"discarding"``)."""
+        one_of(mode, "mode", ("accumulating", "discarding"))
+        return self._with_options(attrs.evolve(self.options, accumulation=mode))
+
+    def with_pane(self) -> Self:
+        """Add the columns ``pane_timing`` (``early``, ``on_time``, ``late``; ``final`` with ``emit("final")``) and
+        ``pane_index`` (zero-based number of the firing of the key and window; a withdrawal has that of the firing it is
+        part of) to results (SEMANTICS §5.5)."""
+        return self._with_options(attrs.evolve(self.options, pane=True))
+
+    def future_tolerance(
+        self, tolerance: Duration, action: FutureAction = "warn", reference: FutureReference | None = None
+    ) -> Self:
+        """What becomes of rows further ahead than `tolerance` (SEMANTICS §4.4).
+
+        Parameters
+        ----------
+        tolerance : int or timedelta or str
+            How far ahead is still normal; ``int`` is milliseconds; 60 s unless set.
+        action : {"warn", "drop", "side_output"}
+            Process and count them, drop and count them, or hand them to the late handler with reason ``future``. With the
+            last two such a row does not move the watermark.
+        reference : {"watermark", "clock"}, optional
+            Ahead of what; the clock by default for ``"drop"`` and ``"side_output"``, else the watermark.
+        """
+        one_of(action, "action", ("warn", "drop", "side_output"))
+        chosen = reference or ("watermark" if action == "warn" else "clock")
+        one_of(chosen, "reference", ("watermark", "clock"))
+        future_us = to_us(tolerance, "tolerance", allow_zero=True)
+        return self._with_options(
+            attrs.evolve(self.options, future_us=future_us, future_action=action, future_reference=chosen)
+        )
 
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop, and count, state of keys untouched for a time (SEMANTICS §6.1)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,15 +21,24 @@ class Emitter:
         self.schema = layout.result_schema
         self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) :]
 
-    def rows(self, merged: pa.Table, starts: Ints, ends: Ints, op: str | npt.NDArray[np.str_]) -> pa.Table:
-        """Result rows of merged partials with their window bounds in µs."""
+    def rows(
+        self, merged: pa.Table, starts: Ints, ends: Ints, op: str | npt.NDArray[np.str_],
+        pane: str | npt.NDArray[np.str_] = "final", index: int | Ints = 0,
+    ) -> pa.Table:  # fmt: skip
+        """Result rows of merged partials with their window bounds in µs; `pane` and `index` where the plan asks for them."""
         kind = self.layout.spec.time_kind
         arrays = [merged[k] for k in self.layout.key_names]
         arrays += [unstamp(starts, kind), unstamp(ends, kind), *self.layout.finish(merged)]
         if self._with_op:
-            arrays.append(pa.array(np.full(merged.num_rows, op) if isinstance(op, str) else op, pa.string()))
+            arrays.append(_column(op, merged.num_rows, pa.string()))
+        if self.layout.spec.options.pane:
+            arrays += [_column(pane, merged.num_rows, pa.string()), _column(index, merged.num_rows, pa.int64())]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def concat(self, tables: list[pa.Table]) -> pa.Table:
         """All results of a step."""
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
+
+
+def _column(value: str | int | npt.NDArray[Any], n: int, type_: pa.DataType) -> pa.Array:
+    return pa.array(value, type_) if isinstance(value, np.ndarray) else pa.repeat(pa.scalar(value, type_), n)

@@ -57,7 +57,9 @@ class FixedOperator:
         arrays = [*head.columns, *self.layout.merge(partials, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays, schema=self.chunk_schema)
 
-    def step(self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int) -> StepResult:
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         runs = Runs(store, meta, SLICE, self._merge)
         fired_at: int = meta.get("fired_at", UNSET)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
+from krishiv_py.errors import OperatorError, message
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.options import QueryOptions
 
 
 @attrs.frozen
@@ -34,6 +36,19 @@ def classify(times: Ints, watermark_us: int, lateness_us: int, future_us: int) -
     ahead = 0 if watermark_us == END_OF_TIME else int(np.count_nonzero(times > watermark_us + future_us))
     mildly = int(np.count_nonzero(behind)) - very
     return Classes(len(times) - very - mildly - ahead, mildly, very, ahead)
+
+
+def beyond(times: Ints, watermark_us: int, now_us: int | None, options: QueryOptions) -> Mask:
+    """Rows further ahead of the watermark, or of the clock, than tolerated (SEMANTICS §4.4)."""
+    reference = watermark_us
+    if options.future_reference == "clock":
+        if now_us is None:
+            raise OperatorError(message("rows are to be held against the clock", "no processing time", "none can be judged",
+                                        "pass now_us, or use reference=\"watermark\""))
+        reference = now_us
+    if reference in (UNSET, END_OF_TIME):
+        return np.zeros(len(times), np.bool_)
+    return times > reference + options.future_us
 
 
 def late_by_event(times: Ints, watermark_us: int, lateness_us: int) -> Mask:

@@ -14,7 +14,7 @@ from krishiv_py.kernels.timecodec import time_type
 from krishiv_py.plan.expr import Expr
 
 TIME = "__t"
-LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late")
+LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future")
 
 
 class Layout:
@@ -79,6 +79,8 @@ class Layout:
         fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
         if spec.options.emit_mode == "retractions":
             fields.append(pa.field("op", pa.string()))
+        if spec.options.pane:
+            fields += [pa.field("pane_timing", pa.string()), pa.field("pane_index", pa.int64())]
         return pa.schema(fields)
 
     def create(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:

@@ -22,6 +22,10 @@ class StepResult:
         The watermark at which this bucket has something to do even without rows.
     open_windows, open_rows, firings : int
         Windows still open, rows (or partials) held for them, and results fired in this step.
+    counters : dict
+        What else was counted in this step, such as ``ttl_dropped``.
+    wakeup_now_us : int or None
+        The processing time at which this bucket has something to do even without rows (intervals, TTL).
     """
 
     results: pa.Table
@@ -29,6 +33,8 @@ class StepResult:
     open_windows: int
     open_rows: int
     firings: int
+    counters: dict[str, int] = attrs.field(factory=dict)
+    wakeup_now_us: int | None = None
 
 
 class WindowOperator(Protocol):
@@ -38,6 +44,20 @@ class WindowOperator(Protocol):
         """Reduce accepted working rows to what is shuffled and stored. Stateless."""
         ...
 
-    def step(self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int) -> StepResult:
-        """Fold combined chunks in, fire what is due under the watermark, forget what is over (SEMANTICS §2.3)."""
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """Fold combined chunks in, fire what is due under the watermark, forget what is over (SEMANTICS §2.3).
+
+        Parameters
+        ----------
+        store, meta
+            The state of the bucket, changed in place.
+        chunks : list of pyarrow.Table
+            What :meth:`combine` made of the rows of this batch, in order of arrival.
+        watermark_us : int
+            The watermark in force.
+        now_us : int, optional
+            Processing time, µs since the epoch; needed by interval triggers and a processing-time TTL only.
+        """
         ...

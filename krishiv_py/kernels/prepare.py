@@ -14,14 +14,19 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.evaluate import apply_prefix, evaluate
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.judge import classify, late_by_event, late_by_window
+from krishiv_py.kernels.judge import beyond, classify, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import stamp, unstamp
+from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
-COUNTERS = ("rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future")
+COUNTERS = (
+    "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
+    "future_dropped", "future_side_output",
+)  # fmt: skip
+_FUTURE, _DROPPED, _GAP = 5, 6, 7  # reasons beyond "late"; the last two are counted only
 
 
 @attrs.frozen(eq=False)
@@ -37,13 +42,14 @@ class Prepared:
     counters : dict
         Rows by fate; see :data:`COUNTERS`.
     max_time_us : int
-        Largest usable event time (``UNSET`` without rows): what the watermark follows.
+        Largest usable event time (``UNSET`` without rows): what the watermark follows. Rows refused for being too far ahead
+        are left out (SEMANTICS §4.4).
     """
 
     rows: pa.Table
     late: pa.Table
     counters: dict[str, int]
-    max_time_us: int
+    maxima: dict[str, int]
 
 
 class Prepare:
@@ -53,8 +59,18 @@ class Prepare:
         self.spec = spec
         self.layout = Layout(spec)
 
-    def __call__(self, batch: pa.RecordBatch, watermark_us: int) -> Prepared:
-        """Judge and reduce one batch of source rows under the watermark in force."""
+    def __call__(self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None = None) -> Prepared:
+        """Judge and reduce one batch of source rows under the watermark in force.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Source rows.
+        watermark_us : int
+            The watermark in force.
+        now_us : int, optional
+            Processing time, µs since the epoch; needed by ``future_tolerance(..., reference="clock")`` only.
+        """
         spec = self.spec
         rows = apply_prefix(spec.prefix, batch)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
@@ -65,7 +81,12 @@ class Prepare:
         reasons[stamped.out_of_range] = 2
         if spec.options.null_keys == "side_output":
             reasons[usable & self._null_keys(rows)] = 3
-        max_time = int(times[usable].max()) if usable.any() else UNSET
+        options = spec.options
+        ahead = usable & beyond(times, watermark_us, now_us, options)
+        if options.future_action != "warn":
+            reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
+            usable &= ~ahead
+        maxima = self._maxima(rows, times, usable)
         judged = reasons == 0
         late, classes = self._late(times, watermark_us), classify(
             times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us
@@ -75,14 +96,25 @@ class Prepare:
             "rows": len(times), "null_time": int(np.count_nonzero(reasons == 1)),
             "out_of_range": int(np.count_nonzero(reasons == 2)), "null_key": int(np.count_nonzero(reasons == 3)),
             "late": int(np.count_nonzero(reasons == 4)), "mildly_late": classes.mildly_late,
-            "very_late": classes.very_late, "future": classes.future, "unassigned": 0,
+            "very_late": classes.very_late, "future": int(np.count_nonzero(ahead)), "unassigned": 0,
+            "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
+            "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
         }  # fmt: skip
         if isinstance(spec.window, HoppingWindow) and spec.window.slide_us > spec.window.size_us:
             gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
-            reasons[gap] = 5
+            reasons[gap] = _GAP
         return Prepared(self._accepted(rows, times, reasons == 0), self._refused(rows, times, reasons, watermark_us),
-                        counters, max_time)
+                        counters, maxima)
+
+    def _maxima(self, rows: pa.RecordBatch, times: Ints, usable: Mask) -> dict[str, int]:
+        if not usable.any():
+            return {}
+        if self.spec.source_column is None:
+            return {ONLY: int(times[usable].max())}
+        named = pa.table({"source": rows.column(self.spec.source_column), "t": times}).filter(pa.array(usable))
+        top = named.group_by("source").aggregate([("t", "max")]).to_pylist()
+        return {str(entry["source"]): entry["t_max"] for entry in top}
 
     def _null_keys(self, rows: pa.RecordBatch) -> Mask:
         mask = np.zeros(rows.num_rows, np.bool_)
@@ -117,7 +149,7 @@ class Prepare:
         return pc.if_else(mask, from_rows, pa.scalar(None, from_rows.type))
 
     def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:
-        wanted = np.flatnonzero((reasons > 0) & (reasons < 5))
+        wanted = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
         picked = pa.array(wanted)
         kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
         labels = pa.DictionaryArray.from_arrays(pa.array(reasons[wanted] - 1, pa.int8()), self.layout.reasons)

@@ -21,8 +21,9 @@ class LateRows:
     Attributes
     ----------
     table : pyarrow.Table
-        The wanted columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``),
-        ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null unless the reason is ``late``).
+        The wanted columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``,
+        ``future``), ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null unless the reason
+        is ``late``).
     operator : str
         Name of the operator that refused them.
     batch_id : int

@@ -8,10 +8,12 @@ import attrs
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.triggers import Accumulation, Trigger
 
 LateRule: TypeAlias = Literal["event", "window"]
 NullKeys: TypeAlias = Literal["group", "side_output"]
 FutureAction: TypeAlias = Literal["warn", "drop", "side_output"]
+FutureReference: TypeAlias = Literal["watermark", "clock"]
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
 
@@ -55,19 +57,38 @@ class QueryOptions:
     future_us: int = DEFAULT_FUTURE_US
     ttl: StateTtlConfig | None = None
     emit: EmitMode | None = None
+    trigger: Trigger = attrs.field(factory=Trigger)
+    accumulation: Accumulation = "accumulating"
+    pane: bool = False
+    future_action: FutureAction = "warn"
+    future_reference: FutureReference = "watermark"
+
+    @property
+    def fires_once(self) -> bool:
+        """Whether every window has its default firings, and nothing is asked about them."""
+        plain = self.trigger == Trigger() and self.accumulation == "accumulating" and not self.pane
+        return plain or self.emit_mode == "final"
 
     @property
     def emit_mode(self) -> EmitMode:
         """The mode in force: ``final``, or ``updates`` once more than one firing is possible (SEMANTICS §5.4)."""
         if self.emit is not None:
             return self.emit
-        return "updates" if self.allowed_lateness_us > 0 else "final"
+        often = self.allowed_lateness_us > 0 or self.trigger.early is not None
+        return "updates" if often or self.accumulation == "discarding" else "final"
 
     def describe(self) -> str:
         """One line for ``explain()``."""
         parts = [f"late_rule={self.late_rule}", f"emit={self.emit_mode}"]
         if self.allowed_lateness_us:
             parts.append(f"allowed_lateness={show_us(self.allowed_lateness_us)}")
+        if self.trigger != Trigger():
+            parts.append(f"trigger: {self.trigger.describe()}")
+        if self.accumulation != "accumulating":
+            parts.append(f"accumulation={self.accumulation}")
+        if self.future_action != "warn":
+            ahead = f"{show_us(self.future_us)} ahead of the {self.future_reference}"
+            parts.append(f"future_tolerance={ahead}: {self.future_action}")
         if self.null_keys != "group":
             parts.append(f"null_keys={self.null_keys}")
         if self.ttl:

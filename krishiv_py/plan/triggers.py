@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 
@@ -10,8 +10,6 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import Duration, show_us, to_us
 
 Accumulation: TypeAlias = Literal["accumulating", "discarding"]
-Every: TypeAlias = "int | Literal['each'] | None"
-"""After that many rows of a key and window; ``"each"`` is 1, None is never."""
 
 
 @attrs.frozen
@@ -26,29 +24,21 @@ class Interval:
         return cls(to_us(period, "interval"))
 
 
-def _count(value: object, name: str) -> object:
+def _count(value: object, name: str) -> int:
     if value == "each":
         return 1
-    if isinstance(value, int) and (isinstance(value, bool) or value < 1):
-        raise PlanError(message(f"`{name}` is no number of rows", repr(value), "the trigger would never, or always, fire",
-                                "use a whole number of at least 1"))
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PlanError(message(f"`{name}` has no such setting", repr(value), "the trigger would never, or always, fire",
+                                'use None, "each", a number of rows of at least 1, or what its description names'))
     return value
 
 
-def _early(value: object) -> object:
-    found = _count(value, "early")
-    if found is None or isinstance(found, (int, Interval)):
-        return found
-    raise PlanError(message("`early` has no such setting", repr(value), "the query would have no meaning",
-                            'use None, "each", a number of rows, or Interval.of("10 s")'))
+def _early(value: int | Literal["each"] | Interval | None) -> int | Interval | None:
+    return value if value is None or isinstance(value, Interval) else _count(value, "early")
 
 
-def _late(value: object) -> object:
-    found = _count(value, "late")
-    if found is None or found in ("batch", "watermark") or isinstance(found, int):
-        return found
-    raise PlanError(message("`late` has no such setting", repr(value), "the query would have no meaning",
-                            'use None, "batch", "each", a number of rows, or "watermark"'))
+def _late(value: int | Literal["each", "batch", "watermark"] | None) -> int | Literal["batch", "watermark"] | None:
+    return value if value is None or value == "batch" or value == "watermark" else _count(value, "late")
 
 
 @attrs.frozen
@@ -76,12 +66,12 @@ class Trigger:
     >>> Trigger.on_count(3)
     Trigger(early=3, on_time=True, late=1)
     >>> Trigger.on_interval("10 s").describe()
-    'early every 10 s, on time, late after every row'
+    'early every 10 s, on time, late once per batch'
     """
 
-    early: int | Literal["each"] | Interval | None = attrs.field(default=None, converter=_early)
+    early: int | Interval | None = attrs.field(default=None, converter=_early)
     on_time: bool = True
-    late: int | Literal["each", "batch", "watermark"] | None = attrs.field(default="batch", converter=_late)
+    late: int | Literal["batch", "watermark"] | None = attrs.field(default="batch", converter=_late)
 
     @classmethod
     def on_watermark(cls) -> Trigger:
@@ -105,9 +95,9 @@ class Trigger:
     def on_interval(cls, interval: Duration) -> Trigger:
         """At most every `interval` of processing time for windows that changed, also when no row comes, and on time.
 
-        The clock starts with the first row. Late rows correct a result at once.
+        The clock starts with the first row. Late rows correct a result once per batch.
         """
-        return cls(early=Interval.of(interval), late=1)
+        return cls(early=Interval.of(interval))
 
     @property
     def row_by_row(self) -> bool:
@@ -130,8 +120,6 @@ class Trigger:
         return ", ".join(parts) or "never"
 
 
-def _rows(n: int | str) -> str:
+def _rows(n: int) -> str:
     return "row" if n == 1 else f"{n} rows"
 
-
-ON_WATERMARK: Final = Trigger()

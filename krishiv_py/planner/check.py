@@ -25,6 +25,7 @@ def row_schema(node: WindowAggregate) -> pa.Schema:
 
 def _check_names(node: WindowAggregate) -> None:
     outputs = [a.output_name for a in node.aggs]
+    own = {"window_start", "window_end", "op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
     for name in outputs:
         if outputs.count(name) > 1:
             raise PlanError(message("two aggregates have one output name", name, "one would hide the other",
@@ -32,11 +33,11 @@ def _check_names(node: WindowAggregate) -> None:
         if name in node.keys:
             raise PlanError(message("an aggregate is named like a key column", name, "one would hide the other",
                                     'rename it with .alias("other")'))
-        if name in ("window_start", "window_end", "op"):
+        if name in own:
             raise PlanError(message("an aggregate is named like a window column", name, "one would hide the other",
                                     'rename it with .alias("other")'))
     for key in node.keys:
-        if key in ("window_start", "window_end", "op"):
+        if key in own:
             raise PlanError(message("a key is named like a window column", key, "one would hide the other",
                                     ".rename the column before key_by"))
 
@@ -109,7 +110,7 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
     _check_names(node)
     source = source_of(node).schema
-    wanted = set(node.keys) | {node.input.column}
+    wanted = set(node.keys) | {node.input.column} | ({node.input.source_column} if node.input.source_column else set())
     for call in node.aggs:
         wanted |= columns_of(call.arg) - {"*"}
         wanted |= columns_of(call.where) if call.where is not None else set()
@@ -119,7 +120,7 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
     late_columns = tuple(schema.names) if whole else node.keys if late == "keys" else ()
     spec = OperatorSpec(
         name=name, source_schema=source, row_schema=schema, prefix=prefix, time_column=node.input.column, time_kind=kind,
-        watermark=node.input.spec, keys=node.keys, window=node.window, aggs=node.aggs, options=node.options,
+        watermark=node.input.spec, source_column=node.input.source_column, keys=node.keys, window=node.window, aggs=node.aggs, options=node.options,
         needs_columns=needs, late_columns=late_columns,
     )  # fmt: skip
     operator_for(spec)

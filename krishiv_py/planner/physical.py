@@ -6,6 +6,7 @@ import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.triggers import Trigger
 
 
 @attrs.frozen
@@ -32,6 +33,11 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     options = spec.options
     if spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
+    if options.future_action != "warn" and options.future_reference == "watermark":
+        found.append(f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
+                     "row would be refused, for refused rows do not move the watermark; use reference=\"clock\"")
+    if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
+        found.append("emit=final writes one row per window: trigger and accumulation have no effect")
     if options.ttl is not None and options.ttl.ttl_us < getattr(spec.window, "size_us", 0):
         found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: "
                      "windows of quiet keys are lost")

@@ -14,6 +14,7 @@ from krishiv_py.kernels.rows import as_batch
 from krishiv_py.kernels.state import MemoryStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from krishiv_py.api.aggregated import AggregatedStream
@@ -48,6 +49,8 @@ class Driver:
     idle_batches : bool
         Whether every step is followed by a batch without rows under the moved watermark (as a query does that waits for
         input). Turn it off to see what back-to-back batches do.
+    clock : ManualClock, optional
+        Processing time; one that stands at the epoch by default. Move it, then call :meth:`tick` or send a batch.
 
     Examples
     --------
@@ -62,7 +65,8 @@ class Driver:
     [{'at': 2000, 'reason': 'late'}]
     """
 
-    def __init__(self, stream: AggregatedStream, *, idle_batches: bool = True) -> None:
+    def __init__(self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
         self.spec = stream.spec(late="rows")
         self._handler: LateEventHandler = stream.late_handler
         self._prepare = Prepare(self.spec)
@@ -96,6 +100,10 @@ class Driver:
         """A batch without rows after which the watermark is at least `to` (ms since the epoch, or a datetime)."""
         return self._step(None, time_point_us(to, "to"))
 
+    def tick(self) -> StepOutput:
+        """A batch without rows at the present time of the clock: intervals and processing-time TTL take their turn."""
+        return self._step(None, None)
+
     def close(self) -> StepOutput:
         """End of input: every open window fires."""
         return self._step(None, END_OF_TIME)
@@ -105,7 +113,7 @@ class Driver:
         self._in_force = self._next
         chunks = []
         if batch is not None:
-            prepared = self._prepare(batch, self._in_force)
+            prepared = self._prepare(batch, self._in_force, self.clock.now_us)
             for name, n in prepared.counters.items():
                 self.counters[name] += n
             if prepared.max_time_us != UNSET:
@@ -128,6 +136,8 @@ class Driver:
         return StepOutput(pa.concat_tables(results), late_table, self._next)
 
     def _run(self, chunks: list[pa.Table]) -> pa.Table:
-        step = self._operator.step(self._store, self._meta, chunks, self._in_force)
+        step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
+        for name, n in step.counters.items():
+            self.counters[name] = self.counters.get(name, 0) + n
         self.open_windows = step.open_windows
         return step.results

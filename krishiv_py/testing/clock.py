@@ -1,0 +1,36 @@
+"""A processing-time clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+import attrs
+
+from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
+
+
+@attrs.define
+class ManualClock:
+    """Processing time for tests: intervals, TTL by wall clock, rows ahead of the clock (SEMANTICS §4.4, §5.3, §6.1).
+
+    Attributes
+    ----------
+    now_us : int
+        µs since the epoch; 0 at first.
+
+    Examples
+    --------
+    >>> clock = ManualClock()
+    >>> clock.advance("5 s")
+    5000000
+    """
+
+    now_us: int = 0
+
+    def advance(self, by: Duration) -> int:
+        """Move on by a duration (``int`` is milliseconds); returns the new time in µs."""
+        self.now_us += to_us(by, "by")
+        return self.now_us
+
+    def set(self, to: TimePoint) -> int:
+        """Move to a point in time (ms since the epoch, or a datetime); a wall clock may go back, and so may this one."""
+        self.now_us = time_point_us(to, "to")
+        return self.now_us
