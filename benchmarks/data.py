@@ -2,8 +2,9 @@
 
     python -m benchmarks.data --events 2000000 --set A
 
-Set A has 10 000 keys with Zipf weights, set B 500 000 keys with equal weights. The parts are cached under ``benchmarks/.data``, their
-modification times strictly increasing, so that a file source takes them one by one in arrival order.
+Set A has 10 000 keys with Zipf weights, set B 500 000 keys with equal weights. The parts are cached under
+``benchmarks/.data``, their modification times strictly increasing, so that a file source takes them one by one in
+arrival order.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SOURCES = 4  # of J8
 Ints = npt.NDArray[np.int64]
 KeySet = Literal["A", "B"]
 KEYS: dict[KeySet, int] = {"A": 10_000, "B": 500_000}
+JOINED_SCHEMA = pa.schema([("user_id", pa.int64()), ("event_time", pa.timestamp("ms", tz="UTC")), ("amount", pa.int64())])
 SCHEMA = pa.schema([("user_id", pa.int64()), ("event_time", pa.timestamp("us", tz="UTC")), ("amount", pa.int64())])
 
 
@@ -72,6 +74,7 @@ def draw(spec: Spec, part: int) -> pa.Table:
     disordered = (kind >= spec.late) & (kind < spec.late + spec.disordered)
     time_us[late] -= rng.integers(60_000_000, 300_000_001, int(late.sum()))
     time_us[disordered] -= rng.integers(1, 4_000_001, int(disordered.sum()))
+    time_us -= time_us % 1_000  # whole milliseconds: the finest event time Flink SQL takes
     n_keys, cumulative = key_table(spec)
     if cumulative is None:
         keys = rng.integers(0, n_keys, n)
@@ -161,6 +164,20 @@ def link_parts(folder: Path, target: Path, count: int) -> Path:
     return target
 
 
+def join(folder: Path) -> Path:
+    """Sibling folder with the parts of each source joined to ``joined.parquet``, a row group each, times in ms (for Flink)."""
+    target = folder.with_name(f"joined-{folder.name}")
+    for source in sorted(folder.glob("source-*")) or [folder]:
+        path = target / source.relative_to(folder) / "joined.parquet"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with pq.ParquetWriter(path.with_suffix(".part"), JOINED_SCHEMA) as writer:
+                for part in parts_of(source):
+                    writer.write_table(pq.read_table(part, partitioning=None).cast(JOINED_SCHEMA))
+            path.with_suffix(".part").rename(path)
+    return target
+
+
 def one_row_parts(spec: Spec, count: int, root: Path = ROOT) -> Path:
     """Folder with `count` parts of a single row each (the micro mode), a second of event time apart."""
     folder = root / f"micro-{spec.keys}-{count}-s{spec.seed}"
@@ -183,9 +200,7 @@ def one_row_parts(spec: Spec, count: int, root: Path = ROOT) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.data", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.data", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--set", dest="keys", choices=sorted(KEYS), default="A")
     parser.add_argument("--parts", type=int, default=20)

@@ -17,15 +17,21 @@ ROOT = Path(__file__).resolve().parent / ".envs"
 
 @frozen
 class Env:
-    """What pip installs for one peer; ``source_ok`` names packages that have no wheel and are built."""
+    """What pip and Maven install for one peer; ``source_ok`` names packages that have no wheel and are built."""
 
     requirements: tuple[str, ...]
+    jars: tuple[str, ...] = field(default=())
     source_ok: tuple[str, ...] = field(default=())
 
 
 ENVS: dict[str, Env] = {
     "flink": Env(
         ("apache-flink==2.3.0", "setuptools<81"),
+        jars=(
+            "org.apache.flink:flink-sql-parquet:2.3.0",
+            "org.apache.hadoop:hadoop-client-api:3.4.1",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+        ),
         source_ok=("apache-flink-libraries", "crcmod", "dill", "hdfs", "docopt"),
     ),
     "bytewax": Env(("bytewax==0.21.1", "pyarrow")),
@@ -56,6 +62,11 @@ def create(name: str) -> None:
     if env.source_ok:
         command += ["--no-binary", ",".join(env.source_ok)]
     subprocess.run([*command, *env.requirements], check=True, env={**os.environ, "PYTHONNOUSERSITE": "1"})
+    for jar in env.jars:
+        subprocess.run(
+            ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={jar}", f"-DoutputDirectory={home / 'jars'}"],
+            check=True,
+        )
     frozen_list = subprocess.run([python_of(name), "-m", "pip", "freeze"], check=True, capture_output=True, text=True)
     (home / ".complete").write_text(frozen_list.stdout)
 

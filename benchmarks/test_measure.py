@@ -51,8 +51,31 @@ def test_children_that_ended_early_count() -> None:
     assert got["processes"] == 1
 
 
+def test_children_of_a_parent_that_waits_for_nobody_count() -> None:
+    # As the daemon of PySpark: SIGCHLD ignored, the kernel reaps the workers and forgets their usage.
+    program = """
+import os, signal, time
+if not os.fork():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for _ in range(2):
+        if not os.fork(): burn(1.0); os._exit(0)
+    time.sleep(4)
+    os._exit(0)
+os.wait()
+"""
+    _, got = run_measure(program)
+    assert got["cpu_s"] == pytest.approx(2.0, abs=0.4)
+    assert got["cpu_unwaited_s"] == pytest.approx(2.0, abs=0.4)
+
+
 def test_time_out_kills_the_whole_tree(tmp_path: Path) -> None:
-    program = f"import os, time\nif not os.fork():\n    os.setsid()\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    program = f"""
+import os, time
+if not os.fork():
+    os.setsid()
+    open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+time.sleep(60)
+"""
     code, got = run_measure(program, "--timeout", "1")
     assert code == 1 and got["timed_out"] and got["wall_s"] < 10
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))

@@ -1,7 +1,8 @@
 """What each job has to give, computed by DuckDB under the micro-batch model: one file is one batch.
 
-``W_n`` is the greatest event time of the files before file n, floored to a millisecond (Spark keeps watermarks so), less the lag; unset for the first.
-Rows (or their windows) that are late under the judged rule are left out, then everything is computed at once.
+``W_n`` is the greatest event time of the files before file n, floored to a millisecond (Spark keeps watermarks so),
+less the lag; unset for the first. Rows (or their windows) that are late under the judged rule are left out, then
+everything is computed at once.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Rules:
     """How a side judges: what the truth has to follow.
 
     late
-        ``"event"``: a row is late if ``t < W - L``. ``"window"``: in the windows with ``end + L <= W``; for a session the row's own
-        ``[t, t + gap)``, as Spark does it. ``"clean"``: no micro-batch model; keys with a row that lies more than the lag behind
-        any row before it are left out of the comparison. ``"none"``: no row is late (a bounded computation).
+        ``"event"``: a row is late if ``t < W - L``. ``"window"``: in the windows with ``end + L <= W``; for a session the
+        row's own ``[t, t + gap)``, as Spark does it. ``"clean"``: no micro-batch model; keys with a row that lies more than
+        the lag behind any row before it are left out of the comparison. ``"none"``: no row is late (bounded computations).
     touch
         Whether a row at exactly ``gap`` joins a session.
     complete
@@ -52,8 +53,9 @@ def read_rows(db: duckdb.DuckDBPyConnection, job: Job, data: Path) -> int:
     db.execute(f"CREATE TEMP TABLE raw AS {' UNION ALL '.join(selects)}")
     # Several sources are generated without late rows: their watermark does not matter but at the end.
     db.execute(
-        f"""CREATE TEMP TABLE marks AS SELECT batch, coalesce(max(top) OVER (ORDER BY batch ROWS BETWEEN UNBOUNDED PRECEDING
-        AND 1 PRECEDING) // 1000 * 1000 - {lag_us}, {NEVER_US}) AS w FROM (SELECT batch, max(t) AS top FROM raw GROUP BY batch)"""
+        f"""CREATE TEMP TABLE marks AS SELECT batch, coalesce(max(top) OVER (ORDER BY batch
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) // 1000 * 1000 - {lag_us}, {NEVER_US}) AS w
+        FROM (SELECT batch, max(t) AS top FROM raw GROUP BY batch)"""
     )
     db.execute("CREATE TEMP TABLE rows AS SELECT raw.*, w FROM raw JOIN marks USING (batch)")
     if len(folders) > 1:
@@ -88,10 +90,13 @@ def keep_on_time(db: duckdb.DuckDBPyConnection, job: Job, rules: Rules) -> None:
 def windows_sql(job: Job, rules: Rules) -> str:
     """Query of the truth for fixed windows, over ``kept``: ``user_id, s, e, count, sum_amount``."""
     size, slide = job.size_ms * 1_000, (job.slide_ms or job.size_ms) * 1_000
-    assigned = f"""SELECT user_id, amount, w, t - ((t % {slide}) + {slide}) % {slide} - k * {slide} AS s
-        FROM kept, range({-(-size // slide)}) AS r(k) WHERE t < t - ((t % {slide}) + {slide}) % {slide} - k * {slide} + {size}"""
+    start = f"t - ((t % {slide}) + {slide}) % {slide} - k * {slide}"
+    assigned = (
+        f"SELECT user_id, amount, w, {start} AS s FROM kept, range({-(-size // slide)}) AS r(k) WHERE t < {start} + {size}"
+    )
     late = f"WHERE s + {size} + {job.allowed_lateness_ms * 1_000} > w" if rules.late == "window" else ""
-    return f"SELECT user_id, s, s + {size} AS e, count(*) AS count, sum(amount)::BIGINT AS sum_amount FROM ({assigned}) {late} GROUP BY ALL"
+    totals = "count(*) AS count, sum(amount)::BIGINT AS sum_amount"
+    return f"SELECT user_id, s, s + {size} AS e, {totals} FROM ({assigned}) {late} GROUP BY ALL"
 
 
 def lookback_sql(job: Job) -> str:
@@ -104,8 +109,8 @@ def lookback_sql(job: Job) -> str:
 def distinct_sql(job: Job) -> str:
     """Query of the truth for distinct-set windows: ``[t - size, t]``, and ``[t + 1, t + 1 + size]`` where a row lies in it."""
     size = job.size_ms * 1_000
-    return f"""WITH times AS (SELECT user_id, t, count(*) AS n, sum(amount) AS a, lead(t) OVER (PARTITION BY user_id ORDER BY t) AS next
-            FROM kept GROUP BY user_id, t),
+    return f"""WITH times AS (SELECT user_id, t, count(*) AS n, sum(amount) AS a,
+            lead(t) OVER (PARTITION BY user_id ORDER BY t) AS next FROM kept GROUP BY user_id, t),
         total AS (SELECT *, sum(n) OVER k AS upto_n, sum(a) OVER k AS upto_a FROM times
             WINDOW k AS (PARTITION BY user_id ORDER BY t ROWS UNBOUNDED PRECEDING)),
         wins AS (SELECT user_id, t - {size} AS s FROM times UNION

@@ -1,4 +1,4 @@
-"""The truth of the session jobs: at once where lateness is judged per row, batch by batch where a closed session stays closed."""
+"""Truth of the session jobs: at once where rows are judged, batch by batch where a fired session stays closed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ def merged_sql(source: str, rules: Rules) -> str:
     apart = ">=" if rules.touch == "separate" else ">"
     return f"""WITH marked AS (SELECT *, coalesce(s {apart} max(e) OVER (PARTITION BY user_id ORDER BY s, e
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)::INT AS opens FROM {source}),
-        numbered AS (SELECT *, sum(opens) OVER (PARTITION BY user_id ORDER BY s, e ROWS UNBOUNDED PRECEDING) AS island FROM marked)
+        numbered AS (SELECT *, sum(opens) OVER (PARTITION BY user_id ORDER BY s, e ROWS UNBOUNDED PRECEDING) AS island
+            FROM marked)
         SELECT user_id, min(s) AS s, max(e) AS e, sum(count)::BIGINT AS count, sum(sum_amount)::BIGINT AS sum_amount
         FROM numbered GROUP BY user_id, island"""
 
 
 def create_sessions(db: duckdb.DuckDBPyConnection, job: Job, rules: Rules) -> None:
     """Create ``truth`` for a session job over ``kept``."""
-    own = (
-        f"SELECT user_id, t AS s, t + {job.size_ms * 1_000} AS e, 1 AS count, amount AS sum_amount, batch, w FROM kept"
-    )
+    own = f"SELECT user_id, t AS s, t + {job.size_ms * 1_000} AS e, 1 AS count, amount AS sum_amount, batch, w FROM kept"
     if job.max_duration_ms is not None:
         bounded_sessions(db, job, rules)
     elif rules.late == "window":
@@ -80,9 +79,7 @@ def walk(user: Ints, t: Ints, gap: int, longest: int, *, merge: bool) -> Ints:
     islands = np.flatnonzero(breaks)
     ends = np.append(islands[1:], len(t))
     extra: list[int] = []
-    for low, high in zip(
-        islands[t[ends - 1] - t[islands] >= longest], ends[t[ends - 1] - t[islands] >= longest], strict=True
-    ):
+    for low, high in zip(islands[t[ends - 1] - t[islands] >= longest], ends[t[ends - 1] - t[islands] >= longest], strict=True):
         position = int(low)
         while (position := position + int(np.searchsorted(t[position:high], t[position] + longest))) < high:
             extra.append(position)

@@ -1,1 +1,1 @@
-"""One script per peer, each as a competent user writes it: ``python -m benchmarks.peers.NAME --job J1 --data DIR --out DIR``."""
+"""One script per peer, as a competent user writes it: ``python -m benchmarks.peers.NAME --job J1 --data DIR --out DIR``."""

@@ -22,9 +22,7 @@ def result(job: Job, events: pl.LazyFrame) -> pl.LazyFrame:
     start, columns = pl.col("window_start"), job.columns
     if job.kind == "tumbling":
         keyed = events.with_columns(window_start=pl.col("event_time").dt.truncate(f"{job.size_ms}ms"))
-        return (
-            keyed.group_by("user_id", "window_start").agg(*TOTALS).with_columns(window_end=start + size).select(columns)
-        )
+        return keyed.group_by("user_id", "window_start").agg(*TOTALS).with_columns(window_end=start + size).select(columns)
     if job.kind == "hopping":
         pane = pl.col("event_time").dt.truncate(f"{job.slide_ms}ms")
         panes = events.group_by("user_id", pane.alias("pane")).agg(*TOTALS)

@@ -33,7 +33,9 @@ def parse(argv: Sequence[str] | None, name: str) -> Task:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parts", type=int, default=0, help="take only the first parts")
-    parser.add_argument("--state", choices=("rocksdb", "hdfs"), default="rocksdb")
+    parser.add_argument(
+        "--state", choices=("rocksdb", "hdfs", "heap"), default="rocksdb", help="heap: in-memory state of Flink"
+    )
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument(
         "--trigger", default="available-now", help="available-now, or milliseconds between batches (runs until stopped)"

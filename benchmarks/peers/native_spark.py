@@ -69,9 +69,7 @@ def body(task: Task) -> None:
             "sum_amount",
         )
     )
-    writer = (
-        result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
-    )
+    writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
     if task.trigger == "available-now":
         writer = writer.trigger(availableNow=True)
     else:
