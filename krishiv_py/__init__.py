@@ -32,7 +32,9 @@ from krishiv_py.plan.late import (
 from krishiv_py.plan.options import StateTtlConfig
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
 from krishiv_py.plan.triggers import Interval, Trigger
-from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.session import Session, SessionBuilder
+from krishiv_py.spool import Sender
 
 __all__ = [
     "Aggregator",
@@ -45,8 +47,12 @@ __all__ = [
     "LateEventHandler",
     "LateRows",
     "MemorySink",
+    "MultiSourceWatermarkSpec",
     "ParquetSink",
     "QueryTrigger",
+    "Sender",
+    "Session",
+    "SessionBuilder",
     "SideOutputLateEventHandler",
     "StateTtlConfig",
     "Trigger",

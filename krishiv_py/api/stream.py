@@ -16,7 +16,7 @@ from krishiv_py.plan.expr import Expr, col, name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
 from krishiv_py.plan.parse import parse_expr
 from krishiv_py.plan.schema import as_schema, checked, require_columns
-from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 
 
 def _expr(value: Expr | str) -> Expr:
@@ -103,9 +103,20 @@ class Stream:
         """
         return self.with_watermark(WatermarkSpec.fixed_lag(lag), column=column)
 
-    def with_watermark(self, spec: WatermarkSpec, column: str | None = None) -> TimedStream:
-        """:meth:`watermark` with a specification object; `column` may be left out if only one can be a time."""
-        if not isinstance(spec, WatermarkSpec):
+    def with_watermark(self, spec: AnyWatermarkSpec, column: str | None = None, *,
+                       source_column: str | None = None) -> TimedStream:
+        """:meth:`watermark` with a specification object.
+
+        Parameters
+        ----------
+        spec : WatermarkSpec or MultiSourceWatermarkSpec
+            One lag, or a lag by source.
+        column : str, optional
+            The event-time column; may be left out if only one column is a timestamp.
+        source_column : str, optional
+            For several sources: the text column that names the source of every row.
+        """
+        if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
             raise PlanError(message("not a WatermarkSpec", repr(spec), "the watermark cannot follow the rows",
                                     "pass WatermarkSpec.fixed_lag_ms(5_000)"))
         if column is None:
@@ -114,7 +125,7 @@ class Stream:
                 raise PlanError(message("which column is the event time?", fitting or "no timestamp column",
                                         "rows cannot be placed on the time axis", 'pass column="event_time"'))
             column = fitting[0]
-        return timed(self.node, self.schema, column, spec, self.runner)
+        return timed(self.node, self.schema, column, spec, source_column, self.runner)
 
     def key_by(self, *keys: str) -> KeyedUntimedStream:
         """Group by key columns before the watermark is declared; the two may come in either order."""
@@ -133,6 +144,7 @@ class KeyedUntimedStream:
         """See :meth:`Stream.watermark`."""
         return self.stream.watermark(column, lag).key_by(*self.keys)
 
-    def with_watermark(self, spec: WatermarkSpec, column: str | None = None) -> KeyedStream:
+    def with_watermark(self, spec: AnyWatermarkSpec, column: str | None = None, *,
+                       source_column: str | None = None) -> KeyedStream:
         """See :meth:`Stream.with_watermark`."""
-        return self.stream.with_watermark(spec, column).key_by(*self.keys)
+        return self.stream.with_watermark(spec, column, source_column=source_column).key_by(*self.keys)

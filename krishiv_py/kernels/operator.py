@@ -22,6 +22,8 @@ class StepResult:
         The watermark at which this bucket has something to do even without rows.
     open_windows, open_rows, firings : int
         Windows still open, rows (or partials) held for them, and results fired in this step.
+    late : pyarrow.Table or None
+        Rows refused by the state itself (rule "window" of merging windows), in the late layout.
     counters : dict
         What else was counted in this step, such as ``ttl_dropped``.
     wakeup_now_us : int or None
@@ -34,6 +36,7 @@ class StepResult:
     open_rows: int
     firings: int
     counters: dict[str, int] = attrs.field(factory=dict)
+    late: pa.Table | None = None
     wakeup_now_us: int | None = None
 
 

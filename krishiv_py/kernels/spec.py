@@ -9,7 +9,7 @@ from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.nodes import Prefix
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.schema import TimeKind
-from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window
 
 
@@ -27,6 +27,8 @@ class OperatorSpec:
         The stateless steps.
     time_column, time_kind : str
         The event-time column and how it is read.
+    watermark, source_column
+        How the watermark follows event times; with several sources, the column that names them.
     needs_columns : tuple of str
         Source columns the stateless steps and the aggregation read.
     late_columns : tuple of str
@@ -39,7 +41,8 @@ class OperatorSpec:
     prefix: tuple[Prefix, ...]
     time_column: str
     time_kind: TimeKind
-    watermark: WatermarkSpec
+    watermark: AnyWatermarkSpec
+    source_column: str | None
     keys: tuple[str, ...]
     window: Window
     aggs: tuple[AggCall, ...]

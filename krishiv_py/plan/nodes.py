@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
@@ -130,10 +130,12 @@ class AssignWatermark(Node):
     title: ClassVar[str] = "Watermark"
     input: Node
     column: str
-    spec: WatermarkSpec
+    spec: AnyWatermarkSpec
+    source_column: str | None = None
 
     def detail(self) -> str:
-        return f"{self.column}: {self.spec.describe()}"
+        by = f" by {self.source_column}" if self.source_column else ""
+        return f"{self.column}{by}: {self.spec.describe()}"
 
 
 @attrs.frozen(eq=False)

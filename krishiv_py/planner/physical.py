@@ -6,6 +6,7 @@ import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.plan.triggers import Trigger
 
 
@@ -31,7 +32,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     """State that may grow without bound, and settings that can lose rows."""
     found = list(spec.window.warnings())
     options = spec.options
-    if spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
+    if isinstance(spec.watermark, WatermarkSpec) and spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
     if options.future_action != "warn" and options.future_reference == "watermark":
         found.append(f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.evaluate import one_batch
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.kernels.state import MemoryStore, Meta
-from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
+from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.testing.clock import ManualClock
 
@@ -68,76 +70,107 @@ class Driver:
     def __init__(self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
         self.spec = stream.spec(late="rows")
+        self._stream = stream
         self._handler: LateEventHandler = stream.late_handler
         self._prepare = Prepare(self.spec)
         self._operator = operator_for(self.spec)
         self._store = MemoryStore()
         self._meta: Meta = {}
-        self._idle = idle_batches
+        self._idle_batches = idle_batches
         self._batch_id = 0
-        self._ended = False
-        self._in_force = self.spec.watermark.initial_us
-        self._next = self.spec.watermark.initial_us
+        self._tracker = WatermarkTracker(self.spec.watermark)
+        self._tracker.settle(self.clock.now_us)
+        self._in_force = self._tracker.current
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.open_windows = 0
 
     @property
     def watermark_us(self) -> int:
         """The watermark the next batch will be judged by, µs."""
-        return self._next
+        return self._tracker.current
 
     @property
     def watermark(self) -> str:
         """The watermark for people."""
-        return show_instant(self._next)
+        return show_instant(self._tracker.current)
+
+    @property
+    def source_watermarks_us(self) -> dict[str, int]:
+        """The watermark of every source, µs."""
+        return dict(self._tracker.reached)
 
     def send(self, rows: Any) -> StepOutput:
         """One micro-batch: rows as dicts, a RecordBatch, a Table or a pandas frame."""
-        batch = as_batch(rows, self.spec.source_schema)
-        return self._step(one_batch(pa.Table.from_batches([batch])), None)
+        return self._step(as_batch(rows, self.spec.source_schema))
 
-    def advance_watermark(self, to: TimePoint) -> StepOutput:
-        """A batch without rows after which the watermark is at least `to` (ms since the epoch, or a datetime)."""
-        return self._step(None, time_point_us(to, "to"))
+    def advance_watermark(self, to: TimePoint, source: str | None = None) -> StepOutput:
+        """A batch without rows after which the watermark (of one source, or of all) is at least `to`.
+
+        `to` is in ms since the epoch, or a datetime.
+        """
+        self._tracker.advance(time_point_us(to, "to"), source, self.clock.now_us)
+        return self._step(None)
 
     def tick(self) -> StepOutput:
-        """A batch without rows at the present time of the clock: intervals and processing-time TTL take their turn."""
-        return self._step(None, None)
+        """A batch without rows at the present time of the clock: idle sources, intervals and TTL take their turn."""
+        return self._step(None)
 
     def close(self) -> StepOutput:
         """End of input: every open window fires."""
-        return self._step(None, END_OF_TIME)
+        self._tracker.advance(END_OF_TIME, None, self.clock.now_us)
+        return self._step(None)
 
-    def _step(self, batch: pa.RecordBatch | None, control_us: int | None) -> StepOutput:
-        results, late = [], []
-        self._in_force = self._next
+    def restarted(self) -> Driver:
+        """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
+        saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters}))
+        again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock)
+        again._meta = saved["meta"]
+        again._tracker = WatermarkTracker.restored(self.spec.watermark, saved["tracker"])
+        again._in_force = again._tracker.current
+        again.counters = saved["counters"]
+        again._batch_id = self._batch_id
+        for name, table in self._store.tables.items():
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            again._store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())
+        return again
+
+    def _step(self, batch: pa.RecordBatch | None) -> StepOutput:
+        late: list[pa.Table] = []
         chunks = []
         if batch is not None:
             prepared = self._prepare(batch, self._in_force, self.clock.now_us)
-            for name, n in prepared.counters.items():
-                self.counters[name] += n
-            if prepared.max_time_us != UNSET:
-                self._next = max(self._next, prepared.max_time_us - self.spec.watermark.lag_us)
+            self._count(prepared.counters)
+            self._tracker.saw(prepared.maxima, self.clock.now_us)
             chunks = [self._operator.combine(prepared.rows)]
             late.append(prepared.late)
-        if control_us is not None:
-            self._next = max(self._next, control_us)
-        results.append(self._run(chunks))
-        if self._idle and self._next > self._in_force:
-            self._in_force = self._next
-            results.append(self._run([]))
-        late_table = pa.concat_tables(late) if late else self._prepare.layout.late_schema.empty_table()
-        if late_table.num_rows:
-            wanted = self._handler.wants
-            names = {"rows": late_table.schema.names, "keys": [*self.spec.keys, *late_table.schema.names[-3:]],
-                     "count": late_table.schema.names[-3:]}[wanted]
-            self._handler.handle(LateRows(late_table.select(names), self.spec.name, self._batch_id))
+        results = [self._run(chunks, late)]
+        self._tracker.settle(self.clock.now_us)
+        moved = self._tracker.current > self._in_force
+        self._in_force = self._tracker.current
+        if self._idle_batches and moved:
+            results.append(self._run([], late))
+        late_table = pa.concat_tables([self._prepare.layout.late_schema.empty_table(), *late])
+        self._hand_on(late_table)
         self._batch_id += 1
-        return StepOutput(pa.concat_tables(results), late_table, self._next)
+        return StepOutput(pa.concat_tables(results), late_table, self._tracker.current)
 
-    def _run(self, chunks: list[pa.Table]) -> pa.Table:
+    def _run(self, chunks: list[pa.Table], late: list[pa.Table]) -> pa.Table:
         step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
-        for name, n in step.counters.items():
-            self.counters[name] = self.counters.get(name, 0) + n
+        self._count(step.counters)
+        if step.late is not None:
+            late.append(step.late)
         self.open_windows = step.open_windows
         return step.results
+
+    def _count(self, counted: dict[str, int]) -> None:
+        for name, n in counted.items():
+            self.counters[name] = self.counters.get(name, 0) + n
+
+    def _hand_on(self, late: pa.Table) -> None:
+        if late.num_rows:
+            wanted = self._handler.wants
+            why = late.schema.names[-3:]
+            names = {"rows": late.schema.names, "keys": [*self.spec.keys, *why], "count": why}[wanted]
+            self._handler.handle(LateRows(late.select(names), self.spec.name, self._batch_id))
