@@ -86,6 +86,6 @@ class KeyedStream(OptionMethods):
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps)
 
     def key_by(self, *keys: str) -> KeyedStream:
-        """Refused: a stream is keyed once."""
+        """Refused, whatever `keys` are: a stream is keyed once."""
         raise OrderError(message("the stream is keyed already", ", ".join(self.keys), "two groupings cannot both hold",
                                  "name all key columns in one key_by"))

@@ -42,37 +42,58 @@ class OptionMethods:
         return self._with_options(attrs.evolve(self.options, allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True)))
 
     def late_rule(self, rule: LateRule) -> Self:
-        """Judge rows by their own time (``"event"``) or by whether all their windows are over (``"window"``)."""
+        """Judge rows by `rule` (SEMANTICS §4.2).
+
+        Parameters
+        ----------
+        rule : {"event", "window"}
+            By their own time (default), or by whether all their windows are over.
+        """
         one_of(rule, "rule", ("event", "window"))
         return self._with_options(attrs.evolve(self.options, late_rule=rule))
 
     def null_keys(self, where: NullKeys) -> Self:
-        """Null keys form a ``"group"`` of their own, or go to the ``"side_output"`` (SEMANTICS §1.3)."""
+        """Say `where` null keys go: a ``"group"`` of their own (default), or the ``"side_output"`` (SEMANTICS §1.3)."""
         one_of(where, "where", ("group", "side_output"))
         return self._with_options(attrs.evolve(self.options, null_keys=where))
 
     def emit(self, mode: EmitMode) -> Self:
-        """``"final"`` results only, ``"updates"`` at each firing, or ``"retractions"`` as a change log (SEMANTICS §5.4)."""
+        """Choose the output `mode` (SEMANTICS §5.4).
+
+        Parameters
+        ----------
+        mode : {"final", "updates", "retractions"}
+            One row per window when nothing can change it any more; the new value at each firing; or a change log whose
+            column ``op`` withdraws what stood. By default ``"final"``, and ``"updates"`` once more than one firing is possible.
+        """
         one_of(mode, "mode", ("final", "updates", "retractions"))
         return self._with_options(attrs.evolve(self.options, emit=mode))
 
     def trigger(self, trigger: Trigger) -> Self:
-        """When windows fire: :class:`~krishiv_py.Trigger` ``.on_watermark()``, ``.on_every_element()``, ``.on_count(n)``,
-        ``.on_interval(d)``, or early, on-time and late firings one by one (SEMANTICS §5.1 to §5.3)."""
+        """Choose by `trigger` when windows fire (SEMANTICS §5.1 to §5.3).
+
+        Parameters
+        ----------
+        trigger : Trigger
+            ``Trigger.on_watermark()`` (default), ``.on_every_element()``, ``.on_count(n)``, ``.on_interval(d)``, or early,
+            on-time and late firings one by one.
+        """
         if not isinstance(trigger, Trigger):
             raise PlanError(message("not a Trigger", repr(trigger), "it is not known when windows fire",
                                     "pass Trigger.on_count(100) or another"))
         return self._with_options(attrs.evolve(self.options, trigger=trigger))
 
     def accumulation(self, mode: Accumulation) -> Self:
-        """Each firing gives the whole window (``"accumulating"``), or what came since the last (``"discarding"``)."""
+        """Set by `mode` what a firing gives: all of the window (``"accumulating"``), or what is new (``"discarding"``)."""
         one_of(mode, "mode", ("accumulating", "discarding"))
         return self._with_options(attrs.evolve(self.options, accumulation=mode))
 
     def with_pane(self) -> Self:
-        """Add the columns ``pane_timing`` (``early``, ``on_time``, ``late``; ``final`` with ``emit("final")``) and
-        ``pane_index`` (zero-based number of the firing of the key and window; a withdrawal has that of the firing it is
-        part of) to results (SEMANTICS §5.5)."""
+        """Add the columns ``pane_timing`` and ``pane_index`` to results (SEMANTICS §5.5).
+
+        The timing is ``early``, ``on_time`` or ``late`` (``final`` with ``emit("final")``). The index is the zero-based number of
+        the firing of the key and window; a withdrawal has that of the firing it is part of.
+        """
         return self._with_options(attrs.evolve(self.options, pane=True))
 
     def future_tolerance(
@@ -99,7 +120,7 @@ class OptionMethods:
         )
 
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
-        """Drop, and count, state of keys untouched for a time (SEMANTICS §6.1)."""
+        """Drop, and count, state of keys untouched for the time that `config` sets (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
             raise PlanError(message("not a StateTtlConfig", repr(config), "no time to live is known",
                                     "pass StateTtlConfig(ttl_ms=3_600_000)"))

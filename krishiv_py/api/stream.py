@@ -38,7 +38,19 @@ class Stream:
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
         """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
 
-        A text is a column name; as a keyword value it is a SQL expression.
+        Parameters
+        ----------
+        *columns : str or Expr
+            Column names, or expressions under the name of their alias or column.
+        **named : Expr or str
+            Expressions, or SQL text, by output name.
+
+        Raises
+        ------
+        ColumnError
+            For columns that do not exist, with a suggestion.
+        ExpressionError
+            For SQL that cannot be read, and types that do not fit.
         """
         picked: list[tuple[str, Expr]] = []
         for item in columns:
@@ -57,28 +69,44 @@ class Stream:
         return self._then(Filter(self.node, expr))
 
     def with_column(self, name: str, value: Expr | str) -> Stream:
-        """Add, or replace, a column."""
+        """Add, or replace, a column.
+
+        Parameters
+        ----------
+        name : str
+            The column; one that exists keeps its place.
+        value : Expr or str
+            An expression, or SQL text.
+        """
         expr = _expr(value)
         require_columns(expr, self.schema, f"with_column({name})")
         kept = [(n, expr if n == name else col(n)) for n in self.schema.names]
         return self._then(Project(self.node, tuple(kept if name in self.schema.names else [*kept, (name, expr)])))
 
     def rename(self, **names: str) -> Stream:
-        """Rename columns: ``rename(old="new")``."""
+        """Rename columns; `names` are old names with the new ones as values: ``rename(old="new")``."""
         for old in names:
             if old not in self.schema.names:
                 raise unknown_column(old, self.schema.names, "rename")
         return self._then(Project(self.node, tuple((names.get(n, n), col(n)) for n in self.schema.names)))
 
     def drop(self, *columns: str) -> Stream:
-        """Leave columns out."""
+        """Leave `columns` out."""
         for name in columns:
             if name not in self.schema.names:
                 raise unknown_column(name, self.schema.names, "drop")
         return self._then(Project(self.node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
 
     def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> Stream:
-        """Apply a function to every Arrow batch (of any length); `schema` is what it returns, by default what it gets."""
+        """Apply a function to every Arrow batch, of any length.
+
+        Parameters
+        ----------
+        function : callable
+            ``RecordBatch -> RecordBatch`` (or ``Table``); it is pickled to the workers.
+        schema : pyarrow.Schema or str, optional
+            Schema of what it returns; by default that of what it gets.
+        """
         if not callable(function):
             raise PlanError(message("map_batches takes a function", repr(function), "no batch can be mapped",
                                     "pass a function RecordBatch -> RecordBatch"))
@@ -128,7 +156,7 @@ class Stream:
         return timed(self.node, self.schema, column, spec, source_column, self.runner)
 
     def key_by(self, *keys: str) -> KeyedUntimedStream:
-        """Group by key columns before the watermark is declared; the two may come in either order."""
+        """Group by the columns called `keys` before the watermark is declared; the two may come in either order."""
         return KeyedUntimedStream(self, checked_keys(keys, self.schema.names))
 
 

@@ -22,7 +22,7 @@ class TimedStream(KeyedStream):
     schema: pa.Schema
 
     def key_by(self, *keys: str) -> KeyedStream:
-        """Group by key columns; types are kept, null is a key of its own.
+        """Group by the columns called `keys`; types are kept, null is a key of its own.
 
         Raises
         ------

@@ -38,7 +38,7 @@ class WindowedStream(OptionMethods):
         return attrs.evolve(self, late_handler=handler)
 
     def agg(self, *aggs: AggCall | Sequence[AggCall]) -> AggregatedStream:
-        """Aggregate every window: ``.agg(count(), sum(col("x")))`` or ``.agg([count(), ...])``.
+        """Aggregate every window: ``.agg(count(), sum(col("x")))`` or ``.agg([count(), ...])``; `aggs` are at least one.
 
         Raises
         ------

@@ -33,15 +33,15 @@ class Aggregator(Protocol[A]):
         ...
 
     def add(self, accumulator: A, value: Any) -> A:
-        """Take one non-null value in."""
+        """The `accumulator` with one non-null `value` taken in; changing it in place is fine."""
         ...
 
     def merge(self, left: A, right: A) -> A:
-        """Combine two accumulators, `left` holding the earlier rows."""
+        """Combine two accumulators, `left` holding earlier arrivals than `right`."""
         ...
 
     def finish(self, accumulator: A) -> Any:
-        """The result."""
+        """The result of an `accumulator`, None for null."""
         ...
 
 
@@ -120,52 +120,52 @@ def _call(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
 
 
 def count(arg: Expr | str = "*") -> AggCall:
-    """Number of rows (``col("*")``) or of non-null values. Type ``int64``, never null."""
+    """Number of rows (`arg` is ``col("*")``, the default) or of non-null values of `arg`. Type ``int64``, never null."""
     return _call("count", arg)
 
 
 def sum(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
-    """Sum of the non-null values: ``int64`` for integers (overflow is an error), ``float64``, or decimal(38)."""
+    """Sum of the non-null values of `arg`: ``int64`` for integers (overflow is an error), ``float64``, or decimal(38)."""
     return _call("sum", arg)
 
 
 def min(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
-    """Smallest non-null value; type of the argument."""
+    """Smallest non-null value of `arg`, in its type; NaN counts as the largest number, as in Spark."""
     return _call("min", arg)
 
 
 def max(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
-    """Largest non-null value; type of the argument."""
+    """Largest non-null value of `arg`, in its type; NaN counts as the largest number, as in Spark."""
     return _call("max", arg)
 
 
 def avg(arg: Expr | str) -> AggCall:
-    """Arithmetic mean of the non-null values, ``float64``."""
+    """Arithmetic mean of the non-null values of `arg`, ``float64``."""
     return _call("avg", arg)
 
 
 def stddev(arg: Expr | str) -> AggCall:
-    """Sample standard deviation (n - 1), ``float64``; null for fewer than two values."""
+    """Sample standard deviation (n - 1) of `arg`, ``float64``; null for fewer than two values."""
     return _call("stddev", arg)
 
 
 def variance(arg: Expr | str) -> AggCall:
-    """Sample variance (n - 1), ``float64``; null for fewer than two values."""
+    """Sample variance (n - 1) of `arg`, ``float64``; null for fewer than two values."""
     return _call("variance", arg)
 
 
 def first(arg: Expr | str) -> AggCall:
-    """The non-null value with the smallest event time; the earlier arrival wins a tie."""
+    """The non-null value of `arg` with the smallest event time; the earlier arrival wins a tie."""
     return _call("first", arg)
 
 
 def last(arg: Expr | str) -> AggCall:
-    """The non-null value with the largest event time; the later arrival wins a tie."""
+    """The non-null value of `arg` with the largest event time; the later arrival wins a tie."""
     return _call("last", arg)
 
 
 def count_distinct(arg: Expr | str) -> AggCall:
-    """Exact number of distinct non-null values, ``int64``."""
+    """Exact number of distinct non-null values of `arg`, ``int64``."""
     return _call("count_distinct", arg)
 
 
@@ -186,12 +186,12 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
 
 
 def collect_list(arg: Expr | str) -> AggCall:
-    """All non-null values, in event-time order (ties: arrival), as a list."""
+    """All non-null values of `arg`, in event-time order (ties: arrival), as a list."""
     return _call("collect_list", arg)
 
 
 def collect_set(arg: Expr | str) -> AggCall:
-    """The distinct non-null values, sorted, as a list."""
+    """The distinct non-null values of `arg`, sorted, as a list."""
     return _call("collect_set", arg)
 
 
@@ -211,7 +211,17 @@ def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
 
 
 def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType) -> AggCall:
-    """A user-defined aggregate, see :class:`Aggregator`; the result has `result_type`."""
+    """A user-defined aggregate, see :class:`Aggregator`; the result has `result_type`.
+
+    Parameters
+    ----------
+    aggregator : Aggregator
+        An instance with ``create``, ``add``, ``merge`` and ``finish``; it is pickled to the workers.
+    arg : Expr or str
+        The column; nulls are skipped.
+    result_type : pyarrow.DataType
+        Type of what ``finish`` returns.
+    """
     if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
         raise PlanError(message("not an Aggregator", repr(aggregator), "it cannot be run",
                                 "pass an instance with create, add, merge and finish"))

@@ -68,7 +68,7 @@ class CountingLateEventHandler:
         return self.by_operator.total()
 
     def handle(self, late: LateRows) -> None:
-        """Count them."""
+        """Count the rows of `late`."""
         with self._lock:
             self.by_operator[late.operator] += late.table.num_rows
             self.by_reason.update(_tally(late.table["reason"]))
@@ -92,7 +92,7 @@ class CountByKeyLateEventHandler:
         return self.by_key.total()
 
     def handle(self, late: LateRows) -> None:
-        """Count them."""
+        """Count the rows of `late`."""
         names = late.table.schema.names[:-3]
         counted = late.table.group_by(names).aggregate([([], "count_all")]) if names else None
         with self._lock:

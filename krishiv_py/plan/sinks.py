@@ -36,7 +36,15 @@ class MemorySink(Sink):
     tables: dict[int, list[pa.Table]] = attrs.field(factory=dict, repr=False)
 
     def put(self, batch_id: int, tables: list[pa.Table]) -> None:
-        """Take (or replace) the rows of one micro-batch."""
+        """Take (or replace) the rows of one micro-batch.
+
+        Parameters
+        ----------
+        batch_id : int
+            Number of the micro-batch, from 0.
+        tables : list of pyarrow.Table
+            Its rows; an empty list removes what an earlier attempt put.
+        """
         if tables:
             self.tables[batch_id] = tables
         else:

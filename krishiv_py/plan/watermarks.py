@@ -27,12 +27,28 @@ class WatermarkSpec:
 
     @classmethod
     def fixed_lag_ms(cls, lag_ms: int, *, initial: TimePoint | None = None) -> WatermarkSpec:
-        """A fixed lag in milliseconds; `initial` starts the watermark at a point in time instead of unset."""
+        """A fixed lag in milliseconds.
+
+        Parameters
+        ----------
+        lag_ms : int
+            How far rows may be out of order, in milliseconds; 0 is legal.
+        initial : int or datetime, optional
+            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        """
         return cls.fixed_lag(lag_ms, initial=initial)
 
     @classmethod
     def fixed_lag(cls, lag: Duration, *, initial: TimePoint | None = None) -> WatermarkSpec:
-        """A fixed lag as any duration of SEMANTICS §1.1; 0 is legal."""
+        """A fixed lag as any duration of SEMANTICS §1.1.
+
+        Parameters
+        ----------
+        lag : int or timedelta or str
+            How far rows may be out of order; ``int`` is milliseconds; 0 is legal.
+        initial : int or datetime, optional
+            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        """
         lag_us = to_us(lag, "lag", allow_zero=True)
         return cls(lag_us, UNSET if initial is None else time_point_us(initial, "initial"))
 
@@ -63,12 +79,28 @@ class MultiSourceWatermarkSpec:
 
     @classmethod
     def new(cls, *, idle_timeout: Duration | None = None, initial: TimePoint | None = None) -> MultiSourceWatermarkSpec:
-        """No source yet; add them with :meth:`source`."""
+        """No source yet; add them with :meth:`source`.
+
+        Parameters
+        ----------
+        idle_timeout : int or timedelta or str, optional
+            Leave a source out that is silent for longer than this (processing time); never by default.
+        initial : int or datetime, optional
+            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        """
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
         return cls((), idle_us, UNSET if initial is None else time_point_us(initial, "initial"))
 
     def source(self, name: str, spec: WatermarkSpec) -> MultiSourceWatermarkSpec:
-        """Declare a source by the value it has in the source column."""
+        """Declare a source by the value it has in the source column.
+
+        Parameters
+        ----------
+        name : str
+            Its value in the source column.
+        spec : WatermarkSpec
+            How its watermark follows its rows.
+        """
         if not isinstance(name, str) or any(name == known for known, _ in self.sources):
             raise PlanError(message("a source needs a name of its own", repr(name), "rows could not be told apart",
                                     'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))'))
