@@ -40,20 +40,20 @@ class SessionBuilder:
     _profile: str = "dev-local"
 
     def master(self, url: str) -> SessionBuilder:
-        """Spark master, ``local[*]`` by default."""
+        """Spark master `url`, ``local[*]`` by default."""
         return attrs.evolve(self, master=url)
 
     def app_name(self, name: str) -> SessionBuilder:
-        """Name shown by Spark."""
+        """The `name` shown by Spark."""
         return attrs.evolve(self, app=name)
 
     def config(self, key: str, value: str | int | bool) -> SessionBuilder:
-        """Any Spark setting."""
+        """Any Spark setting: `key` and `value`, as Spark's documentation has them."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return attrs.evolve(self, settings=(*self._settings, (key, text)))
 
     def profile(self, name: Literal["dev-local", "single-node-durable", "distributed-durable"]) -> SessionBuilder:
-        """Durability profile (SEMANTICS §6.2)."""
+        """Durability profile by `name` (SEMANTICS §6.2)."""
         return attrs.evolve(self, profile=name)
 
     def get_or_create(self) -> Session:
@@ -91,7 +91,7 @@ class Session:
 
     @classmethod
     def connect(cls, url: str) -> Session:
-        """A session on a Spark Connect server: ``sc://host:15002``."""
+        """A session on the Spark Connect server at `url`: ``sc://host:15002``."""
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
             raise PlanError(message("not a Spark Connect address", repr(url), "there is no server to talk to",
                                     'write Session.connect("sc://host:15002")'))
@@ -100,7 +100,7 @@ class Session:
 
     @classmethod
     def from_spark(cls, spark: Any) -> Session:
-        """A session over a Spark session of one's own, which stays running after :meth:`stop`."""
+        """A session over a `spark` session of one's own, which stays running after :meth:`stop`."""
         if not hasattr(spark, "readStream"):
             raise PlanError(message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession"))
         return cls(_runtime().SparkRunner(spark, "dev-local", owned=False))
@@ -136,27 +136,82 @@ class Session:
 
     def read_parquet(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
                      max_files_per_batch: int | None = None) -> Stream:
-        """Parquet files below `path`: a bounded stream, or with ``streaming=True`` one that goes on with new files."""
+        """Parquet files below `path`, read by Arrow.
+
+        Parameters
+        ----------
+        path : str
+            A folder, a file or a pattern.
+        schema : pyarrow.Schema or StructType or str, optional
+            Columns; by default read from the files that are there.
+        streaming : bool
+            Go on with files that come later; else what is there is a bounded stream.
+        max_files_per_batch : int, optional
+            How many files a micro-batch takes at the most; all that are there by default.
+
+        Raises
+        ------
+        PlanError
+            For a number of files below 1.
+        """
         return self._files("parquet", path, schema, streaming, max_files_per_batch, {})
 
     def read_json(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
                   max_files_per_batch: int | None = None, **options: str) -> Stream:
-        """Files of JSON lines; see :meth:`read_parquet`. `options` are Spark's."""
+        """Files of JSON lines below `path`.
+
+        Parameters
+        ----------
+        path : str
+            A folder, a file or a pattern.
+        schema : pyarrow.Schema or StructType or str, optional
+            Columns; by default read from the files that are there.
+        streaming : bool
+            Go on with files that come later; else what is there is a bounded stream.
+        max_files_per_batch : int, optional
+            How many files a micro-batch takes at the most; all that are there by default.
+        **options : str
+            Spark's options of the reader.
+
+        Raises
+        ------
+        PlanError
+            For a number of files below 1.
+        """
         return self._files("json", path, schema, streaming, max_files_per_batch, options)
 
     def read_csv(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
                  max_files_per_batch: int | None = None, **options: str) -> Stream:
-        """CSV files; see :meth:`read_parquet`. `options` are Spark's, for instance ``header="true"``."""
+        """CSV files below `path`.
+
+        Parameters
+        ----------
+        path : str
+            A folder, a file or a pattern.
+        schema : pyarrow.Schema or StructType or str, optional
+            Columns; by default read from the files that are there.
+        streaming : bool
+            Go on with files that come later; else what is there is a bounded stream.
+        max_files_per_batch : int, optional
+            How many files a micro-batch takes at the most; all that are there by default.
+        **options : str
+            Spark's options of the reader, for instance ``header="true"``.
+
+        Raises
+        ------
+        PlanError
+            For a number of files below 1.
+        """
         return self._files("csv", path, schema, streaming, max_files_per_batch, options)
 
     def rate(self, rows_per_second: int = 1) -> Stream:
-        """Spark's generator: columns ``timestamp`` and ``value``, for trying things out."""
+        """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
             raise PlanError(message("`rows_per_second` is no rate", repr(rows_per_second), "no row would come", "use 1 or more"))
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
     def from_dataframe(self, frame: Any) -> Stream:
-        """A stream over any Spark DataFrame, streaming or not."""
+        """A stream over the Spark DataFrame `frame`, streaming or not."""
         if not hasattr(frame, "isStreaming"):
             raise PlanError(message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame"))
         return self._runner.frame_stream(frame)

@@ -91,8 +91,8 @@ class OptionMethods:
     def with_pane(self) -> Self:
         """Add the columns ``pane_timing`` and ``pane_index`` to results (SEMANTICS §5.5).
 
-        The timing is ``early``, ``on_time`` or ``late`` (``final`` with ``emit("final")``). The index is the zero-based number of
-        the firing of the key and window; a withdrawal has that of the firing it is part of.
+        The timing is ``early``, ``on_time`` or ``late`` (``final`` with ``emit("final")``). The index is the zero-based number
+        of the firing of the key and window; a withdrawal has that of the firing it is part of.
         """
         return self._with_options(attrs.evolve(self.options, pane=True))
 
