@@ -20,7 +20,7 @@ class Interval:
 
     @classmethod
     def of(cls, period: Duration) -> Interval:
-        """An interval of any duration of SEMANTICS §1.1."""
+        """An interval of `period`, any duration of SEMANTICS §1.1."""
         return cls(to_us(period, "interval"))
 
 
