@@ -90,7 +90,7 @@ class AggregatedStream(OptionMethods):
         return self.run().table
 
     def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
-        """:meth:`collect` with other aggregates over the same windows."""
+        """:meth:`collect` with other aggregates, `aggs`, over the same windows."""
         node = attrs.evolve(self.node, aggs=as_aggs([aggs]))
         return attrs.evolve(self, node=node).collect()
 

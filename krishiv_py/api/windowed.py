@@ -49,5 +49,5 @@ class WindowedStream(OptionMethods):
         return AggregatedStream(node, self.late_handler, self.runner)
 
     def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
-        """``agg(aggs).collect()``."""
+        """``.agg(aggs).collect()``: aggregate every window by `aggs`, at least one, over a finite input."""
         return self.agg(aggs).collect()

@@ -45,7 +45,7 @@ class LateEventHandler(Protocol):
         ...
 
     def handle(self, late: LateRows) -> None:
-        """Take the late rows of one batch."""
+        """Take the rows of one batch, `late`."""
         ...
 
 
@@ -115,7 +115,7 @@ class SideOutputLateEventHandler:
         return "rows"
 
     def handle(self, late: LateRows) -> None:
-        """Nothing: the runner writes the rows to :attr:`sink`, so that results and late rows are published together."""
+        """Nothing: the runner writes the rows of `late` to :attr:`sink`, so that results and late rows are published together."""
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:
