@@ -1,0 +1,35 @@
+"""What all tests share: how hard Hypothesis tries, and one Spark session per process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from krishiv_py.session import Session
+
+# KRISHIV_EXAMPLES=50000 is what `nox -s properties` sets; the default keeps the ordinary run short.
+settings.register_profile(
+    "krishiv",
+    max_examples=int(os.environ.get("KRISHIV_EXAMPLES", "60")),
+    deadline=None,  # a first call compiles and loads; time is measured in benchmarks, not here
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("krishiv")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a JVM, and keep it in one process: two JVMs are slower than one on two cores."""
+    for item in items:
+        if "session" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Session]:
+    """One local Spark for all tests of this process; starting it takes seconds."""
+    with Session.builder().master("local[2]").app_name("krishiv-tests").get_or_create() as running:
+        yield running

@@ -1,0 +1,160 @@
+"""Names, imports, sizes and docstrings of the package."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import krishiv_py
+from krishiv_py import errors
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.session import Session
+
+PACKAGE = Path(krishiv_py.__file__).parent
+ROOT = PACKAGE.parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+STAGES = (Session, Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, AggregatedStream)
+MAX_LINES = 350
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("name", ["krishiv_py", "krishiv_py.testing"])
+def test_all_is_sorted_and_complete(name: str) -> None:
+    module = importlib.import_module(name)
+    listed: list[str] = module.__all__
+    assert listed == sorted(listed)
+    assert len(set(listed)) == len(listed)
+    imported = {n for n, v in vars(module).items() if not n.startswith("_") and not inspect.ismodule(v) and n != "annotations"}
+    assert set(listed) == imported
+
+
+@pytest.mark.parametrize("name", ["krishiv_py", "krishiv_py.testing", "krishiv_py.session"])
+def test_importing_loads_no_spark_and_no_pandas(name: str) -> None:
+    heavy = ("pyspark", "py4j", "pandas", "grpc")
+    program = f"import sys, {name}; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_no_file_is_too_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_own_package_is_imported_at_the_top_only(path: Path) -> None:
+    """An import inside a function hides a circle."""
+    inside = [
+        node.lineno
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        if (isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("krishiv_py")))
+        or (isinstance(node, ast.Import) and any(a.name.startswith("krishiv_py") for a in node.names))
+    ]
+    assert inside == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_every_module_and_public_definition_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    missing = [] if ast.get_docstring(tree) else ["module"]
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_") and not ast.get_docstring(node):
+            missing.append(node.name)
+    assert missing == []
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """What a user calls: everything in ``__all__``, and the methods of the stages."""
+    for name in krishiv_py.__all__:
+        thing = getattr(krishiv_py, name)
+        yield name, thing
+        if inspect.isclass(thing):
+            yield from methods(thing)
+    for stage in STAGES:
+        if stage.__name__ not in krishiv_py.__all__:
+            yield from methods(stage)
+
+
+def methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """Its public methods, inherited ones too, except the guards that only say what to call first."""
+    for name, method in inspect.getmembers(cls, inspect.isroutine):
+        own = (getattr(method, "__module__", None) or "").startswith("krishiv_py")
+        if own and not name.startswith("_") and not (method.__doc__ or "").startswith("Not possible yet"):
+            yield f"{cls.__name__}.{name}", method
+
+
+PUBLIC = dict(public())
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_public_things_are_documented(name: str) -> None:
+    doc = inspect.getdoc(PUBLIC[name]) or ""
+    assert doc
+    assert doc.splitlines()[0].rstrip().endswith((".", ":", "``", "?"))
+
+
+def parameters(thing: Callable[..., Any]) -> list[str]:
+    return [n for n, p in inspect.signature(thing).parameters.items() if n not in ("self", "cls") and not n.startswith("_")]
+
+
+@pytest.mark.parametrize("name", sorted(n for n, t in PUBLIC.items() if inspect.isroutine(t) and parameters(t)))
+def test_parameters_are_documented(name: str) -> None:
+    """Each is named in backquotes or in a numpydoc section, unless another method is referred to."""
+    doc = inspect.getdoc(PUBLIC[name]) or ""
+    if re.search(r"(See|for) :meth:", doc.splitlines()[0]):
+        return
+    section = doc.partition("Parameters\n----------\n")[2]
+    named = {p for line in re.findall(r"^(\S.*?) : ", section, re.M) for p in line.replace("*", "").split(", ")}
+    assert [p for p in parameters(PUBLIC[name]) if p not in named and f"`{p}`" not in doc] == []
+
+
+def drawn_tree(text: str) -> dict[str, str]:
+    """Child → parent, from the drawing in a docstring."""
+    parents: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        found = re.match(r"^([\s│├└─]*)(\w+Error|KrishivError)\b", line)
+        if not found:
+            continue
+        depth = len(found.group(1))
+        while path and path[-1][0] >= depth:
+            path.pop()
+        if path:
+            parents[found.group(2)] = path[-1][1]
+        path.append((depth, found.group(2)))
+    return parents
+
+
+def test_the_exception_tree_is_as_drawn() -> None:
+    classes = {n: c for n, c in vars(errors).items() if inspect.isclass(c) and issubclass(c, errors.KrishivError)}
+    real = {n: c.__bases__[0].__name__ for n, c in classes.items() if c is not errors.KrishivError}
+    assert drawn_tree(errors.__doc__ or "") == real
+
+
+def test_the_builtin_beside_each_exception_is_as_drawn() -> None:
+    for name, builtin in re.findall(r"(\w+Error) .*\(also (\w+)\)", errors.__doc__ or ""):
+        assert issubclass(getattr(errors, name), getattr(__builtins__, builtin, None) or __builtins__[builtin]), name
+
+
+def test_the_readme_shows_the_quickstart() -> None:
+    shown = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert shown is not None
+    assert shown.group(1) in (ROOT / "examples" / "quickstart.py").read_text()
