@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, OperatorError, SchemaError, message, unknown_column
-from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Func, IsIn, Lit, StructOf, UnOp
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 
 Value: TypeAlias = Any  # a pyarrow Array or Scalar: pyarrow's own functions take both
@@ -82,6 +82,8 @@ def _value(expr: Expr, batch: pa.RecordBatch | pa.Table, beside: Value | None = 
         return pc.is_in(arg, value_set=pa.array(list(expr.values), arg.type))
     if isinstance(expr, Cast):
         return _cast(_value(expr.arg, batch), expr.type)
+    if isinstance(expr, StructOf):
+        return pa.StructArray.from_arrays([_value(c, batch) for c in expr.children()], names=list(expr.names))
     if isinstance(expr, Func):
         return _CALLS[expr.name](*(_value(a, batch) for a in expr.args))
     raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))

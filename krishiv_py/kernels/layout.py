@@ -12,8 +12,10 @@ from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import time_type
 from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.windows.session import SessionWindow
 
 TIME = "__t"
+GAP = "__g"
 LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future")
 
 
@@ -44,9 +46,14 @@ class Layout:
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
         self.key_fields = keys
-        self.row_schema = pa.schema(
-            [pa.field(TIME, pa.int64()), *keys, *(pa.field(f"a{i}", t) for i, t in enumerate(input_types))]
-        )
+        inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
+        self.gap_column = spec.window.gap_column if isinstance(spec.window, SessionWindow) else None
+        gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
+        judges = isinstance(spec.window, SessionWindow) and spec.options.late_rule == "window"
+        self.carried = list(spec.late_columns) if judges else []
+        """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
+        carried = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
+        self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *keys, *inputs, *carried])
         self.partial_names = [
             [f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)
         ]  # fmt: skip
@@ -73,10 +80,14 @@ class Layout:
     def result_schema(self) -> pa.Schema:
         """Schema of results: keys, ``window_start``, ``window_end``, aggregates, then ``op`` for retractions."""
         spec = self.spec
-        bound = time_type(spec.time_kind)
+        bound = spec.window.bound_type(time_type(spec.time_kind))
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
-        fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
-        fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
+        own = spec.window.result_fields(fields, spec.row_schema, bound)
+        if own is None:
+            fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
+            fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
+        else:
+            fields = own
         if spec.options.emit_mode == "retractions":
             fields.append(pa.field("op", pa.string()))
         if spec.options.pane:

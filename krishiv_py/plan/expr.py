@@ -229,6 +229,19 @@ class Alias(Expr):
         return (self.arg,)
 
 
+@attrs.frozen(eq=False, repr=False)
+class StructOf(Expr):
+    """Several columns as one struct, under their names; the library's own, for results that hold whole rows."""
+
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"struct({', '.join(self.names)})"
+
+    def children(self) -> tuple[Expr, ...]:
+        return tuple(Col(n) for n in self.names)
+
+
 _TYPE_NAMES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(),
     "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
@@ -265,12 +278,12 @@ def col(name: str) -> Col:
 
 
 def lit(value: Scalar) -> Lit:
-    """A constant."""
+    """A constant `value`; None is null."""
     return Lit(value)
 
 
 def func(name: str, *args: object) -> Func:
-    """Call one of :data:`FUNCTIONS` on columns or constants: ``func("lower", col("name"))``."""
+    """Call the one of :data:`FUNCTIONS` called `name` on `args`, columns or constants: ``func("lower", col("city"))``."""
     return Func(name, tuple(wrap(a) for a in args))
 
 

@@ -2,5 +2,6 @@
 
 from krishiv_py.plan.windows.base import Window
 from krishiv_py.plan.windows.fixed import HoppingWindow, TumblingWindow
+from krishiv_py.plan.windows.lookback import LookBackWindow
 
-__all__ = ["HoppingWindow", "TumblingWindow", "Window"]
+__all__ = ["HoppingWindow", "LookBackWindow", "TumblingWindow", "Window"]

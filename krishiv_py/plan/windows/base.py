@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pyarrow as pa
+
 
 class Window:
     """Base of the window kinds; a frozen value that says which rows belong together."""
@@ -15,6 +17,31 @@ class Window:
     def describe(self) -> str:
         """One line for ``explain()``."""
         raise NotImplementedError
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        """The result columns before ``op``; None for keys, bounds and aggregates (SEMANTICS §5.5).
+
+        Parameters
+        ----------
+        keys : list of pyarrow.Field
+            The key columns.
+        row : pyarrow.Schema
+            The rows.
+        bound : pyarrow.DataType
+            The type of window bounds.
+        """
+        return None
+
+    def bound_type(self, bound: pa.DataType) -> pa.DataType:
+        """The type of ``window_start`` and ``window_end``, `bound` being that of the event time."""
+        return bound
+
+    def columns(self) -> tuple[str, ...]:
+        """Columns of a row the window itself reads, besides keys and event time."""
+        return ()
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Refuse rows without the columns the window reads."""
 
     def warnings(self) -> tuple[str, ...]:
         """What a user should know before running this window."""

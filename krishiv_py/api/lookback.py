@@ -1,0 +1,91 @@
+"""A keyed stream with look-back windows: aggregates per row, or the rows each row met."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.kernels.evaluate import expr_type, step_schema
+from krishiv_py.plan.aggregates import collect_list
+from krishiv_py.plan.expr import Expr, StructOf
+from krishiv_py.plan.nodes import WindowAggregate, prefix_of, source_of
+from krishiv_py.plan.parse import parse_expr
+from krishiv_py.plan.schema import require_columns
+from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
+
+
+@attrs.frozen(eq=False)
+class LookBackStream(WindowedStream):
+    """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4)."""
+
+    def matches(self) -> AggregatedStream:
+        """For every row the other rows of its key in its window.
+
+        Returns
+        -------
+        AggregatedStream
+            Results have the key columns, ``window_start`` and ``window_end``, ``row`` (the row itself, a struct of all its
+            columns) and ``matches`` (a list of such structs in order of time; ties in order of arrival). Rows of equal time
+            see each other. Look-back windows list earlier rows only; ``two_sided=True`` lists both sides.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> met = stream_of("id bigint, at bigint").watermark("at", 0).lookback_window("30 s").matches()
+        >>> result = Driver(met).send([{"id": 1, "at": 0}, {"id": 2, "at": 20_000}, {"id": 3, "at": 40_000}]).results
+        >>> [(r["row"]["id"], [m["id"] for m in r["matches"]]) for r in result.to_pylist()]
+        [(1, []), (2, [1])]
+        """
+        return self._rows(attrs.evolve(self._look_back, output="matches"))
+
+    def pairs(self, condition: Expr | str | None = None) -> AggregatedStream:
+        """Every two rows of a key that lie within the window size of each other, once.
+
+        A pair comes out when the watermark has passed its later row (and the allowed lateness, with ``emit("final")``); with
+        ``emit("updates")`` a mildly late row adds pairs at once. Pairs are never taken back.
+
+        Parameters
+        ----------
+        condition : Expr or str, optional
+            Keep only pairs for which this is true, over the columns ``left_*`` of the earlier row (of two rows of equal
+            time: the one that came first) and ``right_*`` of the later one.
+
+        Returns
+        -------
+        AggregatedStream
+            Results have the columns of both rows, ``left_*`` and ``right_*``.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> close = (stream_of("id bigint, at bigint").watermark("at", 0).lookback_window("30 s")
+        ...          .pairs("left_id <> right_id"))
+        >>> rows = [{"id": 1, "at": 0}, {"id": 1, "at": 10_000}, {"id": 2, "at": 20_000}, {"id": 3, "at": 60_000}]
+        >>> [(p["left_id"], p["left_at"], p["right_id"]) for p in Driver(close).send(rows).results.to_pylist()]
+        [(1, 0, 2), (1, 10000, 2)]
+        """
+        expr = parse_expr(condition) if isinstance(condition, str) else condition
+        if expr is not None:
+            both = pa.schema(pair_fields(self._row_schema()))
+            require_columns(expr, both, "pairs")
+            expr = checked_condition(expr_type(expr, both), expr)
+        return self._rows(attrs.evolve(self._look_back, output="pairs", condition=expr))
+
+    @property
+    def _look_back(self) -> LookBackWindow:
+        assert isinstance(self.window, LookBackWindow)
+        return self.window
+
+    def _row_schema(self) -> pa.Schema:
+        schema = source_of(self.input).schema
+        for step in prefix_of(self.input):
+            schema = step_schema(step, schema)
+        return schema
+
+    def _rows(self, window: LookBackWindow) -> AggregatedStream:
+        """A plan over whole rows; they travel as one aggregate input."""
+        rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
+        node = WindowAggregate(self.input, self.keys, window, (rows,), self.options)
+        return AggregatedStream(node, self.late_handler, self.runner)

@@ -1,0 +1,168 @@
+"""Look-back windows (SEMANTICS §3.4, §4.2, §5): rows are kept as they came, until no row to come can meet them.
+
+A batch reads the rows that fire and those they look back at. With updates it also reads what mildly late rows touch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.met import product_for
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.ordered import Ordered, ordered
+from krishiv_py.kernels.ranges import Ranges, running
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.timelog import TimeLog, times_of
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.windows.lookback import LookBackWindow
+
+BLOCKS: Final = 64
+"""Into how many stretches of time a window of very many rows is cut to be reduced."""
+
+
+def shift(time_us: int, by_us: int) -> int:
+    """A bound moved, without leaving the number range."""
+    return max(UNSET, min(END_OF_TIME, time_us + by_us))
+
+
+class LookBackOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        assert isinstance(spec.window, LookBackWindow)
+        self.window = spec.window
+        _check(spec, spec.window)
+        self.layout = Layout(spec)
+        self.product = product_for(self.layout, spec.window)
+        self.before, self.after = spec.window.size_us, spec.window.after_us
+        self.mode = spec.options.emit_mode
+        self.lateness_us = spec.options.allowed_lateness_us
+        self.wait_us = self.after + (self.lateness_us if self.mode == "final" else 0)
+        self.keep_us = self.lateness_us + self.before + self.after
+        self.block_us = max(self.before // BLOCKS, 1)
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """The rows as they are: every one is needed by itself."""
+        return rows
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        log = TimeLog(store, meta, "b")
+        fired_at: int = meta.get("fired_at", UNSET)
+        due_from = floor_watermark(fired_at, self.wait_us)
+        fresh = pa.concat_tables(chunks) if chunks else None
+        results: list[pa.Table] = []
+        counters: dict[str, int] = {}
+        if fresh is not None and fresh.num_rows:
+            if self.mode != "final" and fired_at != UNSET:
+                results += self._fire_again(log, fresh, fired_at, due_from)
+            log.append(fresh, due_from)
+            counters = self._limit(log, due_from)
+        fired_at = max(fired_at, watermark_us)
+        due_to = floor_watermark(fired_at, self.wait_us)
+        results += self._fire(log, due_from, due_to)
+        meta["fired_at"] = fired_at
+        log.pass_by(due_to)
+        log.forget(floor_watermark(fired_at, self.keep_us))
+        table = pa.concat_tables([self.layout.result_schema.empty_table(), *results])
+        return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
+
+    def _ranges(self, o: Ordered, anchors: Ints) -> Ranges:
+        ids, times = o.ids[anchors], o.times[anchors]
+        return Ranges(o.start(ids, times - self.before), o.stop(ids, times + self.after), o.times // self.block_us)
+
+    def _fire(self, log: TimeLog, low: int, high: int) -> list[pa.Table]:
+        """The rows with ``low <= t < high`` have their results now."""
+        out: list[pa.Table] = []
+        if low >= high or not log.any_between(low, high):
+            return out
+        for start, stop in log.portions(low, high, self.before + self.after):
+            rows = log.load(shift(start, -self.before), shift(stop, self.after))
+            if rows is None:
+                continue
+            times = times_of(rows)
+            due = (times >= start) & (times < stop)
+            if due.any():
+                o = ordered(rows, self.layout.key_names, self.before, self.after, near=due)
+                anchors = np.flatnonzero((o.times >= start) & (o.times < stop))
+                out.append(self.product(o, anchors, self._ranges(o, anchors), "+I"))
+        return out
+
+    def _fire_again(self, log: TimeLog, fresh: pa.Table, fired_at: int, due_from: int) -> list[pa.Table]:
+        """Results that were out and that late rows changed, after their withdrawal; and results of the late rows themselves."""
+        times = times_of(fresh)
+        mild = times < shift(due_from, self.after)  # seen from some row that has its result
+        if not mild.any():
+            return []
+        late = fresh.filter(pa.array(mild))
+        low, high = int(times[mild].min()), int(times[mild].max())
+        last = min(shift(high, self.before + 1), due_from)
+        known = log.load(shift(low, -self.after - self.before), shift(last, self.after))
+        rows = late if known is None else pa.concat_tables([known, late])
+        is_new = np.arange(rows.num_rows) >= rows.num_rows - late.num_rows
+        o = ordered(rows, self.layout.key_names, self.before, self.after, near=is_new)
+        new = is_new[o.picked]
+        anchors = np.flatnonzero(o.times < due_from)
+        r = self._ranges(o, anchors)
+        count = running(new.astype(np.int64))
+        touched = count[r.high] > count[r.low]
+        anchors, r = anchors[touched], Ranges(r.low[touched], r.high[touched], r.block)
+        if not len(anchors):
+            return []
+        if self.product.additive:
+            return [self.product(o, anchors, r, "+I", new)]
+        if self.mode == "updates":
+            return [self.product(o, anchors, r, "+I")]
+        had = ~new[anchors]
+        out = [self._withdrawn(o, anchors[had], Ranges(r.low[had], r.high[had], r.block), np.flatnonzero(~new), count)]
+        return [*out, self.product(o, anchors, r, np.where(had, "+U", "+I"))]
+
+    def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
+        """What stood before the new rows came: the same ranges without them."""
+        old = attrs.evolve(o, rows=o.rows.take(pa.array(known)), ids=o.ids[known], times=o.times[known])
+        ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
+        return self.product(old, anchors - count[anchors], ranges, "-U")
+
+    def _limit(self, log: TimeLog, frontier: int) -> dict[str, int]:
+        """Keep the newest rows of every key, where the plan bounds them; the others are counted."""
+        limit = self.window.max_rows_per_key
+        if limit is None:
+            return {}
+        rows = log.load(UNSET, END_OF_TIME) if log.rows > limit else None
+        if rows is None:
+            return {"limited": 0, "limited_unfired": 0}
+        o = ordered(rows, self.layout.key_names)
+        newer = np.searchsorted(o.ids, o.ids, side="right") - np.arange(len(o.ids))
+        dropped = newer > limit
+        if dropped.any():
+            log.replace(rows.take(pa.array(np.sort(o.picked[~dropped]))), frontier)
+        unfired = int(np.count_nonzero(dropped & (o.times >= frontier)))
+        return {"limited": int(np.count_nonzero(dropped)), "limited_unfired": unfired}
+
+    def _wakeup(self, log: TimeLog) -> int | None:
+        """The next watermark at which a row has its result, else the one at which the last row is forgotten."""
+        if log.next_waiting is not None:
+            return log.next_waiting + self.wait_us + 1
+        return None if log.latest is None else log.latest + self.keep_us + 1
+
+
+def _check(spec: OperatorSpec, window: LookBackWindow) -> None:
+    if not spec.options.fires_once:
+        raise PlanError(message("look-back windows know no trigger but on_watermark", spec.options.describe(),
+                                "a row has its result when no row it could meet is expected any more",
+                                "leave trigger, accumulation and pane columns out"))
+    often = spec.options.emit_mode == "retractions" and spec.options.allowed_lateness_us > 0
+    if window.max_rows_per_key is not None and often:
+        raise PlanError(message("a row limit leaves nothing to retract by", window.describe(), "a result could be withdrawn "
+                                "with another value than it was written with", 'use emit("updates") or emit("final")'))

@@ -1,0 +1,94 @@
+"""Reductions over many ranges of one array, ranges in ascending order of their start."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+
+from krishiv_py.kernels.aggs.base import NumPy
+from krishiv_py.kernels.grouping import Ints
+
+_LONG: Final = 256
+
+
+def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Every (position, range) pair of the ranges: positions, and the number of the range of each."""
+    lengths = high - low
+    ids = np.repeat(np.arange(len(low), dtype=np.int64), lengths)
+    starts = np.cumsum(lengths) - lengths
+    return np.arange(len(ids), dtype=np.int64) - np.repeat(starts - low, lengths), ids
+
+
+def portions(low: Ints, high: Ints, limit: int) -> list[tuple[int, int]]:
+    """Cut the ranges into stretches that hold about `limit` positions each."""
+    if not len(low):
+        return []
+    weight = np.cumsum(high - low) // limit
+    cuts = np.flatnonzero(np.diff(weight)) + 1
+    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(low)], strict=True))
+
+
+def running(values: Ints) -> Ints:
+    """Sums of the first 0, 1, 2, ... values; differences are exact modulo 2**64."""
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:])
+    return total
+
+
+@attrs.frozen(eq=False)
+class Ranges:
+    """Non-empty ranges ``[low, high)`` over rows laid out by key and time.
+
+    A reduction runs over the values of a range in order, one after the other; a range of many rows is cut where `block`
+    changes, its blocks are reduced first, and then their results. So the rounding of a float sum depends on the rows in the
+    range alone, never on what lies around them, and nothing is ever subtracted.
+
+    Attributes
+    ----------
+    low, high : ndarray of int64
+        The ranges, `low` ascending.
+    block : ndarray of int64
+        A number for every row that changes, at the latest, where the key changes, and now and then in between.
+    """
+
+    low: Ints
+    high: Ints
+    block: Ints
+
+    def reduce(self, ufunc: np.ufunc, values: NumPy) -> NumPy:
+        """`ufunc` over the values of every range."""
+        long = np.flatnonzero(self.high - self.low > _LONG)
+        if not len(long):
+            return _reduce(ufunc, values, self.low, self.high)
+        result = np.empty(len(self.low), values.dtype)
+        short = np.flatnonzero(self.high - self.low <= _LONG)
+        if len(short):
+            result[short] = _reduce(ufunc, values, self.low[short], self.high[short])
+        result[long] = self._by_block(ufunc, values, self.low[long], self.high[long])
+        return result
+
+    def _by_block(self, ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
+        starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(self.block)) + 1])
+        first = np.searchsorted(starts, low, side="right")  # the block after the one the range begins in
+        last = np.searchsorted(starts, high - 1, side="right") - 1  # the block it ends in
+        bounds = np.append(starts, len(values))
+        result = _reduce(ufunc, values, low, np.minimum(bounds[first], high))
+        inner = np.flatnonzero(last > first)
+        if len(inner):
+            blocks = ufunc.reduceat(values, starts)
+            result[inner] = ufunc(result[inner], _reduce(ufunc, blocks, first[inner], last[inner]))
+        split = np.flatnonzero(last >= first)
+        if len(split):
+            result[split] = ufunc(result[split], _reduce(ufunc, values, starts[last[split]], high[split]))
+        return result
+
+
+def _reduce(ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
+    """One reduction per range; `reduceat` takes bounds in pairs, and what lies between two ranges is thrown away."""
+    bounds = np.empty(2 * len(low), np.int64)
+    bounds[0::2], bounds[1::2] = low, high
+    padded = np.append(values, values[:1]) if len(high) and int(high.max()) == len(values) else values
+    result: NumPy = ufunc.reduceat(padded, bounds)[0::2]
+    return result

@@ -1,0 +1,142 @@
+"""Partial aggregates of many overlapping ranges of rows: no range is walked row by row where an aggregate allows better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.kernels.aggs.base import AggKernel, Mask, NumPy, Rows, numbers, with_nulls
+from krishiv_py.kernels.aggs.counting import Count
+from krishiv_py.kernels.aggs.extremes import ByTime, Extreme, ranks
+from krishiv_py.kernels.aggs.sums import Avg, FloatSum, IntSum
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.layout import TIME, Layout, whole
+from krishiv_py.kernels.ranges import Ranges, expand, portions, running
+
+_PAIRS: Final = 2_000_000
+_LIMIT: Final = 2**63
+Column = tuple[pa.Array, Mask | None]
+
+
+def _filled(column: Column, zero: Any, type_: pa.DataType) -> NumPy:
+    """The values as NumPy, `zero` in place of nulls."""
+    values, valid = column
+    cast = values if values.type == type_ else pc.cast(values, type_, safe=False)
+    return numbers(cast if valid is None else cast.fill_null(pa.scalar(zero, type_)))
+
+
+def _counts(column: Column | None, r: Ranges) -> Ints:
+    """Rows, or non-null values, of every range."""
+    if column is None or column[1] is None:
+        return r.high - r.low
+    total = running(column[1].astype(np.int64))
+    return total[r.high] - total[r.low]
+
+
+def _count(_kernel: Count, column: Column | None, r: Ranges) -> list[pa.Array]:
+    return [pa.array(_counts(column, r))]
+
+
+def _int_sum(_kernel: IntSum, column: Column | None, r: Ranges) -> list[pa.Array]:
+    assert column is not None
+    values = _filled(column, 0, pa.int64())
+    total = running(values)
+    sums = total[r.high] - total[r.low]  # exact modulo 2**64, however often the running total wrapped
+    wraps = np.zeros(len(sums), np.int32)
+    widest = int((r.high - r.low).max()) if len(sums) else 0
+    if len(values) and max(-int(values.min()), int(values.max())) * widest >= _LIMIT:
+        low, high = running(values & 0xFFFFFFFF), running(values >> 32)
+        part, rest = low[r.high] - low[r.low], high[r.high] - high[r.low]
+        wraps = ((rest + (part >> 32) + (1 << 31)) >> 32).astype(np.int32)
+    return [with_nulls(sums, _counts(column, r) > 0, pa.int64()), pa.array(wraps)]
+
+
+def _float_sum(_kernel: FloatSum | Avg, column: Column | None, r: Ranges) -> list[pa.Array]:
+    assert column is not None
+    sums = r.reduce(np.add, _filled(column, 0.0, pa.float64()))
+    return [with_nulls(sums, _counts(column, r) > 0, pa.float64())]
+
+
+def _avg(kernel: Avg, column: Column | None, r: Ranges) -> list[pa.Array]:
+    return [*_float_sum(kernel, column, r), pa.array(_counts(column, r))]
+
+
+def _extreme(kernel: Extreme, column: Column | None, r: Ranges) -> list[pa.Array]:
+    assert column is not None
+    present = _counts(column, r) > 0
+    least = kernel.side == "min"
+    type_ = kernel.type
+    if pa.types.is_floating(type_) and not pa.types.is_float16(type_):
+        values = _filled(column, np.nan if least else -np.inf, type_)  # NaN counts as the largest number, as in Spark
+        return [pa.array(r.reduce(np.fmin if least else np.maximum, values), type_, mask=~present)]
+    ufunc = np.minimum if least else np.maximum
+    if pa.types.is_integer(type_) or pa.types.is_timestamp(type_):
+        bounds = np.iinfo(np.int64)
+        values = _filled(column, bounds.max if least else bounds.min, pa.int64())
+        best = pa.array(np.where(present, r.reduce(ufunc, values), 0), pa.int64(), mask=~present)
+        return [best.cast(type_)]
+    rank, ordered = ranks(column[0].drop_null())
+    values = np.full(len(column[0]), len(ordered) if least else -1, np.int64)
+    values[slice(None) if column[1] is None else column[1]] = rank
+    return [ordered.take(pa.array(r.reduce(ufunc, values), mask=~present))]
+
+
+def _by_time(kernel: ByTime, column: Column | None, r: Ranges, times: Ints) -> list[pa.Array]:
+    """The rows of a range are in order of time and arrival, so first and last are its ends, bar nulls."""
+    assert column is not None
+    values, valid = column
+    at = r.low if kernel.side == "min" else r.high - 1
+    if valid is not None:
+        here = np.arange(len(valid), dtype=np.int64)
+        if kernel.side == "min":
+            at = np.minimum.accumulate(np.where(valid, here, len(valid))[::-1])[::-1][at]
+        else:
+            at = np.maximum.accumulate(np.where(valid, here, -1))[at]
+    absent = _counts(column, r) == 0
+    picked = pa.array(at, mask=absent if absent.any() else None)
+    return [pa.array(times).take(picked), values.take(picked)]
+
+
+def _expanded(kernel: AggKernel, values: pa.Array | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    """Any aggregate: every row once for every range it is in, a bounded number at a time."""
+    parts: list[list[pa.Array]] = []
+    for start, stop in portions(r.low, r.high, _PAIRS):
+        rows, ids = expand(r.low[start:stop], r.high[start:stop])
+        taken = None if values is None else values.take(pa.array(rows))
+        parts.append(kernel.create(Rows(taken, times[rows], ids, stop - start)))
+    if not parts:
+        return [pa.array([], t) for t in kernel.partial_types]
+    return [pa.concat_arrays([_as_array(p[i]) for p in parts]) for i in range(len(kernel.partial_types))]
+
+
+def _as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return whole(column) if isinstance(column, pa.ChunkedArray) else column
+
+
+_DIRECT: Final[dict[type, Callable[..., list[pa.Array]]]] = {
+    Count: _count, IntSum: _int_sum, FloatSum: _float_sum, Avg: _avg, Extreme: _extreme,
+}  # fmt: skip
+
+
+def range_partials(layout: Layout, rows: pa.Table, r: Ranges) -> list[pa.Array]:
+    """The partial columns of `layout` for every range of `rows`, which are laid out by key, time and arrival."""
+    times: Ints = rows[TIME].to_numpy()
+    columns: dict[int, Column] = {}
+    out: list[pa.Array] = []
+    for kernel, at in zip(layout.kernels, layout.input_of, strict=True):
+        if at is not None and at not in columns:
+            values = whole(rows[f"a{at}"])
+            columns[at] = (values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None)
+        column = None if at is None else columns[at]
+        direct = _DIRECT.get(type(kernel))
+        if isinstance(kernel, ByTime):
+            out += _by_time(kernel, column, r, times)
+        elif direct is not None:
+            out += direct(kernel, column, r)
+        else:
+            out += _expanded(kernel, None if column is None else column[0], times, r)
+    return out

@@ -1,0 +1,79 @@
+"""Look-back windows (SEMANTICS §3.4): one per row, over the rows of its key around it.
+
+::
+
+    one-sided   [t - size, t]          ├──────────●            emitted when W > t
+    two-sided   [t - size, t + size]   ├──────────●──────────┤ emitted when W > t + size
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import ExpressionError, PlanError, message
+from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.windows.base import Window
+
+LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
+ROW, MATCHES = "row", "matches"
+
+
+@attrs.frozen
+class LookBackWindow(Window):
+    """Both ends are inclusive; `output` says whether a result aggregates, lists or pairs the rows met."""
+
+    kind: ClassVar[str] = "lookback"
+    size_us: int
+    two_sided: bool = False
+    max_rows_per_key: int | None = None
+    output: LookBackOutput = "aggregates"
+    condition: Expr | None = attrs.field(default=None, eq=repr)
+
+    @property
+    def after_us(self) -> int:
+        """How far a window reaches beyond its row. A pair is complete with its later row, on whichever side one looks."""
+        return self.size_us if self.two_sided and self.output != "pairs" else 0
+
+    def describe(self) -> str:
+        side = " on both sides" if self.two_sided else ""
+        limit = f", at most {self.max_rows_per_key} rows a key" if self.max_rows_per_key else ""
+        what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
+        return f"look-back {show_us(self.size_us)}{side}{limit}{what}"
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        if self.output == "aggregates":
+            return None
+        if self.output == "pairs":
+            return pair_fields(row)
+        whole = pa.struct([(f.name, f.type) for f in row])
+        return [*keys, pa.field("window_start", bound), pa.field("window_end", bound), pa.field(ROW, whole),
+                pa.field(MATCHES, pa.list_(whole))]  # fmt: skip
+
+
+def pair_fields(row: pa.Schema) -> list[pa.Field]:
+    """The columns of a pair: both rows' own, the earlier row's first."""
+    return [pa.field(f"{side}_{f.name}", f.type) for side in ("left", "right") for f in row]
+
+
+def lookback(size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None) -> LookBackWindow:
+    """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
+    size_us = to_us(size, "size", allow_zero=True)
+    if not isinstance(two_sided, bool):
+        raise PlanError(message("`two_sided` is a switch", repr(two_sided), "the window has no meaning", "pass True or False"))
+    limit = max_rows_per_key
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise PlanError(message("`max_rows_per_key` is no number of rows", repr(limit), "no row could be kept",
+                                "pass a positive whole number, or None for no limit"))
+    return LookBackWindow(size_us, two_sided, limit)
+
+
+def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
+    """A pair condition of this type, if it can be true or false."""
+    if not pa.types.is_boolean(type_):
+        raise ExpressionError(message("a condition must be true or false", f"{condition!r} of type {type_}", "pairs cannot be "
+                                      "kept or left by it", 'compare with something: "left_id <> right_id"'))
+    return condition
