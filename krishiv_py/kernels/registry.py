@@ -7,6 +7,7 @@ from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.triggered import TriggeredOperator
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
@@ -14,7 +15,7 @@ from krishiv_py.plan.windows.lookback import LookBackWindow
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
     if isinstance(spec.window, HoppingWindow):
-        return FixedOperator(spec)
+        return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
     if isinstance(spec.window, LookBackWindow):
         return LookBackOperator(spec)
     raise PlanError(message("no kernel for this window", spec.window.kind, "it cannot be computed", "use another window"))

@@ -1,0 +1,133 @@
+"""The state of triggered windows: a log of entries per key and window.
+
+An entry is either a *delta* (partials of rows that have not been part of a firing), a *snapshot* (the partials of the last
+firing, exactly as it was written), or a bare flag. A snapshot replaces everything before it, deltas add up, so a firing
+appends and never rewrites, and what stood can be withdrawn to the last bit::
+
+    delta 2 rows │ delta 1 row │ snapshot (3 rows, firing 0) │ delta 1 row      pending: 1 row, standing: 3 rows
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.layout import Layout, whole
+
+ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
+
+
+@attrs.frozen(eq=False)
+class Pairs:
+    """The state of numbered (key, window) pairs, resolved.
+
+    Attributes
+    ----------
+    known : ndarray of bool
+        Pairs that have any entry.
+    pending, fired : ndarray of int64
+        Rows since the last firing, and firings so far.
+    done : ndarray of bool
+        Pairs that had their watermark firing, or a late one.
+    snap_at, pend_at : ndarray of int64
+        Row of `snaps` and `pends` that holds what stands and what came since; -1 for none.
+    snaps, pends : pyarrow.Table
+        Partial columns.
+    """
+
+    known: Mask
+    pending: Ints
+    fired: Ints
+    done: Mask
+    snap_at: Ints
+    pend_at: Ints
+    snaps: pa.Table
+    pends: pa.Table
+
+
+class PairLog:
+    """Makes, merges and reads entries."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        types = {ROWS: pa.int64(), FIRED: pa.int64(), DONE: pa.bool_(), SNAP: pa.bool_()}
+        flags = [pa.field(name, type_) for name, type_ in types.items()]
+        self.partial_schema = pa.schema(layout.partial_fields)
+        self.schema = pa.schema([*layout.key_fields, *flags, *layout.partial_fields])
+
+    def entries(self, keys: pa.Table, rows: Ints, fired: Ints, done: Mask, snap: Mask, partials: pa.Table) -> pa.Table:
+        """A chunk of the log."""
+        flags = [pa.array(rows), pa.array(fired), pa.array(done), pa.array(snap)]
+        columns = [*keys.select(self.layout.key_names).columns, *flags, *partials.columns]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def nothing(self, n: int) -> pa.Table:
+        """Null partials, for flags and for snapshots nothing will be asked of."""
+        return pa.Table.from_arrays([pa.nulls(n, f.type) for f in self.partial_schema], schema=self.partial_schema)
+
+    def partials(self, columns: list[pa.Array]) -> pa.Table:
+        """Partial columns as a table."""
+        return pa.Table.from_arrays(columns, schema=self.partial_schema)
+
+    def resolve(self, log: pa.Table, ids: Ints, n: int) -> Pairs:
+        """The state of `n` pairs, given the pair of every entry; entries in order of arrival."""
+        rows, snap = log[ROWS].to_numpy(), log[SNAP].to_numpy()
+        place = np.arange(log.num_rows)
+        last = np.full(n, -1, np.int64)
+        last[ids[snap]] = place[snap]  # of two writes to one place the last one stands
+        live = (rows > 0) & (place > last[ids])
+        some, dense = np.unique(ids[live], return_inverse=True)
+        pend_at = np.full(n, -1, np.int64)
+        pend_at[some] = np.arange(len(some))
+        picked = log.filter(pa.array(live)) if not live.all() else log
+        pends = self.partials(self.layout.merge(picked, dense.astype(np.int64), len(some)))
+        standing = np.flatnonzero(last >= 0)
+        snap_at = np.full(n, -1, np.int64)
+        snap_at[standing] = np.arange(len(standing))
+        snaps = log.select(self.partial_schema.names).take(pa.array(last[standing]))
+        pending, fired = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        np.add.at(pending, ids[live], rows[live])
+        np.maximum.at(fired, ids, log[FIRED].to_numpy())
+        done, known = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        done[ids[log[DONE].to_numpy()]] = True
+        known[ids] = True
+        return Pairs(known, pending, fired, done, snap_at, pend_at, snaps, pends)
+
+    def compact(self, log: pa.Table) -> pa.Table:
+        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.runs.Runs` merges with."""
+        groups = group([log[k] for k in self.layout.key_names], log.num_rows)
+        found = self.resolve(log, groups.ids, groups.n)
+        keys = log.select(self.layout.key_names).take(pa.array(groups.first))
+        zero = np.zeros(groups.n, np.int64)
+        bare = (found.snap_at < 0) & (found.pend_at < 0)
+        parts = []
+        for at, table, is_snap, rows in (
+            (found.snap_at, found.snaps, True, zero), (found.pend_at, found.pends, False, found.pending),
+        ):  # fmt: skip
+            keep = np.flatnonzero(at >= 0)
+            parts.append(self._part(keys, found, keep, rows, is_snap, table.take(pa.array(at[keep]))))
+        keep = np.flatnonzero(bare)
+        parts.append(self._part(keys, found, keep, zero, False, self.nothing(len(keep))))
+        return pa.concat_tables(parts)
+
+    def _part(self, keys: pa.Table, found: Pairs, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
+        marks = np.full(len(keep), snap)
+        return self.entries(keys.take(pa.array(keep)), rows[keep], found.fired[keep], found.done[keep], marks, partials)
+
+    def total(self, found: Pairs, wanted: Ints) -> pa.Table:
+        """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is."""
+        snap, pend = found.snap_at[wanted], found.pend_at[wanted]
+        both = np.flatnonzero((snap >= 0) & (pend >= 0))
+        pairs = pa.concat_tables([found.snaps.take(pa.array(snap[both])), found.pends.take(pa.array(pend[both]))])
+        ids = np.tile(np.arange(len(both)), 2)
+        merged = self.partials(self.layout.merge(pairs, ids, len(both)))
+        source = np.where(snap >= 0, snap, len(found.snaps) + pend)
+        source[both] = len(found.snaps) + len(found.pends) + np.arange(len(both))
+        return pa.concat_tables([found.snaps, found.pends, merged]).take(pa.array(source))
+
+    def columns(self, table: pa.Table) -> list[list[pa.Array]]:
+        """Partial columns, aggregate by aggregate."""
+        return [[whole(table[x]) for x in names] for names in self.layout.partial_names]

@@ -1,0 +1,193 @@
+"""Folding a batch into triggered windows as if its rows had come one by one (SEMANTICS §5.2)."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.changelog import Firings
+from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.pairlog import PairLog, Pairs
+from krishiv_py.kernels.running import group_starts, running
+from krishiv_py.plan.triggers import Trigger
+
+
+@attrs.frozen(eq=False)
+class Units:
+    """Rows (or partials of slices) of a batch in the windows they belong to, in order of arrival.
+
+    Attributes
+    ----------
+    rows, windows, ids : ndarray of int64
+        Row number, start of the window in µs, and number of the (key, window) pair.
+    n : int
+        How many pairs there are.
+    pair_windows, keys
+        Window start and key of every pair.
+    """
+
+    rows: Ints
+    windows: Ints
+    ids: Ints
+    n: int
+    pair_windows: Ints
+    keys: pa.Table
+
+
+def units_of(assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int) -> Units:
+    """Assign rows to the windows that are not over."""
+    rows, windows = assigner.windows(times)
+    keep = windows + assigner.window.size_us > horizon
+    rows, windows = rows[keep], windows[keep]
+    order = np.lexsort((windows, rows))
+    rows, windows = rows[order], windows[order]
+    spread = keys.take(pa.array(rows))
+    groups = group([windows, *spread.columns], len(rows))
+    return Units(rows, windows, groups.ids, groups.n, windows[groups.first], spread.take(pa.array(groups.first)))
+
+
+@attrs.frozen(eq=False)
+class Folded:
+    """What a batch brings: firings, log entries with their windows, and which windows need another look.
+
+    ``unfired``: overdue windows with pairs that have had no watermark firing; ``waiting``: windows whose late rows wait for
+    the watermark to grow.
+    """
+
+    firings: Firings | None
+    windows: Ints
+    entries: pa.Table
+    unfired: set[int]
+    waiting: set[int]
+
+
+@attrs.frozen(eq=False)
+class _Segments:
+    """Stretches of a pair's rows, each ending with a firing or with the batch; pairs one after the other."""
+
+    pair: Ints
+    rows: Ints
+    last_unit: Ints
+    fires: Mask
+    partials: pa.Table
+
+
+class Folder:
+    """Folds batches under one trigger."""
+
+    def __init__(self, log: PairLog, trigger: Trigger, discarding: bool, size_us: int) -> None:
+        self.log = log
+        self.trigger = trigger
+        self.discarding = discarding
+        self.size_us = size_us
+
+    def fold(self, fresh: pa.Table, units: Units, state: Pairs, watermark_us: int) -> Folded:
+        """Fold `units` of `fresh` into pairs of this `state`, all judged by one watermark."""
+        over = units.pair_windows + self.size_us <= watermark_us
+        late = over & (state.done | ~state.known | (not self.trigger.on_time))
+        every = np.zeros(units.n, np.int64)
+        if isinstance(self.trigger.early, int):
+            every[~over] = self.trigger.early
+        if isinstance(self.trigger.late, int):
+            every[late] = self.trigger.late
+        at_end = late & (self.trigger.late == "batch")
+        cut = self._segments(fresh, units, state.pending, every, at_end)
+        fired = np.flatnonzero(cut.fires)
+        count = np.bincount(cut.pair[fired], minlength=units.n)
+        values = self._discarded(cut, fired, state) if self.discarding else self._running(cut, fired, count, state)
+        firings = self._firings(units, cut, fired, values, state, over, at_end) if len(fired) else None
+        done = state.done | (over & (count > 0))
+        waits = late & (self.trigger.late == "watermark")
+        windows, entries = self._entries(units, cut, fired, values, state, count, done, waits)
+        unfired = units.pair_windows[over & ~done & ~waits]
+        return Folded(firings, windows, entries, set(unfired.tolist()), set(units.pair_windows[waits].tolist()))
+
+    def _segments(self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask) -> _Segments:
+        order = np.argsort(units.ids, kind="stable")
+        pair = units.ids[order]
+        place = np.arange(len(pair)) - group_starts(pair)
+        period = np.maximum(every, 1)[pair]
+        first = np.maximum(0, period - pending[pair] - 1)
+        fires = (every[pair] > 0) & (place >= first) & ((place - first) % period == 0)
+        fires |= at_end[pair] & (place == np.bincount(pair)[pair] - 1)
+        begins = place == 0
+        begins[1:] |= fires[:-1]
+        at = np.flatnonzero(begins)
+        rows = np.diff(np.append(at, len(pair)))
+        segment = np.cumsum(begins) - 1
+        content = fresh.take(pa.array(units.rows[order]))
+        combine = self.log.layout.create if self.trigger.row_by_row else self.log.layout.merge
+        partials = self.log.partials(combine(content, segment, len(at)))
+        last = at + rows - 1
+        return _Segments(pair[at], rows, order[last], fires[last], partials)
+
+    def _running(self, cut: _Segments, fired: Ints, count: Ints, state: Pairs) -> pa.Table:
+        """Of every firing, everything of the pair up to it."""
+        firing = np.flatnonzero(count)
+        snap, pend = firing[state.snap_at[firing] >= 0], firing[state.pend_at[firing] >= 0]
+        segments = np.flatnonzero(count[cut.pair] > 0)
+        stacked = pa.concat_tables([
+            state.snaps.take(pa.array(state.snap_at[snap])), state.pends.take(pa.array(state.pend_at[pend])),
+            cut.partials.take(pa.array(segments)),
+        ])  # fmt: skip
+        pair = np.concatenate([snap, pend, cut.pair[segments]])
+        order = np.argsort(pair, kind="stable")
+        stacked, pair = stacked.take(pa.array(order)), pair[order]
+        columns = zip(self.log.layout.kernels, self.log.columns(stacked), strict=True)
+        totals = self.log.partials([array for kernel, given in columns for array in running(kernel, given, pair)])
+        row_of = np.full(len(cut.pair), -1, np.int64)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        row_of[segments] = place[len(snap) + len(pend) :]
+        return totals.take(pa.array(row_of[fired]))
+
+    def _discarded(self, cut: _Segments, fired: Ints, state: Pairs) -> pa.Table:
+        """Of every firing, what came since the last one."""
+        values = cut.partials.take(pa.array(fired))
+        first = np.ones(len(fired), np.bool_)
+        first[1:] = cut.pair[fired][1:] != cut.pair[fired][:-1]
+        pend = state.pend_at[cut.pair[fired]]
+        both = np.flatnonzero(first & (pend >= 0))
+        pairs = pa.concat_tables([state.pends.take(pa.array(pend[both])), values.take(pa.array(both))])
+        merged = self.log.partials(self.log.layout.merge(pairs, np.tile(np.arange(len(both)), 2), len(both)))
+        source = np.arange(len(fired))
+        source[both] = len(fired) + np.arange(len(both))
+        return pa.concat_tables([values, merged]).take(pa.array(source))
+
+    def _firings(
+        self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, over: Mask, at_end: Mask
+    ) -> Firings:
+        """Row by row in order of arrival, then once per batch in ascending end order."""
+        pair = cut.pair[fired]
+        rank = np.arange(len(fired)) - group_starts(pair)
+        old_at = np.where(rank == 0, state.snap_at[pair], len(state.snaps) + np.arange(len(fired)) - 1)
+        once = at_end[pair]
+        order = np.lexsort((np.where(once, units.pair_windows[pair], cut.last_unit[fired]), once))
+        index = (state.fired[pair] + rank)[order]
+        pair = pair[order]
+        return Firings(
+            units.pair_windows[pair], units.keys.take(pa.array(pair)), values.take(pa.array(order)), index,
+            np.where(over[pair], "late", "early"), pa.concat_tables([state.snaps, values]), old_at[order],
+        )  # fmt: skip
+
+    def _entries(
+        self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, count: Ints, done: Mask, waits: Mask
+    ) -> tuple[Ints, pa.Table]:
+        """A snapshot per pair that fired, then what is left of the batch as deltas."""
+        ends = np.ones(len(fired), np.bool_)
+        ends[:-1] = cut.pair[fired][1:] != cut.pair[fired][:-1]
+        last = np.flatnonzero(ends)
+        snapped = cut.pair[fired][last]
+        content = self.log.nothing(len(last)) if self.discarding else values.take(pa.array(last))
+        number = state.fired[snapped] + count[snapped]
+        snaps = self.log.entries(units.keys.take(pa.array(snapped)), np.zeros(len(last), np.int64), number, done[snapped],
+                                 np.ones(len(last), np.bool_), content)
+        rest = np.flatnonzero(~cut.fires)
+        pair = cut.pair[rest]
+        zeros = np.zeros(len(rest), np.int64)
+        deltas = self.log.entries(units.keys.take(pa.array(pair)), cut.rows[rest], zeros, waits[pair], zeros > 0,
+                                  cut.partials.take(pa.array(rest)))
+        return units.pair_windows[np.concatenate([snapped, pair])], pa.concat_tables([snaps, deltas])
