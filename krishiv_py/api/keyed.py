@@ -11,13 +11,17 @@ from krishiv_py.api.order import RESULTS, needs
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, unknown_column
+from krishiv_py.kernels.evaluate import step_schema
 from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.expr import Col
 from krishiv_py.plan.late import LateEventHandler
-from krishiv_py.plan.nodes import AssignWatermark
+from krishiv_py.plan.nodes import AssignWatermark, prefix_of, source_of
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.windows import Window
+from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.fixed import hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
+from krishiv_py.plan.windows.session import Touch, session
 
 
 def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
@@ -120,6 +124,71 @@ class KeyedStream(OptionMethods):
         """
         window = lookback(size, two_sided=two_sided, max_rows_per_key=max_rows_per_key)
         return LookBackStream(self.input, self.keys, window, self.options, self.late_handler, self.runner)
+
+    def session_window(self, gap: Duration | Col, *, touch: Touch = "separate",
+                       max_duration: Duration | None = None) -> WindowedStream:
+        """Windows of activity: rows of a key that follow each other within `gap` (SEMANTICS §3.3).
+
+        Every row opens ``[t, t + gap)``; spans of one key that overlap are one session, in whatever order rows arrive.
+
+        Parameters
+        ----------
+        gap : int or timedelta or str or Col
+            Length of the pause that ends a session; ``int`` is milliseconds. Or a column with a gap for every row (integer
+            milliseconds, or a duration type): a text that starts with a digit is a duration, any other text names a column.
+            Rows whose gap is null, zero or negative belong to no session and are counted as ``unassigned``.
+        touch : {"separate", "merge"}
+            A row at distance exactly `gap` starts a new session, or joins (as Flink, Kafka Streams and Spark have it).
+        max_duration : int or timedelta or str, optional
+            The longest a session may last: a row joins only while ``t - first < max_duration``, and the session ends at
+            ``min(last + gap, first + max_duration)``. Without it `explain` warns that state is unbounded.
+
+        Raises
+        ------
+        DurationError
+            For a zero, negative, float or boolean gap or longest duration, and unreadable text.
+        ColumnError
+            For a gap column that does not exist or holds no lengths of time.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> visits = stream_of("user string, at bigint").watermark("at", 0).key_by("user").session_window("5 s").agg(count())
+        >>> driver = Driver(visits)
+        >>> driver.send([{"user": "a", "at": 1_000}, {"user": "a", "at": 4_000}, {"user": "b", "at": 20_000}]).results.to_pylist()
+        [{'user': 'a', 'window_start': 1000, 'window_end': 9000, 'count': 2}]
+        """
+        window = session(gap, touch=touch, max_duration=max_duration)
+        if window.columns():
+            schema = source_of(self.input).schema
+            for step in prefix_of(self.input):
+                schema = step_schema(step, schema)
+            window.check_columns(schema)
+        return self._windowed(window)
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Every `size` rows of a key in order of arrival (SEMANTICS §3.7).
+
+        ``window_start`` and ``window_end`` are ``int64`` row numbers of the key, counted from 0. A window fires when it is
+        full, whatever the watermark; what is not full at the end of input fires then.
+
+        Parameters
+        ----------
+        size : int
+            Rows in a window, from 1.
+        slide : int, optional
+            Rows between two starts, at most `size`, which is the default.
+
+        Examples
+        --------
+        >>> from krishiv_py import sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> pairs = stream_of("at bigint, n bigint").watermark("at", 0).count_window(2).agg(sum("n"))
+        >>> Driver(pairs).send([{"at": 1, "n": 10}, {"at": 1, "n": 20}, {"at": 1, "n": 30}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 2, 'sum_n': 30}]
+        """
+        return self._windowed(count_rows(size, slide))
 
     def key_by(self, *keys: str) -> KeyedStream:
         """Refused, whatever `keys` are: a stream is keyed once."""

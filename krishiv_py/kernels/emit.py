@@ -11,6 +11,7 @@ import pyarrow as pa
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.plan.windows.count import CountWindow
 
 
 class Emitter:
@@ -19,6 +20,7 @@ class Emitter:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.schema = layout.result_schema
+        self._timed = not isinstance(layout.spec.window, CountWindow)  # bounds of count windows are row numbers
         self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) :]
 
     def rows(
@@ -28,7 +30,8 @@ class Emitter:
         """Result rows of merged partials with their window bounds in µs; `pane` and `index` where the plan asks for them."""
         kind = self.layout.spec.time_kind
         arrays = [merged[k] for k in self.layout.key_names]
-        arrays += [unstamp(starts, kind), unstamp(ends, kind), *self.layout.finish(merged)]
+        bounds = [unstamp(starts, kind), unstamp(ends, kind)] if self._timed else [pa.array(starts), pa.array(ends)]
+        arrays += [*bounds, *self.layout.finish(merged)]
         if self._with_op:
             arrays.append(_column(op, merged.num_rows, pa.string()))
         if self.layout.spec.options.pane:

@@ -150,6 +150,14 @@ def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
     return result
 
 
+def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
+    """A 64-bit hash of the key of every row, as signed integers; no column means one key."""
+    total = np.zeros(n_rows, np.uint64)
+    for column in columns:
+        total = _mix(total * np.uint64(31) + hash_values(column))
+    return total.view(np.int64)
+
+
 def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> Ints:
     """The bucket of every row: equal keys always share one."""
     total = np.zeros(n_rows, np.uint64)

@@ -17,10 +17,12 @@ from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import beyond, classify, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.timecodec import stamp, unstamp
+from krishiv_py.kernels.timecodec import gap_lengths, stamp, unstamp
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.session import SessionWindow
 
 COUNTERS = (
     "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
@@ -87,6 +89,9 @@ class Prepare:
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
         maxima = self._maxima(rows, times, usable)
+        gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
+        if gaps is not None:
+            reasons[(reasons == 0) & (gaps <= 0)] = _GAP
         judged = reasons == 0
         late, classes = self._late(times, watermark_us), classify(
             times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us
@@ -96,7 +101,8 @@ class Prepare:
             "rows": len(times), "null_time": int(np.count_nonzero(reasons == 1)),
             "out_of_range": int(np.count_nonzero(reasons == 2)), "null_key": int(np.count_nonzero(reasons == 3)),
             "late": int(np.count_nonzero(reasons == 4)), "mildly_late": classes.mildly_late,
-            "very_late": classes.very_late, "future": int(np.count_nonzero(ahead)), "unassigned": 0,
+            "very_late": classes.very_late, "future": int(np.count_nonzero(ahead)),
+            "unassigned": int(np.count_nonzero(reasons == _GAP)),
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
         }  # fmt: skip
@@ -104,8 +110,17 @@ class Prepare:
             gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
-        return Prepared(self._accepted(rows, times, reasons == 0), self._refused(rows, times, reasons, watermark_us),
+        return Prepared(self._accepted(rows, times, gaps, reasons == 0), self._refused(rows, times, reasons, watermark_us),
                         counters, maxima)
+
+    def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int) -> dict[str, int]:
+        """Largest usable event time by source, without judging or reducing the rows."""
+        rows = apply_prefix(self.spec.prefix, batch)
+        stamped = stamp(rows.column(self.spec.time_column), self.spec.time_kind)
+        usable = ~(stamped.null | stamped.out_of_range)
+        if self.spec.options.future_action != "warn":
+            usable &= ~beyond(stamped.times, watermark_us, now_us, self.spec.options)
+        return self._maxima(rows, stamped.times, usable)
 
     def _maxima(self, rows: pa.RecordBatch, times: Ints, usable: Mask) -> dict[str, int]:
         if not usable.any():
@@ -130,14 +145,19 @@ class Prepare:
             ends = FixedAssigner(window).last_end(times)
             inside = ends > times  # a row in a gap is late by no window; it is unassigned
             return inside & late_by_window(ends, watermark_us, options.allowed_lateness_us)
+        if options.late_rule == "window" and isinstance(window, (SessionWindow, CountWindow)):
+            return np.zeros(len(times), np.bool_)  # only the state knows where a session ends; numbered windows never close
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 
-    def _accepted(self, rows: pa.RecordBatch, times: Ints, keep: Mask) -> pa.Table:
+    def _accepted(self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask) -> pa.Table:
         if not keep.all():
             rows, times = rows.filter(pa.array(keep)), times[keep]
+            gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
         keys = [rows.column(k) for k in self.spec.keys]
-        return pa.Table.from_arrays([pa.array(times), *keys, *inputs], schema=self.layout.row_schema)
+        own = [] if gaps is None else [pa.array(gaps)]
+        carried = [rows.column(n) for n in self.layout.carried]
+        return pa.Table.from_arrays([pa.array(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 
     @staticmethod
     def _input(value: object, where: object, rows: pa.RecordBatch) -> pa.Array:

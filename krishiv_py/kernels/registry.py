@@ -6,10 +6,12 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.operator import WindowOperator
+from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.lookback import LookBackWindow
+from krishiv_py.plan.windows.session import SessionWindow
 
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:
@@ -18,4 +20,6 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
         return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
     if isinstance(spec.window, LookBackWindow):
         return LookBackOperator(spec)
+    if isinstance(spec.window, SessionWindow):
+        return SessionOperator(spec)
     raise PlanError(message("no kernel for this window", spec.window.kind, "it cannot be computed", "use another window"))

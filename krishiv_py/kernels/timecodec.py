@@ -48,3 +48,12 @@ def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
     if kind == "bigint_ms":
         return pa.array(times // 1_000, pa.int64(), mask=mask)
     return pa.array(times, pa.int64(), mask=mask).cast(time_type(kind))
+
+
+def gap_lengths(column: pa.Array) -> Ints:
+    """Session gaps in µs, from integer milliseconds or durations; 0 for null, and cut at the longest supported duration."""
+    duration = pa.types.is_duration(column.type)
+    raw = column.cast(pa.duration("us")).cast(pa.int64()) if duration else column.cast(pa.int64())
+    unit = 1 if duration else 1_000
+    plain: Ints = raw.fill_null(0).to_numpy(zero_copy_only=False)
+    return np.clip(plain, 0, MAX_TIME_US // unit) * unit

@@ -109,8 +109,9 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
     _check_names(node)
+    node.window.check_columns(schema)
     source = source_of(node).schema
-    wanted = set(node.keys) | {node.input.column} | ({node.input.source_column} if node.input.source_column else set())
+    wanted = set(node.keys) | set(node.window.columns()) | {node.input.column} | ({node.input.source_column} if node.input.source_column else set())
     for call in node.aggs:
         wanted |= columns_of(call.arg) - {"*"}
         wanted |= columns_of(call.where) if call.where is not None else set()

@@ -1,0 +1,115 @@
+"""Rows by key hash, log-structured: batches append, readers look up a set of keys, tails of equal size are merged.
+
+A *run* is sorted by key hash and cut into pieces. A look-up reads, of every run, only the pieces that may hold a wanted
+hash, and finds the rows in them by bisection: for few keys the cost is theirs, for many it is bounded by reading the log
+once, without computing on it. A row is rewritten O(log n) times, and there are O(log n) runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.state import ChunkStore, Meta
+
+HASH: Final = "h"
+_PIECE: Final = 1 << 15
+_FAN: Final = 4
+
+
+def _tier(rows: int) -> int:
+    return max(rows - 1, 0).bit_length() // 2
+
+
+class KeyedLog:
+    """A log of rows of one schema with an ``int64`` column ``h``.
+
+    Parameters
+    ----------
+    compact : callable
+        Reduces merged rows (oldest first) to what still matters; its second argument says whether they reach back to the
+        oldest run, so that nothing older is left for a deletion mark to act on.
+    """
+
+    def __init__(self, store: ChunkStore, meta: Meta, name: str, schema: pa.Schema,
+                 compact: Callable[[pa.Table, bool], pa.Table]) -> None:
+        self._store = store
+        self._name = name
+        self._schema = schema
+        self._compact = compact
+        self._runs: list[list[list[int]]] = meta.setdefault(f"log:{name}", [])  # a run: [[number, rows], first hashes]
+
+    def __len__(self) -> int:
+        return sum(run[0][1] for run in self._runs)
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows, merging the tail of the log where it has grown even."""
+        if not rows.num_rows:
+            return
+        number = self._runs[-1][0][0] + 1 if self._runs else 0
+        while len(self._runs) >= _FAN - 1 and _tier(self._runs[-_FAN + 1][0][1]) <= _tier(rows.num_rows):
+            tail = self._runs[-_FAN + 1 :]
+            del self._runs[-_FAN + 1 :]
+            rows = self._compact(pa.concat_tables([t for run in tail for t in self._load(run)] + [rows]), not self._runs)
+            for run in tail:
+                self._delete(run)
+        if rows.num_rows:
+            self._write(number, rows)
+
+    def lookup(self, hashes: Ints) -> pa.Table:
+        """All rows with one of these hashes (sorted, each once); older runs first."""
+        found = []
+        for run in self._runs if len(hashes) else ():
+            for piece in self._needed(run, hashes):
+                table = self._store.get(self._piece(run, piece))
+                picked = _positions(table[HASH].to_numpy(), hashes)
+                if len(picked):
+                    found.append(table.take(pa.array(picked)))
+        return pa.concat_tables(found) if found else self._schema.empty_table()
+
+    def _write(self, number: int, rows: pa.Table) -> None:
+        hashes = rows[HASH].to_numpy()
+        order = np.argsort(hashes, kind="stable")
+        ordered = rows.take(pa.array(order))
+        starts = range(0, rows.num_rows, _PIECE)
+        run = [[number, rows.num_rows], [int(hashes[order[s]]) for s in starts]]
+        for piece, start in enumerate(starts):
+            self._store.put(self._piece(run, piece), ordered.slice(start, _PIECE))
+        self._runs.append(run)
+
+    def _needed(self, run: list[list[int]], hashes: Ints) -> list[int]:
+        """Pieces that may hold a hash; equal hashes may run over from one piece into the next."""
+        firsts = np.array(run[1], np.int64)
+        low = np.maximum(np.searchsorted(firsts, hashes, side="left") - 1, 0)
+        high = np.searchsorted(firsts, hashes, side="right") - 1
+        marks = np.zeros(len(firsts) + 1, np.int64)
+        inside = high >= 0
+        np.add.at(marks, low[inside], 1)
+        np.add.at(marks, high[inside] + 1, -1)
+        needed: list[int] = np.flatnonzero(np.cumsum(marks)[:-1]).tolist()
+        return needed
+
+    def _load(self, run: list[list[int]]) -> list[pa.Table]:
+        return [self._store.get(self._piece(run, piece)) for piece in range(len(run[1]))]
+
+    def _delete(self, run: list[list[int]]) -> None:
+        for piece in range(len(run[1])):
+            self._store.delete(self._piece(run, piece))
+
+    def _piece(self, run: list[list[int]], piece: int) -> str:
+        return f"{self._name}/{run[0][0]}/{piece}"
+
+
+def _positions(held: Ints, hashes: Ints) -> Ints:
+    """Where `held` (sorted) has one of `hashes` (sorted, each once)."""
+    if len(hashes) * 8 > len(held):
+        at = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
+        return np.flatnonzero(hashes[at] == held)
+    low, high = np.searchsorted(held, hashes, side="left"), np.searchsorted(held, hashes, side="right")
+    counts = high - low
+    total = int(counts.sum())
+    return np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(total, dtype=np.int64)

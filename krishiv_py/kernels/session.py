@@ -1,0 +1,236 @@
+"""Session windows without a longest duration (SEMANTICS §3.3, §4.2, §5).
+
+What is stored of a key are *mini-sessions*: intervals ``[a, b)`` with partial aggregates, one for rows of a batch that
+overlap. They wait in a queue by the time they could close at (``b``), and enter their bounds in a compact side table::
+
+    rows ──► mini-sessions ──► queue by b ──due──► does a longer session of the key reach on? (side table)
+                     │                               │ no: merge all of it, fire
+                     └──► side table (hash, a, b)    └ yes: merge what is due, wait for that session's end
+
+So a session is put together once, when it fires, and moved at most once per gap before that.
+
+Cost of a batch: proportional to the mini-sessions it brings and to those that are due, each of which is read and written a
+few times in all. What is open but quiet costs only where the side table (24 bytes an entry) is looked up: keys are found in
+it by bisection, without computing on the rest, but pieces of it that may hold a wanted key are read whole.
+
+With allowed lateness, fired sessions wait in a second queue until ``end + L <= W``. A row that touches one fetches it
+back (reading the blocks its end lies in) and the session fires again when its end has been passed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.due import DUE, DueQueue
+from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.intervals import components
+from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.keyed_log import HASH
+from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.session_log import change_log
+from krishiv_py.kernels.session_rows import END, KIND, SEQ, START, Judged, SessionRows
+from krishiv_py.kernels.skeleton import Skeleton, Spans
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.plan.durations import UNSET
+
+_DATA: Final = 0
+_STANDING: Final = 1
+_UNKNOWN_GAP_US: Final = 1 << 28
+
+
+class SessionOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.layout = Layout(spec)
+        self.rows = SessionRows(self.layout)
+        self.emitter = Emitter(self.layout)
+        self.lateness_us = spec.options.allowed_lateness_us
+        self.mode = spec.options.emit_mode
+        self.keeps_fired = self.mode != "final" and self.lateness_us > 0
+        self.finest_us = max((self.rows.window.gap_us or _UNKNOWN_GAP_US) >> 8, 1)
+        extra = [pa.field(SEQ, pa.int64()), pa.field(KIND, pa.int8()), pa.field(DUE, pa.int64())]
+        self.stored = pa.schema([*self.rows.schema, *extra])
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        return self.rows.combine(rows)
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
+
+
+class _Step:
+    """One bucket in one micro-batch."""
+
+    def __init__(self, operator: SessionOperator, store: ChunkStore, meta: Meta, watermark_us: int) -> None:
+        self.op = operator
+        self.rows = operator.rows
+        self.meta = meta
+        self.watermark_us = watermark_us
+        self.fired_at: int = meta.get("fired_at", UNSET)
+        self.closed_at: int = meta.get("closed_at", UNSET)
+        self.horizon = max(floor_watermark(watermark_us, operator.lateness_us), self.closed_at)
+        self.due_at = self.horizon if operator.mode == "final" else watermark_us
+        self.skeleton = Skeleton(store, meta, self.closed_at, touching=self.rows.touching)
+        self.waiting = DueQueue(store, meta, "w", operator.finest_us)
+        self.fired = DueQueue(store, meta, "f", operator.finest_us)
+
+    def run(self, chunk: pa.Table) -> StepResult:
+        """Fold in, fire, forget."""
+        judged = self._judge(chunk) if self.rows.by_window else Judged(chunk, None)
+        pool = self._take_in(judged.rows) if judged.rows.num_rows else []
+        pool += self.waiting.pop(self.due_at)
+        results = self._settle(pa.concat_tables(pool)) if pool else self.op.emitter.concat([])
+        if self.op.keeps_fired:
+            self.fired.pop(self.horizon)
+        self.meta["closed_at"] = self.horizon
+        self.meta["fired_at"] = max(self.fired_at, self.watermark_us)
+        late = 0 if judged.late is None else judged.late.num_rows
+        held = len(self.waiting) + len(self.fired)
+        return StepResult(results, self._wakeup(), held, held, results.num_rows, {"late": late} if late else {}, judged.late)
+
+    def _judge(self, rows: pa.Table) -> Judged:
+        """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``."""
+        ends = self.rows.ends(rows)
+        doubtful = ends <= self.horizon
+        if not doubtful.any():
+            return Judged(self.rows.reduce(rows), None)
+        hashes = key_hashes_of(rows, self.rows.layout)
+        near = np.isin(hashes, np.unique(hashes[doubtful]))
+        starts = rows[TIME].to_numpy()
+        parts, ids = self.skeleton.joined(Spans(hashes[near], starts[near], ends[near]), self.closed_at)
+        refused = np.zeros(len(ends), np.bool_)
+        refused[near] = parts.ends[ids] <= self.horizon
+        if not refused.any():
+            return Judged(self.rows.reduce(rows), None)
+        late = self.rows.late_rows(rows, refused, self.watermark_us)
+        return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), late)
+
+    def _take_in(self, minis: pa.Table) -> list[pa.Table]:
+        """Store what is not due; returns what is, and fired sessions that were touched."""
+        self.meta["seq"] = seq = self.meta.get("seq", 0) + 1
+        fresh = Spans(minis[HASH].to_numpy(), minis[START].to_numpy(), minis[END].to_numpy())
+        pool = self._recall(fresh) if self.op.keeps_fired and self.fired_at != UNSET else []
+        self.skeleton.append(fresh.hashes, fresh.starts, fresh.ends)
+        stored = self._stored(minis, seq, fresh.ends)
+        due = fresh.ends <= self.due_at
+        if due.any():
+            pool.append(stored.filter(pa.array(due)))
+            stored = stored.filter(pa.array(~due))
+        self.waiting.insert(stored, self.due_at)
+        return pool
+
+    def _stored(self, rows: pa.Table, seq: int | Ints, due: Ints, kind: int = _DATA) -> pa.Table:
+        n = rows.num_rows
+        seqs = pa.array(seq) if isinstance(seq, np.ndarray) else pa.repeat(pa.scalar(seq, pa.int64()), n)
+        extra = [seqs, pa.repeat(pa.scalar(kind, pa.int8()), n), pa.array(due)]
+        return pa.Table.from_arrays([*rows.select(self.rows.schema.names).columns, *extra], schema=self.op.stored)
+
+    def _recall(self, fresh: Spans) -> list[pa.Table]:
+        """Fetch back the fired sessions that fresh rows touch; in a change log their results stand until withdrawn."""
+        early = fresh.starts <= self.fired_at
+        if not early.any():
+            return []
+        fresh = Spans(fresh.hashes[early], fresh.starts[early], fresh.ends[early])
+        entries = self.skeleton.of(fresh.hashes, self.closed_at)
+        if not len(entries.starts):
+            return []
+        known = self.skeleton.merged(entries)
+        hashes = np.empty(known.n, np.int64)
+        hashes[known.ids] = entries.hashes
+        both = self.skeleton.merged(Spans(*(np.concatenate(pair) for pair in (
+            (hashes, fresh.hashes), (known.starts, fresh.starts), (known.ends, fresh.ends)))))
+        grown = np.zeros(both.n, np.bool_)
+        grown[both.ids[known.n :]] = True
+        wanted = np.flatnonzero(grown[both.ids[: known.n]] & (known.ends <= self.fired_at))
+        if not len(wanted):
+            return []
+        found = self.fired.extract(HASH, hashes[wanted], known.ends[wanted])
+        if self.op.mode == "retractions":
+            at = self.op.stored.get_field_index(KIND)
+            mark = self.op.stored.field(KIND)
+            found += [t.set_column(at, mark, pa.repeat(pa.scalar(_STANDING, pa.int8()), t.num_rows)) for t in found]
+        return found
+
+    def _settle(self, pool: pa.Table) -> pa.Table:
+        """Fire the sessions that are over; let the rest wait for the end of theirs. Returns results."""
+        seqs = pool[SEQ].to_numpy()
+        if (np.diff(seqs) < 0).any():
+            pool = pool.take(pa.array(np.argsort(seqs, kind="stable")))
+        spans = Spans(pool[HASH].to_numpy(), pool[START].to_numpy(), pool[END].to_numpy())
+        parts, ids = self.skeleton.joined(spans, self.due_at)
+        over = parts.ends[ids] <= self.due_at
+        if not over.all():
+            going = ~over
+            self._postpone(pool.filter(pa.array(going)), parts.ends[ids[going]])
+            if self.rows.by_window:
+                open_parts = np.unique(ids[going])
+                of_part = np.empty(parts.n, np.int64)
+                of_part[ids] = spans.hashes
+                self.skeleton.append(of_part[open_parts], parts.starts[open_parts], parts.ends[open_parts])
+            pool = pool.filter(pa.array(over))
+        return self._fire(pool) if pool.num_rows else self.op.emitter.concat([])
+
+    def _postpone(self, rows: pa.Table, ends: Ints) -> None:
+        """Wait for the end of the session that goes on, as one row where no aggregate goes by order of arrival."""
+        standing = rows[KIND].to_numpy() == _STANDING
+        if standing.any():
+            old = rows.filter(pa.array(standing))
+            self.waiting.insert(self._stored(old, old[SEQ].to_numpy(), ends[standing], _STANDING), self.due_at)
+            rows, ends = rows.filter(pa.array(~standing)), ends[~standing]
+        seqs = rows[SEQ].to_numpy()
+        if not self.rows.in_order:
+            sessions = group([*(rows[k] for k in self.op.layout.key_names), ends], rows.num_rows)
+            if sessions.n < rows.num_rows:
+                rows, ends, seqs = self.rows.merge(rows, sessions.ids, sessions.n), ends[sessions.first], seqs[sessions.first]
+        self.waiting.insert(self._stored(rows, seqs, ends), self.due_at)
+
+    def _fire(self, pool: pa.Table) -> pa.Table:
+        keys = group([pool[k] for k in self.op.layout.key_names], pool.num_rows)
+        parts = components(keys.ids, pool[START].to_numpy(), pool[END].to_numpy(), touching=self.rows.touching)
+        standing = pool[KIND].to_numpy() == _STANDING
+        data = ~standing
+        rows, ids = (pool, parts.ids) if data.all() else (pool.filter(pa.array(data)), parts.ids[data])
+        merged = self.rows.merge(rows, ids, parts.n)
+        if self.op.keeps_fired:
+            self._keep(merged)
+        order = np.lexsort((parts.starts, parts.ends))
+        if not standing.any():
+            merged = merged.take(pa.array(order))
+            return self.op.emitter.rows(merged, parts.starts[order], parts.ends[order], "+I")
+        return change_log(self.op.emitter, pool.filter(pa.array(standing)), parts.ids[standing], merged)
+
+    def _keep(self, merged: pa.Table) -> None:
+        ends = merged[END].to_numpy()
+        kept = ends > self.horizon
+        if not kept.any():
+            return
+        merged, ends = merged.filter(pa.array(kept)), ends[kept]
+        self.fired.insert(self._stored(merged, self.meta["seq"], ends), self.horizon)
+        if self.rows.by_window:
+            self.skeleton.append(merged[HASH].to_numpy(), merged[START].to_numpy(), ends)
+
+    def _wakeup(self) -> int | None:
+        """The next watermark at which something fires or is forgotten."""
+        moments = []
+        back = self.op.lateness_us
+        if self.waiting.earliest is not None:
+            moments.append(self.waiting.earliest + (back if self.op.mode == "final" else 0))
+        if self.fired.earliest is not None:
+            moments.append(self.fired.earliest + back)
+        return min(moments, default=None)
+
+
+def key_hashes_of(rows: pa.Table, layout: Layout) -> Ints:
+    """Key hashes of working rows."""
+    return key_hashes([rows[k] for k in layout.key_names], rows.num_rows)

@@ -1,0 +1,112 @@
+"""From working rows of a session window to what is stored: mini-sessions, and the rows the rule "window" refuses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.intervals import components
+from krishiv_py.kernels.keyed_log import HASH
+from krishiv_py.kernels.layout import GAP, TIME, Layout
+from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.plan.windows.session import SessionWindow
+
+START: Final = "a"
+END: Final = "b"
+SEQ: Final = "s"
+KIND: Final = "z"
+ORDERED: Final = frozenset({"first", "last", "collect_list", "udaf"})
+"""Aggregates whose partials must be merged in order of arrival."""
+
+
+@attrs.frozen(eq=False)
+class Judged:
+    """Rows that were let in, and those that were not, in the late layout."""
+
+    rows: pa.Table
+    late: pa.Table | None
+
+
+class SessionRows:
+    """Everything about one row or one batch of rows of a session window; knows no state.
+
+    A stored row has a key hash ``h``, the interval ``[a, b)`` it spans, the keys, and partial aggregates.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        window = layout.spec.window
+        assert isinstance(window, SessionWindow)
+        self.layout = layout
+        self.window = window
+        self.touching = window.touch == "merge"
+        self.by_window = layout.spec.options.late_rule == "window"
+        self.in_order = any(call.func in ORDERED for call in layout.spec.aggs)
+        fixed = [pa.field(HASH, pa.int64()), pa.field(START, pa.int64()), pa.field(END, pa.int64())]
+        self.schema = pa.schema([*fixed, *layout.key_fields, *layout.partial_fields])
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """What is shuffled: mini-sessions; under the rule "window" the rows themselves, any of which may be refused."""
+        return rows if self.by_window else self.reduce(rows)
+
+    def empty(self) -> pa.Table:
+        """No rows as :meth:`combine` gives them."""
+        return (self.layout.row_schema if self.by_window else self.schema).empty_table()
+
+    def ends(self, rows: pa.Table) -> Ints:
+        """Where the reach of every row ends."""
+        times: Ints = rows[TIME].to_numpy()
+        gap = self.window.gap_us
+        return times + (rows[GAP].to_numpy() if gap is None else gap)
+
+    def reduce(self, rows: pa.Table) -> pa.Table:
+        """Mini-sessions: rows of one key that overlap, merged. With a longest duration only rows of equal time are."""
+        if not rows.num_rows:
+            return self.schema.empty_table()
+        keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
+        times, ends = rows[TIME].to_numpy(), self.ends(rows)
+        if self.window.max_duration_us is None:
+            parts = components(keys.ids, times, ends, touching=self.touching)
+            ids, n, starts, reaches = parts.ids, parts.n, parts.starts, parts.ends
+        else:
+            moments = group([keys.ids, times], rows.num_rows)
+            ids, n, starts = moments.ids, moments.n, times[moments.first]
+            reaches = np.full(n, np.iinfo(np.int64).min)
+            np.maximum.at(reaches, ids, ends)
+        member = np.empty(n, np.int64)
+        member[ids] = np.arange(len(ids))
+        picked = pa.array(member)
+        columns = [rows[k].take(picked) for k in self.layout.key_names]
+        arrays = [pa.array(key_hashes(columns, n)), pa.array(starts), pa.array(reaches), *columns]
+        return pa.Table.from_arrays([*arrays, *self.layout.create(rows, ids, n)], schema=self.schema)
+
+    def merge(self, stored: pa.Table, ids: Ints, n: int) -> pa.Table:
+        """One stored row of each group of stored rows, which must be in order of arrival."""
+        member = np.empty(n, np.int64)
+        member[ids] = np.arange(len(ids))
+        head = stored.select([HASH, *self.layout.key_names]).take(pa.array(member))
+        starts = np.full(n, np.iinfo(np.int64).max)
+        np.minimum.at(starts, ids, stored[START].to_numpy())
+        ends = np.full(n, np.iinfo(np.int64).min)
+        np.maximum.at(ends, ids, stored[END].to_numpy())
+        arrays = [head[HASH], pa.array(starts), pa.array(ends), *head.columns[1:], *self.layout.merge(stored, ids, n)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def late_rows(self, rows: pa.Table, refused: Mask, watermark_us: int) -> pa.Table:
+        """The refused rows in the late layout (SEMANTICS §4.3)."""
+        picked = rows.filter(pa.array(refused))
+        n = picked.num_rows
+        lateness = watermark_us - picked[TIME].to_numpy()
+        carried = [picked[f"l{i}"] for i in range(len(self.layout.carried))]
+        watermark = unstamp(np.full(n, watermark_us), self.layout.spec.time_kind)
+        arrays = [*carried, pa.repeat(pa.scalar("late"), n), watermark, pa.array(lateness)]
+        return pa.Table.from_arrays(arrays, schema=self.layout.late_schema)
+
+
+def sorted_unique(hashes: Ints) -> Ints:
+    """Each hash once, ascending, as a log wants to be asked."""
+    return np.unique(hashes)

@@ -1,0 +1,52 @@
+"""Count windows (SEMANTICS §3.7): rows of a key by their number in order of arrival, counted from 0."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.windows.base import Window
+
+
+@attrs.frozen
+class CountWindow(Window):
+    """``[k * slide, k * slide + size)`` in row numbers of the key.
+
+    Attributes
+    ----------
+    size, slide : int
+        Rows in a window, and rows between two starts.
+    """
+
+    kind: ClassVar[str] = "count"
+    size: int
+    slide: int
+
+    def describe(self) -> str:
+        return f"every {self.size} rows" + ("" if self.slide == self.size else f", every {self.slide} rows anew")
+
+    def bound_type(self, bound: pa.DataType) -> pa.DataType:
+        return pa.int64()
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("count windows fire by rows, not by the watermark: a key that stops short of a full window keeps it open "
+                "until the end of input, and every key ever seen keeps its row number",)
+
+
+def _rows(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
+        raise PlanError(message(f"`{name}` is no number of rows", repr(value), "no window would ever be full",
+                                "pass a whole number from 1"))
+    return value
+
+
+def count_rows(size: int, slide: int | None = None) -> CountWindow:
+    """A checked :class:`CountWindow`; `slide` is `size` unless given."""
+    checked, step = _rows(size, "size"), _rows(size if slide is None else slide, "slide")
+    if step > checked:
+        raise PlanError(f"`slide` ({step} rows) is larger than `size` ({checked} rows): rows between windows would belong to "
+                        "none. Hint: make `slide` at most `size`")
+    return CountWindow(checked, step)

@@ -1,0 +1,92 @@
+"""Session windows (SEMANTICS §3.3): rows of one key that follow each other closely::
+
+    gap 5      t=0   t=3          t=12
+               |---------)
+                     |---------)       [0, 8) is one session of two rows
+                                  |---------)   [12, 17) another
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import ColumnError, message, unknown_column
+from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.expr import Col
+from krishiv_py.plan.options import one_of
+from krishiv_py.plan.windows.base import Window
+
+Touch: TypeAlias = Literal["separate", "merge"]
+
+
+@attrs.frozen
+class SessionWindow(Window):
+    """Each row opens ``[t, t + gap)``; spans of one key that overlap are one session.
+
+    Attributes
+    ----------
+    gap_us : int or None
+        The gap in microseconds; None when every row has its own.
+    gap_column : str or None
+        The column that holds the gap of each row: integer milliseconds or a duration.
+    touch : {"separate", "merge"}
+        Whether a row at distance exactly `gap` starts a new session or joins.
+    max_duration_us : int or None
+        A row joins only while ``t - first < max_duration``, and the session ends at ``first + max_duration`` at the latest.
+    """
+
+    kind: ClassVar[str] = "session"
+    gap_us: int | None
+    gap_column: str | None = None
+    touch: Touch = "separate"
+    max_duration_us: int | None = None
+
+    def columns(self) -> tuple[str, ...]:
+        return () if self.gap_column is None else (self.gap_column,)
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Refuse a gap column that is not there, or holds no lengths of time."""
+        name = self.gap_column
+        if name is None:
+            return
+        if name not in schema.names:
+            raise unknown_column(name, schema.names, "session_window")
+        type_ = schema.field(name).type
+        if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
+            raise ColumnError(message(f"column {name!r} cannot be a session gap", type_, "a row's reach would be unknown",
+                                      "use a bigint (milliseconds) or duration column, or cast it before"))
+
+    def describe(self) -> str:
+        gap = f"column {self.gap_column}" if self.gap_us is None else show_us(self.gap_us)
+        cap = "" if self.max_duration_us is None else f", at most {show_us(self.max_duration_us)}"
+        return f"session with gap {gap}{cap}" + (", touching ones merge" if self.touch == "merge" else "")
+
+    def warnings(self) -> tuple[str, ...]:
+        if self.max_duration_us is None:
+            return ("session without max_duration: a key that never pauses keeps its session open, so its state is "
+                    "unbounded; results of it come only at the end",)
+        return ()
+
+
+def session(gap: Duration | Col, *, touch: Touch = "separate", max_duration: Duration | None = None) -> SessionWindow:
+    """A checked :class:`SessionWindow`.
+
+    Parameters
+    ----------
+    gap : int or timedelta or str or Col
+        A duration (``int`` is milliseconds), or a column with the gap of each row. A text that starts with a digit is a
+        duration, any other text names a column.
+    touch : {"separate", "merge"}
+        What a row at distance exactly `gap` does.
+    max_duration : int or timedelta or str, optional
+        The longest a session may last.
+    """
+    one_of(touch, "touch", ("separate", "merge"))
+    cap = None if max_duration is None else to_us(max_duration, "max_duration")
+    name = gap.name if isinstance(gap, Col) else gap
+    if isinstance(gap, Col) or (isinstance(name, str) and name.strip() and not name.strip()[0].isdigit()):
+        return SessionWindow(None, str(name), touch, cap)
+    return SessionWindow(to_us(gap, "gap"), None, touch, cap)
