@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -132,7 +133,7 @@ class Session:
         folder = spool if spool is not None else self._runner.folder("spool")
         Path(folder).mkdir(parents=True, exist_ok=True)
         stream = Stream(MemorySource(name, checked, str(Path(folder).absolute())), checked, self._runner)
-        return stream, Sender(Spool(str(Path(folder).absolute())), checked)
+        return stream, Sender(Spool(str(Path(folder).absolute())), checked, lambda: self._runner.clock())
 
     def read_parquet(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
                      max_files_per_batch: int | None = None) -> Stream:
@@ -229,6 +230,14 @@ class Session:
     def streams(self) -> list[Query]:
         """The queries of this session that are still running."""
         return [q for q in self._runner.queries if q.status == "running"]
+
+    def temporary_folder(self, name: str = "folder") -> str:
+        """A new folder that is removed when the session stops: for checkpoints and outputs of trials."""
+        return self._runner.folder(name)
+
+    def use_clock(self, clock: Callable[[], int]) -> None:
+        """Take processing time (µs since the epoch) from `clock` instead of the wall clock; for tests."""
+        self._runner.clock = clock
 
     def stop(self) -> None:
         """Stop all queries, and Spark if this session started it."""

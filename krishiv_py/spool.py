@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +21,33 @@ from krishiv_py.kernels.rows import as_batch
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 
 CONTROL: Final = "__krishiv_control_us"
-_CONTROL_SCHEMA: Final = pa.schema([pa.field(CONTROL, pa.int64())])
+_CONTROL_SCHEMA: Final = pa.schema([pa.field(CONTROL, pa.int64()), pa.field("source", pa.string()), pa.field("now_us", pa.int64())])
+_NOW: Final = b"krishiv_now_us"
 _FIRST_MTIME: Final = 1_000_000_000
+
+
+@attrs.frozen
+class Control:
+    """What a control file says.
+
+    Attributes
+    ----------
+    watermark_us : int
+        The watermark to reach; ``UNSET`` for a heartbeat, that only tells the time.
+    source : str or None
+        The source it is for; None means all.
+    now_us : int
+        Processing time at which it was written, µs.
+    """
+
+    watermark_us: int
+    source: str | None
+    now_us: int
+
+
+def wall_clock_us() -> int:
+    """Processing time, µs since the epoch."""
+    return time.time_ns() // 1_000
 
 
 @attrs.frozen
@@ -50,25 +76,39 @@ class Spool:
         os.replace(hidden, final)
         return number
 
+    def control(self, control: Control) -> int:
+        """Write a control file."""
+        row = [[control.watermark_us], [control.source], [control.now_us]]
+        return self.append(pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)],
+                                                schema=_CONTROL_SCHEMA))
+
     def closed(self) -> bool:
         """Whether the last file says that no more will come."""
         files = self.files()
-        return bool(files) and control_of(pq.read_table(files[-1])) == END_OF_TIME
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        return (pq.read_table(f) for f in self.files())
+        last = control_of(pq.read_table(files[-1])) if files else None
+        return last is not None and last.watermark_us == END_OF_TIME
 
 
-def control_of(table: pa.Table) -> int | None:
-    """The watermark a control file carries; None for rows."""
-    return int(table[CONTROL][0].as_py()) if table.schema.names == [CONTROL] else None
+def control_of(table: pa.Table) -> Control | None:
+    """What a control file says; None for rows."""
+    if table.schema.names != _CONTROL_SCHEMA.names:
+        return None
+    row = table.to_pylist()[0]
+    return Control(row[CONTROL], row["source"], row["now_us"])
+
+
+def sent_at(schema: pa.Schema) -> int | None:
+    """Processing time at which a file of rows was sent, µs; None for files of other origin."""
+    found = (schema.metadata or {}).get(_NOW)
+    return None if found is None else int(found)
 
 
 class Sender:
     """Feeds a memory stream. Every call of :meth:`send` is one micro-batch; calls from several threads are put in order."""
 
-    def __init__(self, spool: Spool, schema: pa.Schema) -> None:
+    def __init__(self, spool: Spool, schema: pa.Schema, clock: Callable[[], int] = wall_clock_us) -> None:
         self._spool = spool
+        self._clock = clock
         self._schema = schema
         self._lock = threading.Lock()
         self._closed = spool.closed()
@@ -99,25 +139,30 @@ class Sender:
             After :meth:`close`.
         """
         table = pa.Table.from_batches([as_batch(batch, self._schema)])
-        return self._append(table, "send()")
+        with self._lock:
+            self._check("send()")
+            return self._spool.append(table.replace_schema_metadata({_NOW: str(self._clock()).encode()}))
 
-    def advance_watermark(self, to: TimePoint) -> int:
-        """Move the watermark to at least `to` (ms since the epoch, or a datetime): a heartbeat of a quiet source."""
-        return self._append(pa.table([[time_point_us(to, "to")]], schema=_CONTROL_SCHEMA), "advance_watermark()")
+    def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
+        """Move the watermark (of one source, or of all) to at least `to`: ms since the epoch, or a datetime."""
+        return self._control(time_point_us(to, "to"), source, "advance_watermark()")
 
     def close(self) -> None:
         """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless."""
         if self._closed:
             return
-        self._append(pa.table([[END_OF_TIME]], schema=_CONTROL_SCHEMA), "close()")
+        self._control(END_OF_TIME, None, "close()")
         self._closed = True
 
-    def _append(self, table: pa.Table, what: str) -> int:
+    def _control(self, watermark_us: int, source: str | None, what: str) -> int:
         with self._lock:
-            if self._closed:
-                raise SenderClosedError(f"{what} on a closed sender: the end of input was declared and every window has fired. "
-                                        "Hint: open another memory_stream")
-            return self._spool.append(table)
+            self._check(what)
+            return self._spool.control(Control(watermark_us, source, self._clock()))
+
+    def _check(self, what: str) -> None:
+        if self._closed:
+            raise SenderClosedError(f"{what} on a closed sender: the end of input was declared and every window has fired. "
+                                    "Hint: open another memory_stream")
 
     def __enter__(self) -> Sender:
         return self

@@ -28,6 +28,8 @@ class Progress:
         Everything counted, under SEMANTICS §4.5's names without prefix.
     open_windows, open_rows, state_bytes, firings : int
         What is held in state, and results fired so far.
+    source_watermarks_us : dict
+        The watermark of every declared source, µs; empty for a single source.
     """
 
     batch_id: int = -1
@@ -39,6 +41,7 @@ class Progress:
     open_rows: int = 0
     state_bytes: int = 0
     firings: int = 0
+    source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
 
     @property
     def watermark(self) -> str:

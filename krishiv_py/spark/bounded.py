@@ -17,14 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.evaluate import apply_prefix
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import MemoryStore, Meta
-from krishiv_py.kernels.timecodec import stamp
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.spark.codec import decode, encode
 from krishiv_py.spark.pack import split
@@ -41,63 +40,68 @@ _OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("blob", pa.bina
 _ONE_TASK_BYTES: Final = 8 << 20
 
 
-def next_watermark(spec: OperatorSpec, batch: pa.RecordBatch, now_us: int) -> int:
-    """The watermark after a batch of source rows."""
-    rows = apply_prefix(spec.prefix, batch)
-    stamped = stamp(rows.column(spec.time_column), spec.time_kind)
-    usable = stamped.times[~(stamped.null | stamped.out_of_range)]
-    return max(now_us, int(usable.max()) - spec.watermark.lag_us) if len(usable) else now_us
+@attrs.frozen
+class Moment:
+    """What is in force in one micro-batch of a memory stream: its number, watermark and processing time."""
+
+    number: int
+    watermark_us: int
+    now_us: int
 
 
-def spool_watermarks(spec: OperatorSpec, spool: Spool) -> list[int]:
-    """The watermark in force in every batch of a memory stream, and the last one after all of them."""
+def moments(spec: OperatorSpec, spool: Spool, now_us: int) -> dict[str, Moment]:
+    """What is in force in every file of a memory stream; the last file need not be read for that."""
     reader = ParquetReader(pa.schema([spec.source_schema.field(n) for n in spec.needs_columns]))
-    in_force = [spec.watermark.initial_us]
-    for path in spool.files():
-        now = in_force[-1]
-        for scanned in reader(pa.record_batch([pa.array([path])], names=["path"])):
-            if scanned.control_us is not None:
-                now = max(now, scanned.control_us)
+    prepare, tracker = Prepare(spec), WatermarkTracker(spec.watermark)
+    found: dict[str, Moment] = {}
+    files = spool.files()
+    for number, path in enumerate(files):
+        found[path.rsplit("/", 1)[-1]] = Moment(number, tracker.current, now_us)
+        for scanned in reader(pa.record_batch([pa.array([path])], names=["path"])) if number + 1 < len(files) else ():
+            now_us = scanned.now_us if scanned.now_us is not None else now_us
+            if scanned.control is not None:
+                tracker.advance(scanned.control.watermark_us, scanned.control.source, now_us)
             elif scanned.batch is not None:
-                now = next_watermark(spec, scanned.batch, now)
-        in_force.append(now)
-    return in_force
+                tracker.saw(prepare.maxima(scanned.batch, tracker.current, now_us), now_us)
+        tracker.settle(now_us)
+    return found
 
 
 @attrs.frozen(eq=False)
 class BoundedPack:
-    """Before the shuffle. `in_force` gives the watermark by spool file; without it the input is one batch."""
+    """Before the shuffle. `moments` says what is in force by spool file; without it the input is one batch."""
 
     spec: OperatorSpec
     reader: Reader
     bucket_ids: tuple[int, ...]
-    in_force: dict[str, tuple[int, int]] | None
+    moments: dict[str, Moment] | None
+    now_us: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare, operator = Prepare(self.spec), operator_for(self.spec)
-        for seq, (number, watermark, scanned) in enumerate(self._batches(batches)):
+        for seq, (moment, scanned) in enumerate(self._batches(batches)):
             if scanned.batch is None:
                 continue
-            prepared = prepare(scanned.batch, watermark)
+            prepared = prepare(scanned.batch, moment.watermark_us, moment.now_us)
             chunk = operator.combine(prepared.rows)
             tagged = prepared.late.replace_schema_metadata({b"counters": json.dumps(prepared.counters).encode()})
             rows = [(b, "chunk", encode(t)) for b, t in split(chunk, prepare.layout.key_names, self.bucket_ids)]
             rows.append((self.bucket_ids[0], "late", encode(tagged)))
             yield pa.RecordBatch.from_arrays(
-                [pa.array([r[0] for r in rows], pa.int32()), pa.array([number] * len(rows), pa.int32()),
+                [pa.array([r[0] for r in rows], pa.int32()), pa.array([moment.number] * len(rows), pa.int32()),
                  pa.array([seq] * len(rows), pa.int64()), pa.array([r[1] for r in rows]),
                  pa.array([r[2] for r in rows], pa.binary())], schema=_SCHEMA,
             )  # fmt: skip
 
-    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Scanned]]:
+    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Moment, Scanned]]:
         for batch in batches:
-            if self.in_force is None:
-                yield from ((0, self.spec.watermark.initial_us, s) for s in self.reader(batch))
+            if self.moments is None:
+                only = Moment(0, self.spec.watermark.initial_us, self.now_us)
+                yield from ((only, s) for s in self.reader(batch))
                 continue
             for path in batch.column(0).to_pylist():
-                number, watermark = self.in_force[path.rsplit("/", 1)[-1]]
-                one = pa.record_batch([pa.array([path])], names=["path"])
-                yield from ((number, watermark, s) for s in self.reader(one))
+                moment = self.moments[path.rsplit("/", 1)[-1]]
+                yield from ((moment, s) for s in self.reader(pa.record_batch([pa.array([path])], names=["path"])))
 
 
 @attrs.frozen(eq=False)
@@ -105,7 +109,7 @@ class BoundedSteps:
     """After the shuffle: each bucket's chunks, micro-batch by micro-batch, then the end of input."""
 
     spec: OperatorSpec
-    in_force: tuple[int, ...]
+    moments: tuple[Moment, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrived: dict[int, list[tuple[int, int, bytes]]] = {}
@@ -122,64 +126,67 @@ class BoundedSteps:
                     arrived.setdefault(row["bucket"], []).append((row["batch"], row["seq"], row["blob"]))
         yield _out("counters", json.dumps(counters).encode())
         for chunks in arrived.values():
-            results = self._bucket(sorted(chunks, key=lambda c: c[:2]))
-            if results.num_rows:
-                yield _out("result", encode(results))
+            results, late, counted = self._bucket(sorted(chunks, key=lambda c: c[:2]))
+            for kind, table in (("result", results), ("late", late)):
+                if table.num_rows:
+                    yield _out(kind, encode(table))
+            yield _out("counters", json.dumps(counted).encode())
 
-    def _bucket(self, chunks: list[tuple[int, int, bytes]]) -> pa.Table:
+    def _bucket(self, chunks: list[tuple[int, int, bytes]]) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         operator, store = operator_for(self.spec), MemoryStore()
+        layout = Layout(self.spec)
         meta: Meta = {}
         by_batch: dict[int, list[pa.Table]] = {}
         for number, _, blob in chunks:
             by_batch.setdefault(number, []).append(decode(blob))
-        out = []
-        for number, watermark in enumerate(self.in_force[:-1]):
-            moved = number == 0 or watermark != self.in_force[number - 1]
-            if number in by_batch or moved:
-                out.append(operator.step(store, meta, by_batch.get(number, []), watermark).results)
-        out.append(operator.step(store, meta, [], self.in_force[-1]).results)
-        out.append(operator.step(store, meta, [], END_OF_TIME).results)
-        return pa.concat_tables(out)
+        end = Moment(-1, END_OF_TIME, self.moments[-1].now_us)
+        steps = [operator.step(store, meta, by_batch.get(m.number, []), m.watermark_us, m.now_us) for m in (*self.moments, end)]
+        counted: dict[str, int] = {"firings": sum(s.firings for s in steps)}
+        for step in steps:
+            for name, n in step.counters.items():
+                counted[name] = counted.get(name, 0) + n
+        late = [s.late for s in steps if s.late is not None]
+        return (pa.concat_tables([s.results for s in steps]), pa.concat_tables([layout.late_schema.empty_table(), *late]), counted)
 
 
 def _out(kind: str, blob: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([blob], pa.binary())], schema=_OUT)
 
 
-def _plan(spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int) -> tuple[DataFrame, tuple[int, ...]]:
+def _plan(spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int, now_us: int) -> tuple[DataFrame, tuple[Moment, ...]]:
     ids = tuple(range(partitions))
     if isinstance(source, MemorySource):
         spool = Spool(source.spool)
-        in_force = spool_watermarks(spec, spool)
-        numbered = {p.rsplit("/", 1)[-1]: (i, w) for i, (p, w) in enumerate(zip(spool.files(), in_force[:-1], strict=True))}
+        when = moments(spec, spool, now_us)
         schema = pa.schema([source.schema.field(n) for n in spec.needs_columns])
-        paths = spark.createDataFrame([(p,) for p in spool.files()], "path string") if spool.files() else None
-        if paths is None:
-            return spark.createDataFrame([], _DDL), (UNSET, UNSET)
-        pack = BoundedPack(spec, ParquetReader(schema), ids, numbered)
-        return paths.repartition(partitions).mapInArrow(pack.__call__, _DDL), tuple(in_force)
+        paths = spark.createDataFrame([(p,) for p in spool.files()], "path string")
+        pack = BoundedPack(spec, ParquetReader(schema), ids, when, now_us)
+        spread = paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)
+        return spread.mapInArrow(pack.__call__, _DDL), tuple(when.values())
     found = scan(spark, source, spec.needs_columns, streaming=False)
-    initial = spec.watermark.initial_us
-    return found.frame.mapInArrow(BoundedPack(spec, found.reader, ids, None).__call__, _DDL), (initial, initial)
+    pack = BoundedPack(spec, found.reader, ids, None, now_us)
+    return found.frame.mapInArrow(pack.__call__, _DDL), (Moment(0, spec.watermark.initial_us, now_us),)
 
 
-def run(spark: SparkSession, stream: AggregatedStream) -> BoundedResult:
+def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedResult:
     """Run a finite plan."""
     source = source_of(stream.node)
     if not source.bounded:
         raise PlanError(message("collect() needs an end", source.detail(), "a streaming source never ends",
                                 "use start(sink), or read the same data with streaming=False"))
     spec = stream.spec()
-    partitions = _partitions(spark, source)
-    packed, in_force = _plan(spark, spec, source, partitions)
-    shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
-    rows: list[Any] = shuffled.mapInArrow(BoundedSteps(spec, in_force).__call__, _OUT_DDL).collect()
     layout = Layout(spec)
     counters = dict.fromkeys(COUNTERS, 0)
+    if isinstance(source, MemorySource) and not Spool(source.spool).files():
+        return BoundedResult(layout.result_schema.empty_table(), layout.late_schema.empty_table(), counters)
+    partitions = _partitions(spark, source)
+    packed, when = _plan(spark, spec, source, partitions, now_us)
+    shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed
+    rows: list[Any] = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).collect()
     for row in rows:
         if row.kind == "counters":
             for name, n in json.loads(bytes(row.blob)).items():
-                counters[name] += n
+                counters[name] = counters.get(name, 0) + n
     return BoundedResult(_tables(rows, "result", layout.result_schema), _tables(rows, "late", layout.late_schema), counters)
 
 

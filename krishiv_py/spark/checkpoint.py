@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.fingerprint import differences, fingerprint
-from krishiv_py.spark.scan import file_system
+from krishiv_py.spark.files import file_system
 
 
 @attrs.frozen

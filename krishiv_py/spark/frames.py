@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from krishiv_py.plan.sinks import JsonSink, ParquetSink
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.outputs import STAGING, Publisher
-from krishiv_py.spark.scan import file_system, spark_ddl
+from krishiv_py.spark.files import file_system
+from krishiv_py.spark.scan import spark_ddl
 
 
 def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:

@@ -16,8 +16,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.plan.sinks import JsonSink, ParquetSink, Sink
-from krishiv_py.spark.pack import batch_property
-from krishiv_py.spark.scan import file_system
+from krishiv_py.spark.clocks import batch_number
+from krishiv_py.spark.files import file_system
 
 STAGING: Final = "_krishiv_staging"
 Written: TypeAlias = dict[str, Any]
@@ -34,7 +34,7 @@ class TaskOutput:
         folder = self.folders.get(kind)
         if folder is None:
             return None
-        batch_id = int(batch_property())
+        batch_id = batch_number()
         name = f"{bucket:05d}-{uuid.uuid4().hex}.parquet"
         system, root = file_system(folder)
         staging = f"{root}/{STAGING}/{batch_id:012d}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -17,40 +17,60 @@ from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode, watermark_of
-from krishiv_py.spark.scan import Reader, file_system
+from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.spark.clocks import Clock, batch_number
+from krishiv_py.spark.codec import CLOCK_TYPE, encode
+from krishiv_py.spark.scan import Reader, Scanned
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"
+TICK: Final = "tick"
 PACKED_DDL: Final = "bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary"
 PACKED: Final = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("wm", CLOCK_TYPE), pa.field("kind", pa.string()),
     pa.field("seq", pa.int64()), pa.field("in_force", pa.int64()), pa.field("blob", pa.binary()),
 ])  # fmt: skip
 _FLUSH_ROWS: Final = 1 << 20
+_NOTES: Final = b"krishiv_notes"
 
 
-def batch_property() -> str:
-    """The number of the running micro-batch, from the task."""
-    context = TaskContext.get()
-    assert context is not None
-    number = context.getLocalProperty("streaming.sql.batchId")
-    assert number is not None
-    return number
+@attrs.define
+class Notes:
+    """What one task has to say of a micro-batch beside its rows.
+
+    Attributes
+    ----------
+    counters : dict
+        Rows by fate.
+    maxima : dict
+        Largest event time by source, µs.
+    controls : list
+        Watermark, source and time of every control file.
+    """
+
+    counters: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(COUNTERS, 0))
+    maxima: dict[str, int] = attrs.field(factory=dict)
+    controls: list[list[Any]] = attrs.field(factory=list)
+
+    def take(self, prepared: Prepared) -> None:
+        """Add what was learnt of a batch."""
+        for name, n in prepared.counters.items():
+            self.counters[name] += n
+        for source, time_us in prepared.maxima.items():
+            self.maxima[source] = max(self.maxima.get(source, UNSET), time_us)
+
+    def latest_us(self) -> int:
+        """The latest processing time a control told, µs; 0 without controls."""
+        return max((c[2] for c in self.controls), default=0)
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """As Arrow schema metadata."""
+        return {_NOTES: json.dumps(attrs.asdict(self)).encode()}
 
 
-@attrs.frozen
-class OffsetLog:
-    """Spark's write-ahead log of a query: the watermark of a batch stands in it before the batch runs."""
-
-    checkpoint: str
-
-    def watermark_ms(self, batch_id: str) -> int:
-        """Spark's watermark in force in a batch."""
-        system, path = file_system(f"{self.checkpoint}/offsets/{batch_id}")
-        with system.open_input_stream(path) as stream:
-            lines = stream.read().decode().splitlines()
-        return int(json.loads(lines[1])["batchWatermarkMs"])
+def notes_of(table: pa.Table) -> Notes:
+    """The notes that travel with a table of late rows."""
+    return Notes(**json.loads(table.schema.metadata[_NOTES]))
 
 
 @attrs.frozen(eq=False)
@@ -60,50 +80,47 @@ class Pack:
     spec: OperatorSpec
     reader: Reader
     bucket_ids: tuple[int, ...]
-    log: OffsetLog
+    clock: Clock
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        spark_ms = self.log.watermark_ms(batch_property())
-        in_force = max(watermark_of(spark_ms, self.spec.tick_us), self.spec.watermark.initial_us)
-        task = _Task(self, in_force, context.partitionId() << 32)
+        task = _Task(self, batch_number(), context.partitionId() << 32)
         for batch in batches:
             for scanned in self.reader(batch):
-                if scanned.control_us is not None:
-                    task.control(scanned.control_us)
-                elif scanned.batch is not None:
-                    yield from task.take(scanned.batch)
+                yield from task.take(scanned)
         yield from task.finish()
 
 
 class _Task:
     """One task's share of a micro-batch."""
 
-    def __init__(self, pack: Pack, in_force: int, first_seq: int) -> None:
+    def __init__(self, pack: Pack, batch: int, first_seq: int) -> None:
         self._pack = pack
         self._spec = pack.spec
         self._prepare = Prepare(pack.spec)
         self._operator: WindowOperator = operator_for(pack.spec)
-        self._in_force = in_force
-        self._next = UNSET
+        self._batch = batch
+        self._in_force = pack.clock.in_force(batch)
+        self._tracker = WatermarkTracker(pack.spec.watermark)
+        self._notes = Notes()
         self._seq = first_seq
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._late: list[pa.Table] = []
-        self._counters = dict.fromkeys(COUNTERS, 0)
+        self._any = False
 
-    def control(self, watermark_us: int) -> None:
-        """Take an explicit watermark."""
-        self._next = max(self._next, watermark_us)
-
-    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Judge a batch; hand chunks on when enough rows are waiting."""
-        prepared: Prepared = self._prepare(batch, self._in_force)
-        for name, n in prepared.counters.items():
-            self._counters[name] += n
-        if prepared.max_time_us != UNSET:
-            self._next = max(self._next, prepared.max_time_us - self._spec.watermark.lag_us)
+    def take(self, scanned: Scanned) -> Iterator[pa.RecordBatch]:
+        """Judge a batch, or note a control; hand chunks on when enough rows are waiting."""
+        self._any = True
+        if scanned.control is not None:
+            self._notes.controls.append([scanned.control.watermark_us, scanned.control.source, scanned.control.now_us])
+            self._tracker.advance(scanned.control.watermark_us, scanned.control.source, 0)
+            return
+        assert scanned.batch is not None
+        prepared: Prepared = self._prepare(scanned.batch, self._in_force.watermark_us, self._in_force.now_us)
+        self._notes.take(prepared)
+        self._tracker.saw(prepared.maxima, 0)
         if prepared.late.num_rows:
             self._late.append(prepared.late)
         if prepared.rows.num_rows:
@@ -113,12 +130,15 @@ class _Task:
             yield from self._flush()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left, and the late rows with the counters."""
+        """What is left, and the late rows with the notes."""
         yield from self._flush()
+        if not self._any:
+            return
         late = pa.concat_tables(self._late) if self._late else self._prepare.layout.late_schema.empty_table()
-        if self._counters["rows"] or self._next != UNSET:
-            tagged = late.replace_schema_metadata({b"counters": json.dumps(self._counters).encode()})
-            yield self._rows([(self._pack.bucket_ids[0], LATE, encode(tagged))])
+        yield self._rows([(self._pack.bucket_ids[0], LATE, encode(late.replace_schema_metadata(self._notes.metadata())))])
+        if self._notes.controls:  # every bucket has something to do when the time moves
+            now = str(self._notes.latest_us()).encode()
+            yield self._rows([(b, TICK, now) for b in self._pack.bucket_ids[1:]])
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         if not self._pending:
@@ -129,11 +149,11 @@ class _Task:
 
     def _rows(self, rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:
         n = len(rows)
-        clock = clock_ms(self._next, self._spec.tick_us) * 1_000
+        clock = self._pack.clock.spark_ms(self._batch, self._tracker.settle(0)) * 1_000
         self._seq += n
         return pa.RecordBatch.from_arrays(
             [pa.array([r[0] for r in rows], pa.int32()), pa.array([clock] * n, CLOCK_TYPE), pa.array([r[1] for r in rows]),
-             pa.array(range(self._seq - n, self._seq), pa.int64()), pa.array([self._in_force] * n, pa.int64()),
+             pa.array(range(self._seq - n, self._seq), pa.int64()), pa.array([self._in_force.watermark_us] * n, pa.int64()),
              pa.array([r[2] for r in rows], pa.binary())], schema=PACKED,
         )  # fmt: skip
 

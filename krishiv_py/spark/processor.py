@@ -15,9 +15,10 @@ from krishiv_py.kernels.prepare import COUNTERS
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import Meta
-from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
+from krishiv_py.spark.clocks import Clock, InForce, batch_number
+from krishiv_py.spark.codec import decode, encode
 from krishiv_py.spark.outputs import TaskOutput
-from krishiv_py.spark.pack import CHUNK
+from krishiv_py.spark.pack import CHUNK, TICK, notes_of
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
@@ -53,44 +54,46 @@ class SparkStore:
 class BucketProcessor(StatefulProcessor):
     """One instance per task; every bucket is one grouping key."""
 
-    def __init__(self, spec: OperatorSpec, output: TaskOutput | None) -> None:
+    def __init__(self, spec: OperatorSpec, output: TaskOutput | None, clock: Clock) -> None:
         self._spec = spec
         self._output = output
+        self._clock = clock
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the one state variable."""
         self._handle = handle
         self._state = handle.getMapState("chunks", "name string", "blob binary")
         self._operator = operator_for(self._spec)
-        self._stepped: dict[int, int] = {}
+        self._stepped: set[int] = set()
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
         bucket = int(key[0])
-        in_force = self._in_force(timerValues)
-        arrived = sorted(rows, key=lambda r: r.seq)
+        batch = batch_number()
+        in_force = self._clock.in_force(batch)
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
-        for row in arrived:
-            if row.in_force != in_force:
-                raise OperatorError(f"{self._spec.name}: a batch was judged by watermark {row.in_force} but runs under {in_force}: "
-                                    "its late rows would be wrong. Hint: this is a bug in krishiv_py, please report it")
-            (chunks if row.kind == CHUNK else late).append(decode(bytes(row.blob)))
-        yield from self._step(bucket, in_force, chunks, late)
+        now_us = in_force.now_us
+        for row in sorted(rows, key=lambda r: r.seq):
+            if row.in_force != in_force.watermark_us:
+                raise OperatorError(f"{self._spec.name}: a batch was judged by watermark {row.in_force} but runs under "
+                                    f"{in_force.watermark_us}: its late rows would be wrong. "
+                                    "Hint: this is a bug in krishiv_py, please report it")
+            if row.kind == TICK:
+                now_us = max(now_us, int(bytes(row.blob)))
+            else:
+                (chunks if row.kind == CHUNK else late).append(decode(bytes(row.blob)))
+        yield from self._step(bucket, batch, InForce(in_force.watermark_us, now_us), chunks, late)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
         bucket = int(key[0])
-        in_force = self._in_force(timerValues)
-        if self._stepped.get(bucket) != in_force:
-            yield from self._step(bucket, in_force, [], [])
+        if bucket not in self._stepped:
+            batch = batch_number()
+            yield from self._step(bucket, batch, self._clock.in_force(batch), [], [])
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def _in_force(self, timers: Any) -> int:
-        found = watermark_of(timers.getCurrentWatermarkInMs(), self._spec.tick_us)
-        return max(found, self._spec.watermark.initial_us)
 
     def _load(self) -> Meta:
         if not self._state.containsKey((_META,)):
@@ -98,24 +101,26 @@ class BucketProcessor(StatefulProcessor):
         loaded: Meta = json.loads(bytes(self._state.getValue((_META,))[0]))
         return loaded
 
-    def _step(self, bucket: int, in_force: int, chunks: list[pa.Table], late: list[pa.Table]) -> Iterator[Row]:
+    def _step(self, bucket: int, batch: int, in_force: InForce, chunks: list[pa.Table], late: list[pa.Table]) -> Iterator[Row]:
         meta = self._load()
         counters = meta.setdefault("counters", dict.fromkeys([*COUNTERS, "firings"], 0))
         sizes = meta.setdefault("sizes", {})
-        step = self._operator.step(SparkStore(self._state, sizes), meta, chunks, in_force)
-        for table in late:
-            for name, n in json.loads(table.schema.metadata[b"counters"]).items():
-                counters[name] += n
-        counters["firings"] += step.firings
-        self._set_timer(meta, step.wakeup_us, in_force)
+        notes = [notes_of(table) for table in late]
+        now_us = max([in_force.now_us, *(n.latest_us() for n in notes)])
+        step = self._operator.step(SparkStore(self._state, sizes), meta, chunks, in_force.watermark_us, now_us)
+        for counted in [*(n.counters for n in notes), step.counters, {"firings": step.firings}]:
+            for name, n in counted.items():
+                counters[name] = counters.get(name, 0) + n
+        self._set_timer(meta, self._clock.timer_ms(batch, step.wakeup_us, step.wakeup_now_us))
         self._state.updateValue((_META,), (json.dumps(meta).encode(),))
-        self._stepped[bucket] = in_force
+        self._stepped.add(bucket)
         yield from self._emit(RESULT, bucket, step.results)
-        refused = [t for t in late if t.num_rows]
+        refused = [t.replace_schema_metadata(None) for t in [*late, step.late] if t is not None and t.num_rows]
         if refused:
             yield from self._emit(LATE_ROWS, bucket, pa.concat_tables(refused))
         metrics = {"counters": counters, "open_windows": step.open_windows, "open_rows": step.open_rows,
-                   "state_bytes": sum(sizes.values()), "watermark": in_force}
+                   "state_bytes": sum(sizes.values()), "notes": [[n.maxima, n.controls] for n in notes],
+                   "wakeup_now": step.wakeup_now_us}
         yield Row(kind=METRICS, bucket=bucket, blob=json.dumps(metrics).encode())
 
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:
@@ -127,13 +132,10 @@ class BucketProcessor(StatefulProcessor):
         else:
             yield Row(kind=FILE, bucket=bucket, blob=json.dumps(written).encode())
 
-    def _set_timer(self, meta: Meta, wakeup_us: int | None, in_force: int) -> None:
-        wanted = None if wakeup_us is None else wakeup_ms(wakeup_us, self._spec.tick_us)
+    def _set_timer(self, meta: Meta, wanted: int | None) -> None:
         armed = meta.get("timer")
-        if armed is not None and watermark_of(armed, self._spec.tick_us) <= in_force:
-            armed = None  # it goes off in this very batch, or has
         if wanted != armed:
-            if armed is not None:
+            if armed is not None and armed in set(self._handle.listTimers()):
                 self._handle.deleteTimer(armed)
             if wanted is not None:
                 self._handle.registerTimer(wanted)

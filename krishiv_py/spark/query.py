@@ -31,23 +31,25 @@ class Ledger:
     buckets: dict[str, Any] = attrs.field(factory=dict)
     batch_id: int = -1
     watermark_us: int = UNSET
+    sources_us: dict[str, int] = attrs.field(factory=dict)
     _lock: Any = attrs.field(factory=threading.Lock)
 
-    def take(self, batch_id: int, reported: dict[str, Any]) -> None:
-        """Remember what the buckets reported in a batch."""
+    def take(self, batch_id: int, reported: dict[str, Any], watermark_us: int, sources_us: dict[str, int]) -> None:
+        """Remember what the buckets reported in a batch, and where the watermark stands."""
         with self._lock:
             self.buckets.update(reported)
             self.batch_id = batch_id
-            for entry in reported.values():
-                self.watermark_us = max(self.watermark_us, int(entry["watermark"]))
+            self.watermark_us = max(self.watermark_us, watermark_us)
+            self.sources_us = sources_us
             if reported:
-                self.notes.keep_metrics({"buckets": self.buckets, "watermark": self.watermark_us})
+                self.notes.keep_metrics({"buckets": self.buckets, "watermark": self.watermark_us, "sources": sources_us})
 
     def restore(self) -> None:
         """Begin with what an earlier run of this checkpoint knew."""
         kept = self.notes.metrics()
         self.buckets = kept.get("buckets", {})
         self.watermark_us = kept.get("watermark", UNSET)
+        self.sources_us = kept.get("sources", {})
 
     def progress(self) -> Progress:
         """The sums over all buckets."""
@@ -63,7 +65,7 @@ class Ledger:
             late={r: counters.get(r, 0) for r in _REASONS}, counters=counters,
             open_windows=max((e["open_windows"] for e in entries), default=0),
             open_rows=sum(e["open_rows"] for e in entries), state_bytes=sum(e["state_bytes"] for e in entries),
-            firings=counters.get("firings", 0),
+            firings=counters.get("firings", 0), source_watermarks_us=dict(self.sources_us),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, session_settings
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.query import StreamQuery, deliver
-from krishiv_py.spark.scan import arrow_schema, spark_ddl
+from krishiv_py.spark.scan import arrow_schema
+from krishiv_py.spool import wall_clock_us
 
 
 class SparkRunner:
@@ -35,6 +37,7 @@ class SparkRunner:
         self._owned = owned
         self._folder: str | None = None
         self.queries: list[StreamQuery] = []
+        self.clock: Callable[[], int] = wall_clock_us
         for name, value in QUERY_SETTINGS.items():
             spark.conf.set(name, value)
 
@@ -48,7 +51,7 @@ class SparkRunner:
 
     def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        result = bounded.run(self.spark, stream)
+        result = bounded.run(self.spark, stream, self.clock())
         handler = stream.late_handler
         if result.late.num_rows:
             if isinstance(handler, SideOutputLateEventHandler):
@@ -67,7 +70,8 @@ class SparkRunner:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
 
-        query = streaming.start(self.spark, stream, sink, checkpoint or temporary or "", trigger, name, cleanup)
+        query = streaming.start(self.spark, stream, sink, checkpoint or temporary or "", trigger, name,
+                                lambda: self.clock(), cleanup)
         self.queries.append(query)
         return query
 
@@ -136,7 +140,3 @@ def remote_session(url: str, settings: dict[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
-
-def ddl(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark DDL."""
-    return spark_ddl(schema)

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from krishiv_py.errors import SchemaError, message
-from krishiv_py.kernels.evaluate import empty_batch, one_batch
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.plan.schema import checked
-from krishiv_py.spool import control_of
+from krishiv_py.spark.files import arrow_reads, file_system
+from krishiv_py.spool import CONTROL, Control, control_of, sent_at
 
 _LISTING = "path string, modificationTime timestamp, length bigint, content binary"
 _READ_ROWS = 1 << 20
@@ -30,10 +28,11 @@ _READ_ROWS = 1 << 20
 
 @attrs.frozen(eq=False)
 class Scanned:
-    """Rows of a source, or a watermark control."""
+    """Rows of a source, or a control; `now_us` is when they were sent, where that is known."""
 
     batch: pa.RecordBatch | None
-    control_us: int | None = None
+    control: Control | None = None
+    now_us: int | None = None
 
 
 @attrs.frozen(eq=False)
@@ -62,13 +61,14 @@ class ParquetReader:
         with system.open_input_file(path) as opened:
             parquet = pq.ParquetFile(opened)
             names = parquet.schema_arrow.names
-            control = control_of(parquet.read()) if names and names[0].startswith("__krishiv") else None
+            control = control_of(parquet.read()) if names and names[0] == CONTROL else None
             if control is not None:
-                yield Scanned(None, control)
+                yield Scanned(None, control, control.now_us)
                 return
+            now_us = sent_at(parquet.schema_arrow)
             present = [n for n in self.schema.names if n in names]
             for part in parquet.iter_batches(_READ_ROWS, columns=present, use_threads=False):
-                yield Scanned(self._fitted(part, uri))
+                yield Scanned(self._fitted(part, uri), None, now_us)
 
     def _fitted(self, part: pa.RecordBatch, uri: str) -> pa.RecordBatch:
         """A file may lack a nullable column, or hold a narrower type."""
@@ -91,20 +91,6 @@ def _plain(column: pa.Array, type_: pa.DataType) -> pa.Array:
     return column if column.type == type_ else column.cast(type_)
 
 
-def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The Arrow file system and path of a Spark path."""
-    if "://" not in uri and not uri.startswith("file:"):
-        return pafs.LocalFileSystem(), uri
-    parsed = urlparse(uri)
-    if parsed.scheme == "file":
-        return pafs.LocalFileSystem(), unquote(parsed.path)
-    return pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
-
-
-def _arrow_reads(path: str) -> bool:
-    return "://" not in path or path.split(":", 1)[0] in ("file", "hdfs", "s3", "s3a", "gs", "gcs")
-
-
 @attrs.frozen(eq=False)
 class Scan:
     """A DataFrame and how its Arrow batches become rows; `how` and `why` are shown by ``explain()``."""
@@ -113,7 +99,8 @@ class Scan:
     reader: Reader
 
 
-def _listing(spark: SparkSession, path: str, *, streaming: bool, max_files: int | None) -> DataFrame:
+def listing(spark: SparkSession, path: str, *, streaming: bool, max_files: int | None) -> DataFrame:
+    """The parquet files below a path, by name."""
     if streaming:
         reader = spark.readStream.format("binaryFile").schema(_LISTING).option("pathGlobFilter", "*.parquet")
         if max_files is not None:
@@ -126,7 +113,7 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
     """The scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
     if isinstance(source, MemorySource):
-        return Scan(_listing(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema))
+        return Scan(listing(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema))
     if isinstance(source, FileSource):
         return _files(spark, source, schema, streaming=streaming)
     assert isinstance(source, FrameSource)
@@ -134,8 +121,8 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
 
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
-    if source.format == "parquet" and _arrow_reads(source.path):
-        found = _listing(spark, source.path, streaming=streaming, max_files=source.max_files_per_batch)
+    if source.format == "parquet" and arrow_reads(source.path):
+        found = listing(spark, source.path, streaming=streaming, max_files=source.max_files_per_batch)
         return Scan(found, ParquetReader(schema))
     ddl = spark_ddl(source.schema)
     reader: Any = (spark.readStream if streaming else spark.read).format(source.format).schema(ddl)
@@ -179,7 +166,3 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow schema of a DataFrame."""
     return checked(to_arrow_schema(frame.schema))
 
-
-def empty_of(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows of a schema."""
-    return one_batch(pa.Table.from_batches([empty_batch(schema)]))

@@ -15,28 +15,36 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
-from krishiv_py.plan.nodes import source_of
+from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.nodes import Source, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
-from krishiv_py.spark.pack import PACKED_DDL, OffsetLog, Pack
+from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.spark.pack import PACKED_DDL, Pack
+from krishiv_py.spark.pulse import Pulse
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.query import Ledger, StreamQuery, deliver, metrics_of
-from krishiv_py.spark.scan import scan
+from krishiv_py.spark.scan import ParquetReader, listing, scan
+from krishiv_py.spool import Spool
 
 
-def stateful(spark: SparkSession, spec: OperatorSpec, source: Any, log: OffsetLog, buckets: int,
-             output: TaskOutput | None) -> DataFrame:
+def stateful(spark: SparkSession, spec: OperatorSpec, source: Source, clock: Clock, buckets: int, output: TaskOutput | None,
+             heartbeats: Spool | None) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
     found = scan(spark, source, spec.needs_columns, streaming=True)
-    pack = Pack(spec, found.reader, bucket_ids(buckets), log)
-    packed = found.frame.mapInArrow(pack.__call__, PACKED_DDL)
+    ids = bucket_ids(buckets)
+    packed = found.frame.mapInArrow(Pack(spec, found.reader, ids, clock).__call__, PACKED_DDL)
+    if heartbeats is not None:
+        beats = listing(spark, heartbeats.folder, streaming=True, max_files=None)
+        packed = packed.union(beats.mapInArrow(Pack(spec, ParquetReader(found.reader.schema), ids, clock).__call__, PACKED_DDL))
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
-    return clocked.groupBy("bucket").transformWithState(BucketProcessor(spec, output), OUT_DDL, "Append", "EventTime")
+    return clocked.groupBy("bucket").transformWithState(BucketProcessor(spec, output, clock), OUT_DDL, "Append", "EventTime")
 
 
 @attrs.define(eq=False)
@@ -49,6 +57,8 @@ class BatchSteps:
     handler: LateEventHandler
     ledger: Ledger
     publishers: dict[str, Publisher]
+    clock: SparkClock | LedgerClock
+    now: Callable[[], int]
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink))
@@ -64,7 +74,26 @@ class BatchSteps:
         finally:
             if on_cluster:
                 frame.unpersist()
-        self.ledger.take(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
+        self._account(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
+
+    def _account(self, batch_id: int, reported: dict[str, Any]) -> None:
+        """Metrics; and for plans with a ledger what will be in force in the next batch."""
+        if isinstance(self.clock, SparkClock):
+            self.ledger.take(batch_id, reported, self.clock.in_force(batch_id).watermark_us, {})
+            return
+        entry = self.clock.read(batch_id)
+        now_us = self.now()
+        tracker = (WatermarkTracker(self.spec.watermark) if entry is None
+                   else WatermarkTracker.restored(self.spec.watermark, entry["tracker"]))
+        for metrics in reported.values():
+            for maxima, controls in metrics["notes"]:
+                tracker.saw(maxima, now_us)
+                for watermark_us, source, _ in controls:
+                    if watermark_us != UNSET:
+                        tracker.advance(watermark_us, source, now_us)
+        tracker.settle(now_us)
+        self.clock.write(batch_id + 1, {"tracker": tracker.saved(), "now_us": now_us})
+        self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached))
 
     def _files(self, rows: list[Any], batch_id: int) -> None:
         written = [json.loads(bytes(r.blob)) for r in rows if r.kind == FILE]
@@ -99,7 +128,7 @@ def _side_output(handler: LateEventHandler) -> Sink | None:
 
 
 def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint: str, trigger: QueryTrigger,
-          name: str | None, cleanup: Callable[[], None]) -> StreamQuery:
+          name: str | None, now: Callable[[], int], cleanup: Callable[[], None]) -> StreamQuery:
     """Start a query."""
     spec = stream.spec()
     late_sink = _side_output(stream.late_handler)
@@ -108,8 +137,11 @@ def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint:
     ledger = Ledger(notes)
     ledger.restore()
     folders = {kind: folder for kind, s in ((RESULT, sink), (LATE_ROWS, late_sink)) if (folder := folder_of(s)) is not None}
-    frame = stateful(spark, spec, source_of(stream.node), OffsetLog(checkpoint), buckets, TaskOutput(folders))
-    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, {k: Publisher(f) for k, f in folders.items()})
+    clock = clock_for(spec, checkpoint)
+    pulse = Pulse.for_plan(spec, clock, checkpoint, now)
+    frame = stateful(spark, spec, source_of(stream.node), clock, buckets, TaskOutput(folders), pulse and pulse.spool)
+    publishers = {k: Publisher(f) for k, f in folders.items()}
+    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now)
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
     writer = frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     if trigger.kind == "available_now":
@@ -117,9 +149,12 @@ def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint:
     elif trigger.kind == "every":
         writer = writer.trigger(processingTime=f"{trigger.interval_us // 1_000} milliseconds")
     layout = Layout(spec)
+    if pulse is not None:
+        pulse.start()
+    stop = cleanup if pulse is None else pulse.stopping(cleanup)
     return StreamQuery(writer.start(), title, ledger, stream.explain(), sink if isinstance(sink, MemorySink) else None,
                        late_sink if isinstance(late_sink, MemorySink) else None,
-                       (layout.result_schema, layout.late_schema), cleanup)
+                       (layout.result_schema, layout.late_schema), stop)
 
 
 def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:

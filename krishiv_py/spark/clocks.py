@@ -1,0 +1,143 @@
+"""Which watermark is in force in a micro-batch, and how tasks come to know it.
+
+Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (codec.py); the write-ahead log
+of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs, intervals and wall-clock TTLs
+need more than Spark keeps, so the driver writes, at the end of batch n and before Spark marks it as done, what is in force
+in batch n+1. Spark's own watermark is then only a counter of batches that keeps timers and empty batches going. Both are on
+disk before the batch that uses them runs, so a repeated batch sees the same watermark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+import attrs
+import pyarrow.fs as pafs
+from pyspark import TaskContext
+
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.triggers import Interval
+from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.spark.codec import clock_ms, wakeup_ms, watermark_of
+from krishiv_py.spark.files import file_system
+
+_KEPT = 50
+
+
+@attrs.frozen
+class InForce:
+    """Watermark and processing time of a micro-batch, µs."""
+
+    watermark_us: int
+    now_us: int
+
+
+def batch_number() -> int:
+    """The number of the running micro-batch, from the task."""
+    context = TaskContext.get()
+    assert context is not None
+    number = context.getLocalProperty("streaming.sql.batchId")
+    assert number is not None
+    return int(number)
+
+
+class Clock(Protocol):
+    """How tasks know what is in force, and what they tell Spark."""
+
+    def in_force(self, batch: int) -> InForce:
+        """What is in force in a micro-batch."""
+        ...
+
+    def spark_ms(self, batch: int, next_us: int) -> int:
+        """The value for Spark's watermark column, when this task would move the watermark to `next_us`."""
+        ...
+
+    def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
+        """When Spark should wake a bucket that has something to do at that watermark, or at that processing time."""
+        ...
+
+
+def uses_ledger(spec: OperatorSpec) -> bool:
+    """Whether a plan needs more than Spark's clock."""
+    ttl = spec.options.ttl
+    return (isinstance(spec.watermark, MultiSourceWatermarkSpec) or isinstance(spec.options.trigger.early, Interval)
+            or (ttl is not None and ttl.clock == "processing"))
+
+
+@attrs.frozen
+class SparkClock:
+    """Spark's own watermark and write-ahead log."""
+
+    checkpoint: str
+    tick_us: int
+    initial_us: int
+
+    def in_force(self, batch: int) -> InForce:
+        """See Clock."""
+        system, path = file_system(f"{self.checkpoint}/offsets/{batch}")
+        with system.open_input_stream(path) as stream:
+            logged = json.loads(stream.read().decode().splitlines()[1])
+        found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
+        return InForce(max(found, self.initial_us), int(logged["batchTimestampMs"]) * 1_000)
+
+    def spark_ms(self, batch: int, next_us: int) -> int:
+        """See Clock."""
+        return clock_ms(next_us, self.tick_us)
+
+    def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
+        """See Clock."""
+        return None if wakeup_us is None else wakeup_ms(wakeup_us, self.tick_us)
+
+
+@attrs.frozen
+class LedgerClock:
+    """Files ``<checkpoint>/krishiv/ledger/<batch>``, written by the driver."""
+
+    checkpoint: str
+    initial_us: int
+
+    def in_force(self, batch: int) -> InForce:
+        """See Clock."""
+        entry = self.read(batch)
+        return InForce(self.initial_us if self.initial_us != UNSET else UNSET, 0) if entry is None else InForce(
+            entry["tracker"]["current"], entry["now_us"])
+
+    def spark_ms(self, batch: int, next_us: int) -> int:
+        """See Clock."""
+        return batch + 1
+
+    def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
+        """See Clock: in every batch, as long as there is anything to do at all."""
+        return None if wakeup_us is None and wakeup_now_us is None else batch + 1
+
+    def _at(self, batch: int) -> tuple[pafs.FileSystem, str]:
+        return file_system(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
+
+    def read(self, batch: int) -> dict[str, Any] | None:
+        """The entry for a batch; None before the first."""
+        system, path = self._at(batch)
+        if system.get_file_info(path).type == pafs.FileType.NotFound:
+            return None
+        with system.open_input_stream(path) as stream:
+            entry: dict[str, Any] = json.loads(stream.read())
+        return entry
+
+    def write(self, batch: int, entry: dict[str, Any]) -> None:
+        """Write the entry for a batch, whole or not at all, and forget an old one."""
+        system, path = self._at(batch)
+        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        with system.open_output_stream(path + ".tmp") as stream:
+            stream.write(json.dumps(entry).encode())
+        system.move(path + ".tmp", path)
+        _, old = self._at(batch - _KEPT)
+        if system.get_file_info(old).type != pafs.FileType.NotFound:
+            system.delete_file(old)
+
+
+def clock_for(spec: OperatorSpec, checkpoint: str) -> SparkClock | LedgerClock:
+    """The clock of a plan."""
+    if uses_ledger(spec):
+        return LedgerClock(checkpoint, spec.watermark.initial_us)
+    return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us)

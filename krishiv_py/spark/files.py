@@ -1,0 +1,22 @@
+"""Spark's paths for Arrow's file systems."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlparse
+
+import pyarrow.fs as pafs
+
+
+def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The Arrow file system and path of a Spark path."""
+    if "://" not in uri and not uri.startswith("file:"):
+        return pafs.LocalFileSystem(), uri
+    parsed = urlparse(uri)
+    if parsed.scheme == "file":
+        return pafs.LocalFileSystem(), unquote(parsed.path)
+    return pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
+
+
+def arrow_reads(path: str) -> bool:
+    """Whether Arrow knows the file system of a path."""
+    return "://" not in path or path.split(":", 1)[0] in ("file", "hdfs", "s3", "s3a", "gs", "gcs")
