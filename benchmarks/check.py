@@ -78,8 +78,10 @@ def create_output(db: duckdb.DuckDBPyConnection, job: Job, out: Path) -> None:
     if not source:
         db.execute(f"CREATE TEMP TABLE got AS SELECT {VALUES} FROM truth WHERE false")
         return
-    start, end = (as_us(db, source, c) for c in (job.columns[1], "event_time" if job.kind == "lookback" else "window_end"))
     columns = [row[0] for row in db.execute(f"DESCRIBE FROM {source}").fetchall()]
+    # A look-back result carries the time of its row, as such or as the end of its window.
+    time = "event_time" if "event_time" in columns else "window_end"
+    start, end = (as_us(db, source, c) for c in ((time, time) if job.kind == "lookback" else ("window_start", "window_end")))
     select = f"SELECT user_id, {start} AS s, {end} AS e, count::BIGINT AS count, sum_amount::BIGINT AS sum_amount"
     sign = SIGN if "op" in columns else "diff" if "diff" in columns else ""
     if sign:

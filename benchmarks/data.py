@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import asdict, frozen
+from pyarrow import csv
 
 ROOT = Path(__file__).resolve().parent / ".data"
 SPAN_US = 20 * 60 * 1_000_000
@@ -136,8 +137,10 @@ def make_sources(spec: Spec, root: Path = ROOT) -> Path:
                 continue
             path = folder / f"source-{source}" / f"part-{part:05d}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table.take(pa.array(np.arange(source, table.num_rows, SOURCES))), path)
-            stamp(path, part)
+            rows = table.take(pa.array(np.arange(source, table.num_rows, SOURCES)))
+            rows = rows.append_column("source", pa.array([path.parent.name] * rows.num_rows))
+            pq.write_table(rows, path)
+            stamp(path, part * SOURCES + source)
     (folder / "_spec.json").write_text(json.dumps(asdict(spec)))
     return folder
 
@@ -173,7 +176,21 @@ def join(folder: Path) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             with pq.ParquetWriter(path.with_suffix(".part"), JOINED_SCHEMA) as writer:
                 for part in parts_of(source):
-                    writer.write_table(pq.read_table(part, partitioning=None).cast(JOINED_SCHEMA))
+                    writer.write_table(pq.read_table(part, columns=SCHEMA.names, partitioning=None).cast(JOINED_SCHEMA))
+            path.with_suffix(".part").rename(path)
+    return target
+
+
+def as_csv(folder: Path) -> Path:
+    """Sibling folder with the parts as CSV, times in microseconds (for Pathway)."""
+    target = folder.with_name(f"csv-{folder.name}")
+    target.mkdir(exist_ok=True)
+    for part in parts_of(folder):
+        path = target / f"{part.stem}.csv"
+        if not path.exists():
+            table = pq.read_table(part, partitioning=None)
+            table = table.set_column(1, "event_time", table.column("event_time").cast(pa.int64()))
+            csv.write_csv(table, path.with_suffix(".part"))
             path.with_suffix(".part").rename(path)
     return target
 

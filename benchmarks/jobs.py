@@ -10,7 +10,8 @@ from typing import Literal
 
 Kind = Literal["tumbling", "hopping", "session", "lookback", "distinct"]
 LAG_MS = 5_000
-US_PER_MS = 1_000
+HEAP = "3g"
+"""Heap of a JVM, the same on every side."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from bytewax.run import cli_main
 from benchmarks.jobs import Job
 from benchmarks.peers.common import Task, run, unsupported
 
+# mypy: disable-error-code="misc"
+# (the base classes are Any where Bytewax is not installed)
 NAME = "bytewax_flow"
 ORIGIN = datetime(2025, 12, 31, tzinfo=timezone.utc)
 BATCH = 10_000

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from benchmarks.jobs import JOBS, Job
 
+TO_THE_END = "available-now"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -25,31 +27,49 @@ class Task:
     partitions: int
     trigger: str
 
+    @property
+    def to_the_end(self) -> bool:
+        """Whether to take what is there and end."""
+        return self.trigger == TO_THE_END
 
-def parse(argv: Sequence[str] | None, name: str) -> Task:
-    """Parse the command line; the output folder is emptied, ``--parts N`` takes the first N parts."""
+    def told_to_stop(self) -> bool:
+        """Whether a side that would go on for ever has to end."""
+        return beside(self.out, "stop").exists()
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Command line of a side."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.peers.{name}")
     parser.add_argument("--job", choices=sorted(JOBS), required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parts", type=int, default=0, help="take only the first parts")
+    parser.add_argument("--parts", type=int, default=0, help="take only the first parts (of each source)")
     parser.add_argument(
         "--state", choices=("rocksdb", "hdfs", "heap"), default="rocksdb", help="heap: in-memory state of Flink"
     )
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument(
-        "--trigger", default="available-now", help="available-now, or milliseconds between batches (runs until stopped)"
+        "--trigger", default=TO_THE_END, help="or milliseconds between batches: runs until the file OUT-stop is there"
     )
-    given = parser.parse_args(argv)
-    data = given.data.resolve()
+    return parser
+
+
+def task_of(given: argparse.Namespace) -> Task:
+    """The task of a parsed command line; output and checkpoint folders are emptied."""
+    data, out = given.data.resolve(), given.out.resolve()
     files = tuple(sorted(data.rglob("part-*.parquet")))
     if given.parts:
-        data, files = take(data, given.out.resolve().with_name(given.out.name + "-input"), given.parts)
-    out, checkpoint = given.out.resolve(), given.out.resolve().with_name(given.out.name + "-checkpoint")
+        data, files = take(data, beside(out, "input"), given.parts)
+    checkpoint = beside(out, "checkpoint")
     for folder in (out, checkpoint):
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True)
     return Task(JOBS[given.job], data, out, checkpoint, files, given.state, given.partitions, given.trigger)
+
+
+def beside(out: Path, what: str) -> Path:
+    """Sibling of an output folder."""
+    return out.with_name(f"{out.name}-{what}")
 
 
 def take(data: Path, target: Path, count: int) -> tuple[Path, tuple[Path, ...]]:
@@ -70,5 +90,5 @@ def unsupported(name: str, job: Job, why: str) -> SystemExit:
 
 def run(argv: Sequence[str] | None, name: str, body: Callable[[Task], None]) -> int:
     """Parse and run."""
-    body(parse(argv, name))
+    body(task_of(parser_of(name).parse_args(argv)))
     return 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, StatementSet, TableEnvironment
 
-from benchmarks.jobs import Job
+from benchmarks.jobs import HEAP, Job
 from benchmarks.peers.common import Task, run, unsupported
 
 NAME = "flink_sql"
@@ -106,7 +106,7 @@ def add(statements: StatementSet, env: TableEnvironment, task: Task) -> None:
 
 def body(task: Task) -> None:
     """Run one job to the end of its input."""
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-Xmx4g")
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", f"-Xmx{HEAP}")
     env = environment(task)
     files = sorted(task.data.rglob("joined.parquet"))
     if len(files) == 1:

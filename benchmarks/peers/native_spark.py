@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks.jobs import Job
+from benchmarks.jobs import HEAP, Job
 from benchmarks.peers.common import Task, run, unsupported
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -28,7 +28,7 @@ def session(task: Task) -> SparkSession:
         "spark.sql.shuffle.partitions": str(task.partitions),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB if task.state == "rocksdb" else HDFS,
         "spark.sql.streaming.statefulOperator.allowMultiple": "false",
-        "spark.driver.memory": "4g",
+        "spark.driver.memory": HEAP,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
@@ -70,11 +70,13 @@ def body(task: Task) -> None:
         )
     )
     writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
-    if task.trigger == "available-now":
-        writer = writer.trigger(availableNow=True)
+    if task.to_the_end:
+        writer.trigger(availableNow=True).start(str(task.out)).awaitTermination()
     else:
-        writer = writer.trigger(processingTime=f"{task.trigger} milliseconds")
-    writer.start(str(task.out)).awaitTermination()
+        query = writer.trigger(processingTime=f"{task.trigger} milliseconds").start(str(task.out))
+        while not task.told_to_stop():
+            query.awaitTermination(1)
+        query.stop()
     spark.stop()
 
 
