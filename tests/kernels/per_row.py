@@ -1,0 +1,119 @@
+"""Random streams for windows that keep rows (look-back, distinct-set), and the same stream through library and reference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.testing import Driver, stream_of
+from tests import reference as ref
+from tests.reference.run import Kind
+
+Seen = Counter[tuple[Any, ...]]
+AGGS = [
+    kv.count(), kv.sum("value").alias("total"), kv.min("value").alias("low"), kv.max("value").alias("high"),
+    kv.collect_list("value").alias("values"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A stream and the options it runs under; every key is a stream of its own. Times in ms, negative ones included."""
+
+    seed: int
+    rows: int
+    keys: int
+    size: int
+    lag: int
+    lateness: int
+    step: float
+    jitter: int
+    batches: int
+    emit: Literal["final", "updates", "retractions"]
+    rule: Literal["event", "window"]
+    advances: bool = True
+
+    def steps(self) -> list[ref.Step]:
+        """Rows in random batches, now and then an advance of the watermark, and the end."""
+        rng = np.random.default_rng(self.seed)
+        times = np.floor(np.cumsum(rng.exponential(self.step, self.rows)) - self.rows * self.step / 2).astype(int)
+        times += rng.integers(-self.jitter, self.jitter + 1, self.rows)
+        names = [None, *(f"k{i}" for i in range(self.keys - 1))]
+        rows = [
+            ref.Row(names[int(k)], int(t), None if v == 0 else int(v - 10))
+            for k, t, v in zip(rng.integers(0, self.keys, self.rows), times, rng.integers(0, 20, self.rows), strict=True)
+        ]
+        cuts = np.sort(rng.integers(0, self.rows + 1, self.batches - 1)).tolist()
+        steps: list[ref.Step] = []
+        for start, stop in zip([0, *cuts], [*cuts, self.rows], strict=True):
+            steps.append(ref.Batch(rows[start:stop]))
+            if self.advances and stop and rng.random() < 0.15:
+                steps.append(ref.Advance(int(times[:stop].max()) + int(rng.integers(-self.lag - 2, 3))))
+        return [*steps, ref.Close()]
+
+
+def plans(**fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Plan]:
+    """Plans; by `fixed` some of their fields can be pinned."""
+    fields: dict[str, st.SearchStrategy[Any]] = {
+        "seed": st.integers(0, 2**32), "rows": st.integers(0, 120), "keys": st.integers(1, 20), "size": st.integers(0, 12),
+        "lag": st.integers(0, 6), "lateness": st.just(0), "step": st.sampled_from([0.0, 0.2, 1.0, 3.0]),
+        "jitter": st.integers(0, 12), "batches": st.integers(1, 9), "emit": st.just("final"),
+        "rule": st.sampled_from(["event", "window"]),
+    }  # fmt: skip
+    return st.builds(Plan, **{**fields, **fixed})
+
+
+def expected(plan: Plan, kind: Kind) -> tuple[list[Seen], list[Seen]]:
+    """What the reference writes and refuses, step by step."""
+    steps = plan.steps()
+    config = ref.Config(kind, ref.WatermarkSpec(plan.lag), plan.lateness, plan.rule, plan.emit)
+    out = ref.Reference(config).run(steps)
+    written: list[Seen] = [Counter() for _ in steps]
+    for e in out.emissions:
+        r = e.result
+        op = (e.op,) if plan.emit == "retractions" else ()
+        written[e.step][(r.key, r.start, r.end, len(r.values), tuple(v for v in r.values if v is not None), *op)] += 1
+    late: list[Seen] = [Counter() for _ in steps]
+    for row in out.late:
+        late[row.step][(row.row.key, row.row.t, row.row.value)] += 1
+    return written, late
+
+
+def observed(plan: Plan, windowed: Callable[[KeyedStream], AggregatedStream]) -> tuple[list[Seen], list[Seen]]:
+    """What the driver writes and refuses, step by step, going through a restart now and then."""
+    keyed = stream_of("key string, at bigint, value bigint").watermark("at", plan.lag).key_by("key")
+    if plan.lateness:
+        keyed = keyed.allowed_lateness(plan.lateness)
+    driver = Driver(windowed(keyed.late_rule(plan.rule).emit(plan.emit)))
+    rng = np.random.default_rng(plan.seed)
+    written, late = [], []
+    for step in plan.steps():
+        if rng.random() < 0.2:
+            driver = driver.restarted()
+        if isinstance(step, ref.Batch):
+            out = driver.send([{"key": r.key, "at": r.t, "value": r.value} for r in step.rows])
+        elif isinstance(step, ref.Advance):
+            out = driver.advance_watermark(step.to)
+        else:
+            out = driver.close()
+        rows = out.results.to_pylist()
+        written.append(Counter(_shown(r) for r in rows))
+        late.append(Counter((r["key"], r["at"], r["value"]) for r in out.late.to_pylist()))
+    assert driver.open_windows == 0
+    return written, late
+
+
+def _shown(row: dict[str, Any]) -> tuple[Any, ...]:
+    values = tuple(sorted(row["values"]))
+    assert row["total"] == (sum(values) if values else None)
+    assert (row["low"], row["high"]) == ((values[0], values[-1]) if values else (None, None))
+    op = (row["op"],) if "op" in row else ()
+    return (row["key"], row["window_start"], row["window_end"], row["count"], values, *op)
