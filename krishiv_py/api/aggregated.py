@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -28,7 +28,7 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
     """Aggregates from varargs or one list."""
     flat: list[AggCall] = []
     for item in aggs:
-        for call in [item] if isinstance(item, AggCall) else item:
+        for call in item if isinstance(item, Iterable) and not isinstance(item, str) else [item]:
             if not isinstance(call, AggCall):
                 raise PlanError(message("not an aggregate", repr(call), "the window would have no such result",
                                         'pass calls such as count() or sum(col("x"))'))

@@ -63,9 +63,10 @@ def _literal(value: object, beside: Value | None) -> Value:
 
 def _value(expr: Expr, batch: pa.RecordBatch | pa.Table, beside: Value | None = None) -> Value:
     if isinstance(expr, Col):
-        if expr.name not in batch.schema.names:
+        at = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
+        if at < 0:
             raise unknown_column(expr.name, batch.schema.names, "expression")
-        column = batch.column(expr.name)
+        column = batch.column(at)
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(expr, Lit):
         return _literal(expr.value, beside)
@@ -78,8 +79,7 @@ def _value(expr: Expr, batch: pa.RecordBatch | pa.Table, beside: Value | None = 
     if isinstance(expr, UnOp):
         return _UNARY[expr.op](_value(expr.arg, batch))
     if isinstance(expr, IsIn):
-        arg = _value(expr.arg, batch)
-        return pc.is_in(arg, value_set=pa.array(list(expr.values), arg.type))
+        return _is_in(_value(expr.arg, batch), expr.values)
     if isinstance(expr, Cast):
         return _cast(_value(expr.arg, batch), expr.type)
     if isinstance(expr, StructOf):
@@ -87,6 +87,14 @@ def _value(expr: Expr, batch: pa.RecordBatch | pa.Table, beside: Value | None = 
     if isinstance(expr, Func):
         return _CALLS[expr.name](*(_value(a, batch) for a in expr.args))
     raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
+
+
+def _is_in(value: Value, values: tuple[object, ...]) -> Value:
+    """SQL's IN: null for a null value, and where nothing matches but the list has a null."""
+    known = [_literal(v, value).as_py() for v in values if v is not None]
+    found = pc.is_in(value, value_set=pa.array(known, value.type))
+    missing = pa.scalar(None, pa.bool_())
+    return pc.if_else(pc.is_valid(value), found if len(known) == len(values) else pc.if_else(found, found, missing), missing)
 
 
 def _cast(value: Value, target: pa.DataType) -> Value:
@@ -141,7 +149,8 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     if not isinstance(result, pa.RecordBatch):
         raise SchemaError(message(f"map_batches({step.detail()}) must return Arrow data", type(result).__name__,
                                   "the rows are lost", "return a pyarrow RecordBatch or Table"))
-    missing = [n for n in step.schema.names if n not in result.schema.names]
+    given = set(result.schema.names)
+    missing = [n for n in step.schema.names if n not in given]
     if missing:
         raise SchemaError(message(f"map_batches({step.detail()}) left out declared columns", missing, "later steps miss them",
                                   "return every column of the declared schema"))

@@ -39,8 +39,9 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    missing = [n for n in schema.names if n not in batch.schema.names]
-    extra = [n for n in batch.schema.names if n not in schema.names]
+    given, wanted = set(batch.schema.names), set(schema.names)
+    missing = [n for n in schema.names if n not in given]
+    extra = [n for n in batch.schema.names if n not in wanted]
     if missing or extra:
         raise SchemaError(message("the batch has other columns than the stream",
                                   f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(extra) or 'none'}",

@@ -128,7 +128,12 @@ def parse_schema(text: str) -> pa.Schema:
     except sqlglot.errors.SqlglotError as problem:
         raise SchemaError(message("this is no DDL schema", text, str(problem).splitlines()[0],
                                   'write for instance "user_id bigint, event_time timestamp"')) from problem
-    fields = [pa.field(d.name, type_of(d.args["kind"])) for d in tree.find_all(sg.ColumnDef) if d.parent is tree.this]
+    columns = tree.this.expressions if isinstance(tree, sg.Create) and isinstance(tree.this, sg.Schema) else []
+    for column in columns:
+        if not isinstance(column, sg.ColumnDef) or column.args.get("kind") is None:
+            raise SchemaError(message("a column of the schema has no type", column.sql("spark"), "its values cannot be read",
+                                      'write for instance "user_id bigint, event_time timestamp"'))
+    fields = [pa.field(column.name, type_of(column.args["kind"])) for column in columns]
     if not fields:
         raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))
     return pa.schema(fields)

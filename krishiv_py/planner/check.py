@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, message, unknown_column
@@ -11,7 +12,7 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expr import Col, columns_of
 from krishiv_py.plan.late import LateWanted
-from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project, WindowAggregate, prefix_of, source_of
+from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.schema import is_key_type, require_columns, time_kind
 
 
@@ -24,20 +25,22 @@ def row_schema(node: WindowAggregate) -> pa.Schema:
 
 
 def _check_names(node: WindowAggregate) -> None:
-    outputs = [a.output_name for a in node.aggs]
+    # Spark ignores the case of names, so two that differ in it only would be one there
+    outputs = [a.output_name.lower() for a in node.aggs]
+    keys = {k.lower() for k in node.keys}
     own = {"window_start", "window_end", "op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
     for name in outputs:
         if outputs.count(name) > 1:
             raise PlanError(message("two aggregates have one output name", name, "one would hide the other",
                                     'name one with .alias("other")'))
-        if name in node.keys:
+        if name in keys:
             raise PlanError(message("an aggregate is named like a key column", name, "one would hide the other",
                                     'rename it with .alias("other")'))
         if name in own:
             raise PlanError(message("an aggregate is named like a window column", name, "one would hide the other",
                                     'rename it with .alias("other")'))
     for key in node.keys:
-        if key in own:
+        if key.lower() in own:
             raise PlanError(message("a key is named like a window column", key, "one would hide the other",
                                     ".rename the column before key_by"))
 
@@ -108,10 +111,13 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
         require_columns(call.arg, schema, f"agg({call.output_name})")
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
+            step_schema(Filter(node.input, call.where), schema)
     _check_names(node)
     node.window.check_columns(schema)
     source = source_of(node).schema
-    wanted = set(node.keys) | set(node.window.columns()) | {node.input.column} | ({node.input.source_column} if node.input.source_column else set())
+    wanted = {*node.keys, *node.window.columns(), node.input.column}
+    if node.input.source_column:
+        wanted.add(node.input.source_column)
     for call in node.aggs:
         wanted |= columns_of(call.arg) - {"*"}
         wanted |= columns_of(call.where) if call.where is not None else set()
@@ -119,10 +125,11 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
     prefix = prefix_of(node) if whole else pruned(prefix_of(node), wanted)
     needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
     late_columns = tuple(schema.names) if whole else node.keys if late == "keys" else ()
+    prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
         name=name, source_schema=source, row_schema=schema, prefix=prefix, time_column=node.input.column, time_kind=kind,
-        watermark=node.input.spec, source_column=node.input.source_column, keys=node.keys, window=node.window, aggs=node.aggs, options=node.options,
-        needs_columns=needs, late_columns=late_columns,
+        watermark=node.input.spec, source_column=node.input.source_column, keys=node.keys, window=node.window,
+        aggs=node.aggs, options=node.options, needs_columns=needs, late_columns=late_columns,
     )  # fmt: skip
     operator_for(spec)
     Layout(spec).result_schema  # noqa: B018  # built here so that a type that does not fit is found at the call

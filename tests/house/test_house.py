@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import re
@@ -151,7 +152,7 @@ def test_the_exception_tree_is_as_drawn() -> None:
 
 def test_the_builtin_beside_each_exception_is_as_drawn() -> None:
     for name, builtin in re.findall(r"(\w+Error) .*\(also (\w+)\)", errors.__doc__ or ""):
-        assert issubclass(getattr(errors, name), getattr(__builtins__, builtin, None) or __builtins__[builtin]), name
+        assert issubclass(getattr(errors, name), getattr(builtins, builtin)), name
 
 
 def test_the_readme_shows_the_quickstart() -> None:
