@@ -44,13 +44,18 @@ class Firings:
                     self._completed |= self._marks(window)
 
     def after_batch(self, step: int, windows: Iterable[Window], watermark: Watermark) -> None:
-        """§5.1: once per batch, the complete windows that mildly late rows changed."""
-        if self.config.trigger.late != "batch":
-            return
+        """§5.1: once per batch, the complete windows that mildly late rows changed; what grew beyond gets another turn."""
         for window in sorted(windows, key=order_of):
-            if self.horizon.complete(window.end, watermark) and self._pending(window):
+            if not self.horizon.complete(window.end, watermark):
+                self._completed -= self._marks(window)
+            elif self.config.trigger.late == "batch" and (self._pending(window) or self._divided_anew(window)):
                 self._fire(step, window, "late")
                 self._completed |= self._marks(window)
+
+    def _divided_anew(self, window: Window) -> bool:
+        """Whether rows that were all written before now make up another capped session."""
+        accumulating = self.config.trigger.accumulation == "accumulating"
+        return self.merging and accumulating and not self._stands(window)
 
     def on_watermark(self, step: int, windows: Iterable[Window], watermark: Watermark) -> None:
         """§5.1: once when the end is passed; a session that grew beyond the watermark gets another turn."""
