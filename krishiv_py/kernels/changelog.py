@@ -59,7 +59,7 @@ def written(log: PairLog, emitter: Emitter, size_us: int, firings: Firings, retr
         source = np.concatenate([source, picked])[order]
         op = np.concatenate([op, np.full(len(picked), "-U")])[order]
         content = content.take(pa.array(order))
-    keys = firings.keys.select(names).take(pa.array(source))
+    keys = firings.keys.take(pa.array(source)).select(names)
     merged = pa.Table.from_arrays([*keys.columns, *content.columns], names=[*names, *content.schema.names])
     starts = firings.windows[source]
     return emitter.rows(merged, starts, starts + size_us, op, firings.pane[source], firings.index[source])

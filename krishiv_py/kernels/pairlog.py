@@ -17,6 +17,7 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import Layout, whole
 
+WINDOW = "w"
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
 
 
@@ -100,7 +101,7 @@ class PairLog:
         """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.runs.Runs` merges with."""
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         found = self.resolve(log, groups.ids, groups.n)
-        keys = log.select(self.layout.key_names).take(pa.array(groups.first))
+        keys = log.select([ROWS, *self.layout.key_names]).take(pa.array(groups.first))
         zero = np.zeros(groups.n, np.int64)
         bare = (found.snap_at < 0) & (found.pend_at < 0)
         parts = []

@@ -10,7 +10,7 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.grouping import Ints, group
-from krishiv_py.kernels.pairlog import PairLog, Pairs
+from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.running import group_starts, running
 from krishiv_py.plan.triggers import Trigger
 
@@ -25,8 +25,10 @@ class Units:
         Row number, start of the window in µs, and number of the (key, window) pair.
     n : int
         How many pairs there are.
-    pair_windows, keys
-        Window start and key of every pair.
+    pair_windows : ndarray of int64
+        Window start of every pair.
+    keys : pyarrow.Table
+        Window start (column ``w``) and key of every pair.
     """
 
     rows: Ints
@@ -44,8 +46,9 @@ def units_of(assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int)
     rows, windows = rows[keep], windows[keep]
     order = np.lexsort((windows, rows))
     rows, windows = rows[order], windows[order]
-    spread = keys.take(pa.array(rows))
-    groups = group([windows, *spread.columns], len(rows))
+    columns = [c.take(pa.array(rows)) for c in keys.columns]
+    groups = group([windows, *columns], len(rows))
+    spread = pa.Table.from_arrays([pa.array(windows), *columns], names=[WINDOW, *keys.schema.names])
     return Units(rows, windows, groups.ids, groups.n, windows[groups.first], spread.take(pa.array(groups.first)))
 
 

@@ -18,7 +18,7 @@ from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.pairlog import PairLog, Pairs
+from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
 from krishiv_py.kernels.runs import Runs
 from krishiv_py.kernels.spec import OperatorSpec
@@ -27,7 +27,6 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
-WINDOW = "w"
 _FIRE_ROWS = 4_000_000
 
 
@@ -108,8 +107,7 @@ class TriggeredOperator:
             return self.log.resolve(self.log.schema.empty_table(), np.empty(0, np.int64), units.n)
         log = self._load(runs, held)
         names = [WINDOW, *self.layout.key_names]
-        touched = units.keys.append_column(WINDOW, pa.array(units.pair_windows))
-        both = pa.concat_tables([touched.select(names), log.select(names)])
+        both = pa.concat_tables([units.keys.select(names), log.select(names)])
         groups = group([both[n].to_numpy() if n == WINDOW else both[n] for n in names], both.num_rows)
         pair_of = np.full(groups.n, -1, np.int64)
         pair_of[groups.ids[: units.n]] = np.arange(units.n)
@@ -179,7 +177,7 @@ class TriggeredOperator:
             order = np.argsort(window, kind="stable")
             order = order[(state.pending > 0)[order] if again else ~state.done[order]]
             fires = np.ones(len(order), np.bool_) if again else self._worth(state)[order]
-            keys = log.select(self.layout.key_names).take(pa.array(groups.first))
+            keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
             firing = order[fires]
             value = state.pends.take(pa.array(state.pend_at[firing])) if self.discarding else self.log.total(state, firing)
             stays = window + self.window.size_us > floor_watermark(watermark_us, self.lateness_us)
