@@ -1,0 +1,1 @@
+"""What the type checker must refuse."""
