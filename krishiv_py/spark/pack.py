@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from krishiv_py.kernels.evaluate import apply_prefix
 from krishiv_py.kernels.grouping import buckets
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared
@@ -19,12 +20,13 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.spark.clocks import Clock, batch_number
-from krishiv_py.spark.codec import CLOCK_TYPE, encode
+from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.scan import Reader, Scanned
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"
 TICK: Final = "tick"
+RAW: Final = "raw"
 PACKED_DDL: Final = "bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary"
 PACKED: Final = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("wm", CLOCK_TYPE), pa.field("kind", pa.string()),
@@ -156,6 +158,39 @@ class _Task:
              pa.array(range(self._seq - n, self._seq), pa.int64()), pa.array([self._in_force.watermark_us] * n, pa.int64()),
              pa.array([r[2] for r in rows], pa.binary())], schema=PACKED,
         )  # fmt: skip
+
+
+@attrs.frozen(eq=False)
+class RawPack:
+    """For frames that go on in plain Spark: nobody knows their checkpoint, so rows travel unjudged to the operator."""
+
+    spec: OperatorSpec
+    reader: Reader
+    bucket_ids: tuple[int, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        prepare, seq = Prepare(self.spec), context.partitionId() << 32
+        tracker = WatermarkTracker(self.spec.watermark)
+        for batch in batches:
+            for scanned in self.reader(batch):
+                chunks: list[tuple[int, pa.Table | None]] = [(self.bucket_ids[0], None)]
+                if scanned.control is not None:
+                    tracker.advance(scanned.control.watermark_us, scanned.control.source, 0)
+                else:
+                    assert scanned.batch is not None
+                    rows = pa.Table.from_batches([apply_prefix(self.spec.prefix, scanned.batch)])
+                    tracker.saw(prepare.maxima(scanned.batch, UNSET, 0), 0)
+                    chunks = [(b, t) for b, t in split(rows, list(self.spec.keys), self.bucket_ids)]
+                clock = clock_ms(tracker.settle(0), self.spec.tick_us) * 1_000
+                for bucket, table in chunks:
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array([bucket], pa.int32()), pa.array([clock], CLOCK_TYPE), pa.array([TICK if table is None else RAW]),
+                         pa.array([seq], pa.int64()), pa.array([UNSET], pa.int64()),
+                         pa.array([b"0" if table is None else encode(table)], pa.binary())], schema=PACKED,
+                    )  # fmt: skip
+                    seq += 1
 
 
 def split(chunk: pa.Table, keys: list[str], bucket_ids: tuple[int, ...]) -> list[tuple[int, pa.Table]]:

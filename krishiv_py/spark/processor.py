@@ -6,19 +6,21 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.prepare import COUNTERS
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import Meta
 from krishiv_py.spark.clocks import Clock, InForce, batch_number
-from krishiv_py.spark.codec import decode, encode
+from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.outputs import TaskOutput
-from krishiv_py.spark.pack import CHUNK, TICK, notes_of
+from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
@@ -54,7 +56,7 @@ class SparkStore:
 class BucketProcessor(StatefulProcessor):
     """One instance per task; every bucket is one grouping key."""
 
-    def __init__(self, spec: OperatorSpec, output: TaskOutput | None, clock: Clock) -> None:
+    def __init__(self, spec: OperatorSpec, output: TaskOutput | None, clock: Clock | None) -> None:
         self._spec = spec
         self._output = output
         self._clock = clock
@@ -64,18 +66,24 @@ class BucketProcessor(StatefulProcessor):
         self._handle = handle
         self._state = handle.getMapState("chunks", "name string", "blob binary")
         self._operator = operator_for(self._spec)
+        self._prepare = Prepare(attrs.evolve(self._spec, prefix=()))
         self._stepped: set[int] = set()
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
         bucket = int(key[0])
         batch = batch_number()
-        in_force = self._clock.in_force(batch)
+        in_force = self._in_force(batch, timerValues)
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
         now_us = in_force.now_us
         for row in sorted(rows, key=lambda r: r.seq):
-            if row.in_force != in_force.watermark_us:
+            if row.kind == RAW:
+                judged = self._judge(bytes(row.blob), in_force)
+                chunks.append(judged[0])
+                late.append(judged[1])
+                continue
+            if self._clock is not None and row.in_force != in_force.watermark_us:
                 raise OperatorError(f"{self._spec.name}: a batch was judged by watermark {row.in_force} but runs under "
                                     f"{in_force.watermark_us}: its late rows would be wrong. "
                                     "Hint: this is a bug in krishiv_py, please report it")
@@ -90,10 +98,30 @@ class BucketProcessor(StatefulProcessor):
         bucket = int(key[0])
         if bucket not in self._stepped:
             batch = batch_number()
-            yield from self._step(bucket, batch, self._clock.in_force(batch), [], [])
+            yield from self._step(bucket, batch, self._in_force(batch, timerValues), [], [])
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _in_force(self, batch: int, timers: Any) -> InForce:
+        if self._clock is not None:
+            return self._clock.in_force(batch)
+        found = watermark_of(timers.getCurrentWatermarkInMs(), self._spec.tick_us)
+        return InForce(max(found, self._spec.watermark.initial_us), 0)
+
+    def _judge(self, blob: bytes, in_force: InForce) -> tuple[pa.Table, pa.Table]:
+        """Rows that came unjudged: combined, and the late ones with their notes."""
+        notes = Notes()
+        late, rows = [], []
+        for part in decode(blob).to_batches():
+            prepared = self._prepare(part, in_force.watermark_us, in_force.now_us)
+            notes.take(prepared)
+            rows.append(prepared.rows)
+            late.append(prepared.late)
+        layout = self._prepare.layout
+        refused = pa.concat_tables([layout.late_schema.empty_table(), *late])
+        combined = self._operator.combine(pa.concat_tables([layout.row_schema.empty_table(), *rows]))
+        return combined, refused.replace_schema_metadata(notes.metadata())
 
     def _load(self) -> Meta:
         if not self._state.containsKey((_META,)):
@@ -111,7 +139,7 @@ class BucketProcessor(StatefulProcessor):
         for counted in [*(n.counters for n in notes), step.counters, {"firings": step.firings}]:
             for name, n in counted.items():
                 counters[name] = counters.get(name, 0) + n
-        self._set_timer(meta, self._clock.timer_ms(batch, step.wakeup_us, step.wakeup_now_us))
+        self._set_timer(meta, self._timer_ms(batch, step))
         self._state.updateValue((_META,), (json.dumps(meta).encode(),))
         self._stepped.add(bucket)
         yield from self._emit(RESULT, bucket, step.results)
@@ -131,6 +159,11 @@ class BucketProcessor(StatefulProcessor):
             yield Row(kind=kind, bucket=bucket, blob=encode(table))
         else:
             yield Row(kind=FILE, bucket=bucket, blob=json.dumps(written).encode())
+
+    def _timer_ms(self, batch: int, step: StepResult) -> int | None:
+        if self._clock is not None:
+            return self._clock.timer_ms(batch, step.wakeup_us, step.wakeup_now_us)
+        return None if step.wakeup_us is None else wakeup_ms(step.wakeup_us, self._spec.tick_us)
 
     def _set_timer(self, meta: Meta, wanted: int | None) -> None:
         armed = meta.get("timer")

@@ -34,6 +34,13 @@ def period_us(spec: OperatorSpec) -> int | None:
     return max(min(periods), _SHORTEST_US) if periods else None
 
 
+def control_spool(checkpoint: str) -> Spool:
+    """The folder of control files of a query, read beside its source."""
+    folder = Path(checkpoint.removeprefix("file://")) / "krishiv" / "controls"
+    folder.mkdir(parents=True, exist_ok=True)
+    return Spool(str(folder))
+
+
 class Pulse:
     """The thread. Time is the session's clock, so a test that holds the clock holds the pulse."""
 
@@ -50,9 +57,7 @@ class Pulse:
         period = period_us(spec)
         if period is None or isinstance(clock, SparkClock):
             return None
-        folder = Path(checkpoint.removeprefix("file://")) / "krishiv" / "heartbeats"
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(Spool(str(folder)), period, now)
+        return cls(control_spool(checkpoint), period, now)
 
     def start(self) -> None:
         """Begin to beat."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, ba
 class StreamQuery:
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 
-    def __init__(self, query: StreamingQuery, name: str, ledger: Ledger, plan: str, sink: MemorySink | None,
+    def __init__(self, query: StreamingQuery, then: Callable[[], StreamingQuery] | None, name: str, ledger: Ledger, plan: str, sink: MemorySink | None,
                  late: MemorySink | None, schemas: tuple[pa.Schema, pa.Schema], cleanup: Callable[[], None]) -> None:
         self._query = query
         self._name = name
@@ -88,6 +89,19 @@ class StreamQuery:
         self._late = late
         self._schemas = schemas
         self._cleanup = cleanup
+        self._stopped = False
+        self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
+        if self._follow is not None:
+            self._follow.start()
+
+    def _go_on(self, then: Callable[[], StreamingQuery]) -> None:
+        """When the input there was is done, let its end fire what is still open."""
+        try:
+            self._query.awaitTermination()
+        except StreamingQueryException:
+            return  # told to whoever waits for the query
+        if not self._stopped:
+            self._query = then()
 
     @property
     def name(self) -> str:
@@ -102,7 +116,7 @@ class StreamQuery:
     @property
     def status(self) -> str:
         """``running``, ``stopped`` or ``failed``."""
-        if self._query.isActive:
+        if self._query.isActive or (self._follow is not None and self._follow.is_alive()):
             return "running"
         return "failed" if self._query.exception() is not None else "stopped"
 
@@ -124,12 +138,14 @@ class StreamQuery:
         OperatorError
             When the query failed.
         """
+        seconds = None if timeout is None else max(to_us(timeout, "timeout") / 1_000_000, 1)
         try:
-            if timeout is None:
-                self._query.awaitTermination()
-                ended = True
-            else:
-                ended = bool(self._query.awaitTermination(max(to_us(timeout, "timeout") // 1_000_000, 1)))
+            if self._follow is not None:
+                self._follow.join(seconds)
+                if self._follow.is_alive():
+                    return False
+            ended = self._query.awaitTermination(None if seconds is None else math.ceil(seconds))
+            ended = True if seconds is None else bool(ended)
         except StreamingQueryException as problem:
             raise failure(problem, self._name) from problem
         return ended
@@ -148,7 +164,11 @@ class StreamQuery:
 
     def stop(self) -> None:
         """Stop; a later start from the same checkpoint goes on."""
+        self._stopped = True
         self._query.stop()
+        if self._follow is not None:
+            self._follow.join()
+            self._query.stop()
         self._cleanup()
 
     def results(self) -> pa.Table:

@@ -18,7 +18,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stream import Stream
 from krishiv_py.plan.late import SideOutputLateEventHandler
-from krishiv_py.plan.nodes import FrameSource, source_of
+from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, session_settings
@@ -77,7 +77,8 @@ class SparkRunner:
 
     def to_dataframe(self, stream: AggregatedStream) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        if source_of(stream.node).bounded:
+        source = source_of(stream.node)
+        if source.bounded and not isinstance(source, MemorySource):
             return self.spark.createDataFrame(self.run_bounded(stream).table)
         return streaming.rows_frame(self.spark, stream)
 

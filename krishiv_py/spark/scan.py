@@ -13,12 +13,11 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from krishiv_py.errors import SchemaError, message
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
-from krishiv_py.plan.schema import checked
+from krishiv_py.plan.schema import as_schema
 from krishiv_py.spark.files import arrow_reads, file_system
 from krishiv_py.spool import CONTROL, Control, control_of, sent_at
 
@@ -164,5 +163,4 @@ def spark_type(type_: pa.DataType) -> str:
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow schema of a DataFrame."""
-    return checked(to_arrow_schema(frame.schema))
-
+    return as_schema(frame.schema)

@@ -10,27 +10,29 @@ from typing import Any
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.kernels.watermark import WatermarkTracker
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import Source, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
-from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
-from krishiv_py.spark.pack import PACKED_DDL, Pack
-from krishiv_py.spark.pulse import Pulse
+from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
+from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
+from krishiv_py.spark.pulse import Pulse, control_spool
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.query import Ledger, StreamQuery, deliver, metrics_of
 from krishiv_py.spark.scan import ParquetReader, listing, scan
-from krishiv_py.spool import Spool
+from krishiv_py.spool import Control, Spool
 
 
 def stateful(spark: SparkSession, spec: OperatorSpec, source: Source, clock: Clock, buckets: int, output: TaskOutput | None,
@@ -42,9 +44,7 @@ def stateful(spark: SparkSession, spec: OperatorSpec, source: Source, clock: Clo
     if heartbeats is not None:
         beats = listing(spark, heartbeats.folder, streaming=True, max_files=None)
         packed = packed.union(beats.mapInArrow(Pack(spec, ParquetReader(found.reader.schema), ids, clock).__call__, PACKED_DDL))
-    # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
-    clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
-    return clocked.groupBy("bucket").transformWithState(BucketProcessor(spec, output, clock), OUT_DDL, "Append", "EventTime")
+    return _operator(packed, BucketProcessor(spec, output, clock))
 
 
 @attrs.define(eq=False)
@@ -139,7 +139,8 @@ def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint:
     folders = {kind: folder for kind, s in ((RESULT, sink), (LATE_ROWS, late_sink)) if (folder := folder_of(s)) is not None}
     clock = clock_for(spec, checkpoint)
     pulse = Pulse.for_plan(spec, clock, checkpoint, now)
-    frame = stateful(spark, spec, source_of(stream.node), clock, buckets, TaskOutput(folders), pulse and pulse.spool)
+    controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
+    frame = stateful(spark, spec, source_of(stream.node), clock, buckets, TaskOutput(folders), controls)
     publishers = {k: Publisher(f) for k, f in folders.items()}
     steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now)
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
@@ -152,9 +153,37 @@ def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint:
     if pulse is not None:
         pulse.start()
     stop = cleanup if pulse is None else pulse.stopping(cleanup)
-    return StreamQuery(writer.start(), title, ledger, stream.explain(), sink if isinstance(sink, MemorySink) else None,
+
+    def flush() -> StreamingQuery:
+        assert controls is not None
+        controls.control(Control(END_OF_TIME, None, now()))
+        return writer.start()
+
+    return StreamQuery(writer.start(), flush if trigger.flush else None, title, ledger, stream.explain(), sink if isinstance(sink, MemorySink) else None,
                        late_sink if isinstance(late_sink, MemorySink) else None,
                        (layout.result_schema, layout.late_schema), stop)
+
+
+def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
+    """A streaming DataFrame of result rows, to go on with in plain Spark."""
+    if stream.late_handler.wants != "count":
+        raise PlanError(message("to_dataframe() has one output", type(stream.late_handler).__name__, "late rows would be lost",
+                                "use start(sink), or a CountingLateEventHandler"))
+    spec = stream.spec()
+    if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
+        raise PlanError(message("to_dataframe() knows no clock but the watermark of one source", spec.watermark.describe(),
+                                "idle sources and intervals would never take their turn", "use start(sink)"))
+    found = scan(spark, source_of(stream.node), spec.needs_columns, streaming=True)
+    ids = bucket_ids(int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
+    packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
+    chunks = _operator(packed, BucketProcessor(spec, None, None))
+    return explode(chunks.filter(chunks["kind"] == RESULT), Layout(spec).result_schema)
+
+
+def _operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
+    # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
+    clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
+    return clocked.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "EventTime")
 
 
 def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
