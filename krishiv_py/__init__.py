@@ -3,6 +3,7 @@
 Importing the package starts no JVM and imports no Spark.
 """
 
+from krishiv_py.api.changes import Change, Emit, Retract, changes, fold
 from krishiv_py.plan.aggregates import (
     Aggregator,
     approx_count_distinct,
@@ -33,14 +34,17 @@ from krishiv_py.plan.options import StateTtlConfig
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
 from krishiv_py.plan.triggers import Interval, Trigger
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.spool import Sender
 
 __all__ = [
     "Aggregator",
+    "Change",
     "ConsoleSink",
     "CountByKeyLateEventHandler",
     "CountingLateEventHandler",
+    "Emit",
     "ForeachBatchSink",
     "Interval",
     "JsonSink",
@@ -50,21 +54,25 @@ __all__ = [
     "MultiSourceWatermarkSpec",
     "ParquetSink",
     "QueryTrigger",
+    "Retract",
     "Sender",
     "Session",
     "SessionBuilder",
     "SideOutputLateEventHandler",
+    "SlidingWindows",
     "StateTtlConfig",
     "Trigger",
     "WatermarkSpec",
     "approx_count_distinct",
     "avg",
+    "changes",
     "col",
     "collect_list",
     "collect_set",
     "count",
     "count_distinct",
     "first",
+    "fold",
     "func",
     "last",
     "lit",

@@ -19,6 +19,7 @@ from krishiv_py.plan.nodes import AssignWatermark, prefix_of, source_of
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.count import count_rows
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
 from krishiv_py.plan.windows.session import Touch, session
@@ -189,6 +190,37 @@ class KeyedStream(OptionMethods):
         [{'window_start': 0, 'window_end': 2, 'sum_n': 30}]
         """
         return self._windowed(count_rows(size, slide))
+
+    def windowed_by(self, windows: SlidingWindows) -> WindowedStream:
+        """Kafka's sliding windows: one per distinct set of rows that lie within their size (KIP-450, SEMANTICS §3.5).
+
+        Their grace is the allowed lateness, where that is not longer; a window has one result, its final one.
+
+        Parameters
+        ----------
+        windows : SlidingWindows
+            Made by ``SlidingWindows.of(size).grace(d)``.
+
+        Raises
+        ------
+        PlanError
+            For anything else.
+
+        Examples
+        --------
+        >>> from krishiv_py import SlidingWindows, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> sets = stream_of("at bigint").watermark("at", 0).windowed_by(SlidingWindows.of(10)).agg(count())
+        >>> Driver(sets).send([{"at": 0}, {"at": 8}, {"at": 40}]).results.to_pydict()
+        {'window_start': [-10, -2, 1], 'window_end': [0, 8, 11], 'count': [1, 2, 1]}
+        """
+        if not isinstance(windows, SlidingWindows):
+            raise PlanError(message("windowed_by takes SlidingWindows", repr(windows), "rows would be in no window",
+                                    "write .windowed_by(SlidingWindows.of(10_000)), or .tumbling_window(...) and its like"))
+        options = self.options
+        lateness = max(options.allowed_lateness_us, windows.grace_us)
+        options = attrs.evolve(options, allowed_lateness_us=lateness, emit=options.emit or "final")
+        return attrs.evolve(self._windowed(windows), options=options)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """Refused, whatever `keys` are: a stream is keyed once."""

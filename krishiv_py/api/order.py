@@ -31,5 +31,6 @@ def _guard(stage: str, name: str, first: str) -> Callable[..., NoReturn]:
     return guard
 
 
-WINDOWS = ("tumbling_window", "hopping_window", "sliding_window", "lookback_window", "session_window", "count_window")
+WINDOWS = ("tumbling_window", "hopping_window", "sliding_window", "lookback_window", "session_window", "count_window",
+           "windowed_by")
 RESULTS = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")

@@ -12,6 +12,7 @@ from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import time_type
 from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow
 
 TIME = "__t"
@@ -49,7 +50,7 @@ class Layout:
         inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
         self.gap_column = spec.window.gap_column if isinstance(spec.window, SessionWindow) else None
         gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
-        judges = isinstance(spec.window, SessionWindow) and spec.options.late_rule == "window"
+        judges = isinstance(spec.window, (SessionWindow, SlidingWindows)) and spec.options.late_rule == "window"
         self.carried = list(spec.late_columns) if judges else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         carried = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]

@@ -27,6 +27,11 @@ class _Scale:
     def __call__(self, ids: Ints, times: Ints) -> Ints:
         return ids * self.stride + ((times - self.low) // self.unit + self.reach)
 
+    def split(self, places: Ints) -> tuple[Ints, Ints]:
+        """Key numbers and times of places."""
+        ids = places // self.stride
+        return ids, (places - ids * self.stride - self.reach) * self.unit + self.low
+
 
 @attrs.frozen(eq=False)
 class Ordered:
@@ -63,6 +68,15 @@ class Ordered:
             return np.searchsorted(self._places, self._scale(ids, times), side="right")
         rank = np.searchsorted(self._distinct, times, side="right")
         return np.searchsorted(self._places, ids * (len(self._distinct) + 1) + rank)
+
+    def distinct(self, ids: Ints, times: Ints) -> tuple[Ints, Ints]:
+        """Distinct pairs of key number and time, ascending."""
+        if self._scale is not None:
+            return self._scale.split(np.unique(self._scale(ids, times)))
+        first = group([ids, times], len(ids)).first
+        ids, times = ids[first], times[first]
+        order = np.lexsort((times, ids))
+        return ids[order], times[order]
 
 
 def _scale(times: Ints, n_keys: int, spans: tuple[int, ...]) -> _Scale | None:

@@ -21,6 +21,7 @@ from krishiv_py.kernels.timecodec import gap_lengths, stamp, unstamp
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.session import SessionWindow
 
@@ -145,7 +146,7 @@ class Prepare:
             ends = FixedAssigner(window).last_end(times)
             inside = ends > times  # a row in a gap is late by no window; it is unassigned
             return inside & late_by_window(ends, watermark_us, options.allowed_lateness_us)
-        if options.late_rule == "window" and isinstance(window, (SessionWindow, CountWindow)):
+        if options.late_rule == "window" and isinstance(window, (SessionWindow, CountWindow, SlidingWindows)):
             return np.zeros(len(times), np.bool_)  # only the state knows where a session ends; numbered windows never close
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.distinct import DistinctOperator
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.session import SessionOperator
+from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.lookback import LookBackWindow
 from krishiv_py.plan.windows.session import SessionWindow
@@ -21,5 +24,7 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
     if isinstance(spec.window, LookBackWindow):
         return LookBackOperator(spec)
     if isinstance(spec.window, SessionWindow):
-        return SessionOperator(spec)
+        return SessionOperator(spec) if spec.window.max_duration_us is None else CappedSessionOperator(spec)
+    if isinstance(spec.window, SlidingWindows):
+        return DistinctOperator(spec)
     raise PlanError(message("no kernel for this window", spec.window.kind, "it cannot be computed", "use another window"))

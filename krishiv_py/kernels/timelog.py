@@ -68,6 +68,11 @@ class TimeLog:
         return min((e[_NEXT] for e in self._index if e[_WAITING]), default=None)
 
     @property
+    def earliest(self) -> int | None:
+        """The smallest time held."""
+        return min((e[_LOW] for e in self._index), default=None)
+
+    @property
     def latest(self) -> int | None:
         """The largest time held."""
         return max((e[_HIGH] for e in self._index), default=None)
@@ -127,6 +132,10 @@ class TimeLog:
     def any_between(self, low: int, high: int) -> bool:
         """Whether some waiting row may lie in ``[low, high)``."""
         return any(e[_WAITING] and e[_NEXT] < high and e[_HIGH] >= low for e in self._index)
+
+    def overlaps(self, low: int, high: int) -> bool:
+        """Whether some row, waiting or not, may lie in ``[low, high)``."""
+        return any(e[_LOW] < high and e[_HIGH] >= low for e in self._index)
 
     def portions(self, low: int, high: int, back: int) -> Iterator[tuple[int, int]]:
         """Cut ``[low, high)`` into spans of about :data:`PORTION` rows, or as many as lie in a span's look-back `back`."""

@@ -1,0 +1,179 @@
+"""Distinct-set sliding windows (SEMANTICS §3.5): rows are kept until the last window they can be in has had its result.
+
+Windows are not stored: those that end between two watermarks follow from the rows around that stretch of time.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.lookback import BLOCKS, shift
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.ordered import Ordered, ordered
+from krishiv_py.kernels.ranges import Ranges, expand, running
+from krishiv_py.kernels.refused import refused_rows
+from krishiv_py.kernels.sliding import range_partials
+from krishiv_py.kernels.spans import Spans
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.timelog import TimeLog, times_of
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.windows.distinct import SlidingWindows
+
+FROM = "__from"
+"""Working column: the row counts in windows that end at this time or later, for others were closed when it came."""
+
+
+@attrs.frozen(eq=False)
+class _Windows:
+    """Windows by key number and start, and the positions of the rows between their bounds."""
+
+    ids: Ints
+    starts: Ints
+    low: Ints
+    high: Ints
+
+    def only(self, kept: Ints) -> _Windows:
+        return _Windows(self.ids[kept], self.starts[kept], self.low[kept], self.high[kept])
+
+
+class DistinctOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        assert isinstance(spec.window, SlidingWindows)
+        if spec.options.emit_mode != "final":
+            raise PlanError(message("distinct-set sliding windows have final results only", f"emit={spec.options.emit_mode}",
+                                    "a result comes when nothing can change it any more",
+                                    'leave emit out or use emit("final")'))
+        self.layout = Layout(spec)
+        self.emitter = Emitter(self.layout)
+        self.spans = Spans(spec.window, spec.tick_us)
+        self.lateness_us = spec.options.allowed_lateness_us
+        self.by_window = spec.options.late_rule == "window"
+        self.block_us = max(self.spans.size // BLOCKS, 1)
+        self.partial_names = [f.name for f in self.layout.partial_fields]
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """The rows as they are: which windows a row is in depends on others."""
+        return rows
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        log = TimeLog(store, meta, "d")
+        before = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
+        meta["fired_at"] = max(meta.get("fired_at", UNSET), watermark_us)
+        horizon = floor_watermark(meta["fired_at"], self.lateness_us)
+        fresh = pa.concat_tables(chunks) if chunks else None
+        late = None
+        if fresh is not None and fresh.num_rows:
+            late, rows = self._judge(log, fresh, horizon, watermark_us)
+            log.append(rows, self.spans.frontier(before))
+        results = self._fire(log, before, horizon)
+        log.pass_by(self.spans.frontier(horizon))
+        log.forget(shift(horizon, -self.spans.reach))
+        table = self.emitter.concat(results)
+        counters = {"late": late.num_rows} if late is not None and late.num_rows else {}
+        return StepResult(table, self._wakeup(log, horizon), log.waiting, log.rows, table.num_rows, counters, late)
+
+    def _judge(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> tuple[pa.Table | None, pa.Table]:
+        """Late rows, and the others in the layout of the state."""
+        if not self.by_window:
+            return None, fresh
+        times, late = times_of(fresh), None
+        if (self.spans.own_end(times) < horizon).any():
+            held = log.load(shift(horizon, -self.spans.reach), shift(horizon, self.spans.size))
+            names = [TIME, *self.layout.key_names]
+            known = 0 if held is None else held.num_rows
+            both = fresh.select(names) if held is None else pa.concat_tables([held.select(names), fresh.select(names)])
+            ids = group([both[k] for k in self.layout.key_names], both.num_rows)
+            refused = self.spans.late(times, ids.ids[known:], times_of(both)[:known], ids.ids[:known], ids.n, horizon)
+            late = refused_rows(self.layout, fresh, refused, watermark_us)
+            fresh, times = fresh.filter(pa.array(~refused)), times[~refused]
+        kept = fresh.select([n for n in fresh.column_names if not n.startswith("l")])
+        return late, kept.append_column(FROM, pa.array(np.maximum(times, horizon)))
+
+    def _fire(self, log: TimeLog, above: int, upto: int) -> list[pa.Table]:
+        """All windows with ``above <= end < upto``."""
+        out: list[pa.Table] = []
+        back = self.spans.reach
+        if above >= upto or not log.overlaps(shift(above, -back), upto):
+            return out
+        for start, stop in log.portions(above, upto, back):
+            rows = log.load(shift(start, -back), stop)
+            if rows is not None:
+                o = ordered(rows, self.layout.key_names, back, back)
+                out.append(self._results(o, self._windows(o, start, stop)))
+        return out
+
+    def _windows(self, o: Ordered, above: int, upto: int) -> _Windows:
+        """The windows that rows bring into being and that end in time, by key and start."""
+        size = self.spans.size
+        own, right = self.spans.own_start(o.times), self.spans.next_start(o.times)
+        ids = o.ids
+        if self.by_window:  # a row that came too late for a window of its own brings only the one behind it
+            brings = own + size >= o.rows[FROM].to_numpy()
+            own, ids = own[brings], ids[brings]
+        starts, ids = np.concatenate([own, right]), np.concatenate([ids, o.ids[: len(right)]])
+        ends = starts + size
+        due = (ends >= above) & (ends < upto)
+        ids, starts = o.distinct(ids[due], starts[due])
+        found = _Windows(ids, starts, o.start(ids, starts), o.stop(ids, starts + size))
+        return found.only(np.flatnonzero(found.high > found.low))
+
+    def _results(self, o: Ordered, w: _Windows) -> pa.Table:
+        block = o.times // self.block_us
+        straggling = np.empty(0, np.int64)
+        if self.by_window:
+            straggling = np.flatnonzero(o.rows[FROM].to_numpy() > o.times)
+        if not len(straggling):
+            return self._table(o, w, range_partials(self.layout, o.rows, Ranges(w.low, w.high, block)))
+        return self._with_stragglers(o, w, straggling, block)
+
+    def _with_stragglers(self, o: Ordered, w: _Windows, straggling: Ints, block: Ints) -> pa.Table:
+        """Rows that came after some of their windows were closed are told apart, window by window, and merged in."""
+        is_straggler = np.zeros(len(o.times), np.bool_)
+        is_straggler[straggling] = True
+        count = running(is_straggler.astype(np.int64))
+        prompt = np.flatnonzero(~is_straggler)
+        low, high = w.low - count[w.low], w.high - count[w.high]
+        some = np.flatnonzero(high > low)
+        r = Ranges(low[some], high[some], block[prompt])
+        parts = [pa.table(range_partials(self.layout, o.rows.take(pa.array(prompt)), r), names=self.partial_names)]
+        at, windows = expand(count[w.low], count[w.high])
+        rows = straggling[at]
+        counted = o.rows[FROM].to_numpy()[rows] <= w.starts[windows] + self.spans.size
+        rows, windows = rows[counted], windows[counted]
+        single = np.arange(len(rows), dtype=np.int64)
+        parts.append(pa.table(self.layout.create(o.rows.take(pa.array(rows)), single, len(rows)), names=self.partial_names))
+        owners = np.concatenate([some, windows])
+        used, ids = np.unique(owners, return_inverse=True)
+        merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
+        return self._table(o, w.only(used), merged)
+
+    def _table(self, o: Ordered, w: _Windows, partials: list[pa.Array]) -> pa.Table:
+        order = np.argsort(w.starts, kind="stable")
+        at = pa.array(w.low[order])
+        arrays = [o.rows[k].take(at) for k in self.layout.key_names] + [p.take(pa.array(order)) for p in partials]
+        starts = w.starts[order]
+        table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.partial_names])
+        return self.emitter.rows(table, starts, starts + self.spans.size, "+I")
+
+    def _wakeup(self, log: TimeLog, horizon: int) -> int | None:
+        """The next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""
+        found = []
+        if log.next_waiting is not None:
+            found.append(int(self.spans.own_end(np.array([log.next_waiting]))[0]))
+        earliest = log.earliest
+        if earliest is not None:
+            found.append(max(earliest + self.spans.reach, horizon))
+        return min(found) + self.lateness_us + 1 if found else None

@@ -1,0 +1,135 @@
+"""Distinct-set sliding windows (KIP-450, SEMANTICS §3.5): one window per distinct set of rows that lie within `size`.
+
+Both bounds are inclusive::
+
+    size 10       t=3        t=8
+    own    [-7 ───● 3]
+    own        [-2 ──────────● 8]
+    right            [4 ─────●────── 14]     comes into being because a row lies in it
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import attrs
+
+from krishiv_py.errors import DurationError, PlanError, message
+from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.options import one_of
+from krishiv_py.plan.windows.base import Window
+
+Direction: TypeAlias = Literal["backward", "forward"]
+
+
+def _whole_ms(value: Duration, name: str) -> int:
+    us = to_us(value, name, allow_zero=True)
+    if us % 1_000:
+        raise DurationError(message(f"`{name}` is finer than a millisecond", repr(value), "windows are told apart by "
+                                    "milliseconds", "round it to whole milliseconds"))
+    return us
+
+
+@attrs.frozen(repr=False)
+class SlidingWindows(Window):
+    """Kafka's sliding windows, made by :meth:`of` and handed to ``windowed_by``.
+
+    A window's result comes once, when ``end < W - grace`` and nothing can change it any more; rows outside grace are late.
+
+    Notes
+    -----
+    SEMANTICS §3.5, after KIP-450 and Kafka as released. With ``direction="forward"``, the KIP's literal form, every distinct
+    time `t` has the one window ``[t, t + size]``. With ``clamp_zero=True``, Kafka as released, no window begins below 0: rows
+    with ``0 <= t < size`` share ``[0, size]``.
+
+    Examples
+    --------
+    >>> ten = SlidingWindows.of(10_000).grace("5 s")
+    >>> ten, ten.size, ten.grace_period_ms
+    (SlidingWindows.of(10000).grace(5000), 10000, 5000)
+    >>> ten == SlidingWindows.of("10 s").grace(5_000), ten == SlidingWindows.of("10 s")
+    (True, False)
+    """
+
+    kind: ClassVar[str] = "distinct"
+    size_us: int
+    grace_us: int = 0
+    direction: Direction = "backward"
+    clamp_zero: bool = False
+
+    @classmethod
+    def of(cls, size: Duration, *, direction: Direction = "backward", clamp_zero: bool = False) -> SlidingWindows:
+        """Windows of a length.
+
+        Parameters
+        ----------
+        size : int or timedelta or str
+            How far apart two rows of one window can be, in whole milliseconds; 0 leaves rows of the same instant.
+        direction : {"backward", "forward"}
+            Whether windows end, or begin, with a row.
+        clamp_zero : bool
+            Let no window begin below time 0; for ``"backward"`` only.
+
+        Raises
+        ------
+        DurationError
+            For negative, float or boolean sizes, unreadable text, and lengths that are not whole milliseconds.
+        """
+        one_of(direction, "direction", ("backward", "forward"))
+        if clamp_zero and direction == "forward":
+            raise PlanError(message("`clamp_zero` has no meaning for forward windows", "direction='forward'", "none of them "
+                                    "begins before its row", "leave clamp_zero out"))
+        return cls(_whole_ms(size, "size"), 0, direction, bool(clamp_zero))
+
+    def grace(self, after_window_end: Duration) -> SlidingWindows:
+        """The same windows, kept (and rows for them accepted) until the watermark is that far beyond their end."""
+        return attrs.evolve(self, grace_us=_whole_ms(after_window_end, "grace"))
+
+    @property
+    def size(self) -> int:
+        """The length in milliseconds."""
+        return self.size_us // 1_000
+
+    @property
+    def grace_period_ms(self) -> int:
+        """The grace period in milliseconds."""
+        return self.grace_us // 1_000
+
+    def windows_for(self, timestamp: int) -> dict[int, tuple[int, int]]:
+        """The windows a row brings into being, as ``{start: (start, end)}`` in milliseconds, both bounds inclusive.
+
+        Parameters
+        ----------
+        timestamp : int
+            Event time of the row, milliseconds since the epoch.
+
+        Returns
+        -------
+        dict
+            The row's own window; for ``"backward"`` also the one right behind the row, which exists as soon as a row of the
+            key lies in it. (A row counts in every window that contains it, also in those of other rows.)
+
+        Examples
+        --------
+        >>> SlidingWindows.of(10).windows_for(15)
+        {5: (5, 15), 16: (16, 26)}
+        >>> SlidingWindows.of(10, direction="forward").windows_for(15)
+        {15: (15, 25)}
+        """
+        if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+            raise DurationError(message("`timestamp` is no point in time", repr(timestamp), "it cannot be placed on the time axis",
+                                        "pass whole milliseconds since the epoch"))
+        if self.direction == "forward":
+            return {timestamp: (timestamp, timestamp + self.size)}
+        own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size
+        return {start: (start, start + self.size) for start in (own, timestamp + 1)}
+
+    def describe(self) -> str:
+        clamp = ", none below 0" if self.clamp_zero else ""
+        grace = f", grace {show_us(self.grace_us)}" if self.grace_us else ""
+        return f"sliding {show_us(self.size_us)} {self.direction}, one window per distinct set of rows{clamp}{grace}"
+
+    def __repr__(self) -> str:
+        more = ", direction='forward'" if self.direction == "forward" else ", clamp_zero=True" if self.clamp_zero else ""
+        grace = f".grace({self.grace_period_ms})" if self.grace_us else ""
+        return f"SlidingWindows.of({self.size}{more}){grace}"
