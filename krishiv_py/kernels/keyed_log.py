@@ -60,6 +60,12 @@ class KeyedLog:
         if rows.num_rows:
             self._write(number, rows)
 
+    def clear(self) -> None:
+        """Remove all rows."""
+        for run in self._runs:
+            self._delete(run)
+        self._runs.clear()
+
     def lookup(self, hashes: Ints) -> pa.Table:
         """All rows with one of these hashes (sorted, each once); older runs first."""
         found = []

@@ -97,6 +97,8 @@ class _Step:
         self.meta["fired_at"] = max(self.fired_at, self.watermark_us)
         late = 0 if judged.late is None else judged.late.num_rows
         held = len(self.waiting) + len(self.fired)
+        if not held:
+            self.skeleton.clear()
         return StepResult(results, self._wakeup(), held, held, results.num_rows, {"late": late} if late else {}, judged.late)
 
     def _judge(self, rows: pa.Table) -> Judged:

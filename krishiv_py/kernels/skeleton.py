@@ -42,6 +42,10 @@ class Skeleton:
         """Enter intervals."""
         self._log.append(pa.Table.from_arrays([pa.array(hashes), pa.array(starts), pa.array(ends)], schema=_SCHEMA))
 
+    def clear(self) -> None:
+        """Nothing is open any more."""
+        self._log.clear()
+
     def of(self, hashes: Ints, after: int) -> Spans:
         """The entries of these keys that end after a point in time."""
         found = self._log.lookup(sorted_unique(hashes))

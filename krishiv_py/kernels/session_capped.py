@@ -1,0 +1,235 @@
+"""Session windows with a longest duration (SEMANTICS §3.3).
+
+Where such sessions begin and end hangs on every row before, and a row out of order can divide later ones anew. So rows
+(those of one key and time merged) are kept until their session is closed, in a log by key, and a key is walked anew when
+rows of it arrive and when one of its sessions is due. A queue of small entries says when that is.
+
+Cost of a batch: proportional to the rows held for the keys it brings and for those that are due; the log is read as
+:mod:`~krishiv_py.kernels.keyed_log` reads: by pieces that may hold a wanted key. Rows held for a key are at most those of its
+open sessions, which `max_duration` and the lateness bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.capped_log import ROW, STANDING, Alive, CappedLog
+from krishiv_py.kernels.due import DUE, DueQueue
+from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.intervals import Codes, Components
+from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.session_log import change_log
+from krishiv_py.kernels.session_rows import END, SEQ, START, Judged, SessionRows
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.walk import walk
+from krishiv_py.plan.durations import END_OF_TIME
+
+_TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
+
+
+class CappedSessionOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.layout = Layout(spec)
+        self.rows = SessionRows(self.layout)
+        self.log = CappedLog(self.rows)
+        self.emitter = Emitter(self.layout)
+        self.lateness_us = spec.options.allowed_lateness_us
+        self.mode = spec.options.emit_mode
+        self.keeps_fired = self.mode != "final" and self.lateness_us > 0
+        assert self.rows.window.max_duration_us is not None
+        self.cap_us = self.rows.window.max_duration_us
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        return self.rows.combine(rows)
+
+    def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
+        """The sessions of rows, by key number and start."""
+        return walk(groups, times, reaches, self.cap_us, touching=self.rows.touching)
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
+
+
+class _Step:
+    """One bucket in one micro-batch."""
+
+    def __init__(self, operator: CappedSessionOperator, store: ChunkStore, meta: Meta, watermark_us: int) -> None:
+        self.op = operator
+        self.rows = operator.rows
+        self.meta = meta
+        self.watermark_us = watermark_us
+        self.horizon = floor_watermark(watermark_us, operator.lateness_us)
+        self.due_at = self.horizon if operator.mode == "final" else watermark_us
+        self.log = KeyedLog(store, meta, "k", operator.log.schema, operator.log.compact)
+        self.timers = DueQueue(store, meta, "w", max(operator.cap_us >> 8, 1))
+
+    def run(self, chunk: pa.Table) -> StepResult:
+        """Look at the keys that have rows or are due."""
+        due = self.timers.pop(self.watermark_us)
+        fresh_hashes = self._hashes(chunk)
+        touched = np.unique(np.concatenate([fresh_hashes, *(t[HASH].to_numpy() for t in due)]))
+        results, late = self.op.emitter.concat([]), None
+        if len(touched):
+            results, late = self._visit(self.log.lookup(touched), chunk)
+        if not len(self.timers):
+            self.log.clear()
+        n_late = 0 if late is None else late.num_rows
+        counters = {"late": n_late} if n_late else {}
+        return StepResult(results, self.timers.earliest, len(self.timers), len(self.log), results.num_rows, counters, late)
+
+    def _hashes(self, chunk: pa.Table) -> Ints:
+        if not self.rows.by_window:
+            return np.asarray(chunk[HASH].to_numpy())
+        return key_hashes([chunk[k] for k in self.op.layout.key_names], chunk.num_rows)
+
+    def _visit(self, entries: pa.Table, chunk: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """Walk the keys of these entries and fresh rows anew; returns results and late rows."""
+        self.meta["seq"] = seq = self.meta.get("seq", 0) + 1
+        fresh = self._judge(entries, chunk) if self.rows.by_window else Judged(chunk, None)
+        everything = pa.concat_tables([entries, self.op.log.entries(fresh.rows, seq, ROW)])
+        keys = group([everything[k] for k in self.op.layout.key_names], everything.num_rows)
+        results = self._fire(everything, self.op.log.sift(everything, keys.ids, keys.n), seq)
+        return results, fresh.late
+
+    def _judge(self, entries: pa.Table, rows: pa.Table) -> Judged:
+        """Rule "window". Taking a refused row away can move a session, so look again until nothing changes."""
+        times = rows[TIME].to_numpy()
+        if not (times < self.horizon).any():
+            return Judged(self.rows.reduce(rows), None)
+        names = self.op.layout.key_names
+        keys = group([*(pa.chunked_array(entries[k].chunks + rows[k].chunks) for k in names)],
+                     entries.num_rows + rows.num_rows)
+        held = np.flatnonzero(self.op.log.sift(entries, keys.ids[: entries.num_rows], keys.n).rows)
+        groups = np.concatenate([keys.ids[held], keys.ids[entries.num_rows :]])
+        starts = np.concatenate([entries[START].to_numpy()[held], times])
+        ends = np.concatenate([entries[END].to_numpy()[held], self.rows.ends(rows)])
+        open_ = np.ones(len(groups), np.bool_)
+        while True:
+            at = np.flatnonzero(open_)
+            sessions = self.op.sessions(groups[at], starts[at], ends[at])
+            shut = at[sessions.ends[sessions.ids] <= self.horizon]
+            shut = shut[shut >= len(held)]
+            if not len(shut):
+                break
+            open_[shut] = False
+        refused = ~open_[len(held) :]
+        if not refused.any():
+            return Judged(self.rows.reduce(rows), None)
+        return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), self.rows.late_rows(rows, refused, self.watermark_us))
+
+    def _fire(self, entries: pa.Table, alive: Alive, seq: int) -> pa.Table:
+        at = np.flatnonzero(alive.rows)
+        rows = entries.take(pa.array(at))
+        groups = alive.groups[at]
+        sessions = self.op.sessions(groups, rows[START].to_numpy(), rows[END].to_numpy())
+        of_session = np.empty(sessions.n, np.int64)
+        of_session[sessions.ids] = groups
+        complete = sessions.ends <= self.due_at
+        standing = entries.filter(pa.array(alive.standing))
+        stands = _Standing(standing, alive.groups[alive.standing], sessions, of_session)
+        changed = np.zeros(sessions.n, np.bool_)
+        changed[sessions.ids[rows[SEQ].to_numpy() == seq]] = True
+        firing = complete & ~stands.as_before(changed)
+        merged = self._merge(rows, sessions, firing)
+        results = self._results(standing, stands, merged, firing)
+        self._record(entries, alive, seq, sessions, of_session, complete, standing.filter(pa.array(stands.kept(
+            firing, sessions.ends <= self.horizon))), merged)
+        return results
+
+    def _merge(self, rows: pa.Table, sessions: Components, firing: Mask) -> pa.Table:
+        """The sessions that fire, merged from their rows in order of arrival, with their bounds."""
+        inside = firing[sessions.ids]
+        numbers = np.cumsum(firing) - 1
+        picked = rows.filter(pa.array(inside))
+        ids = numbers[sessions.ids[inside]]
+        order = np.argsort(picked[SEQ].to_numpy(), kind="stable")
+        merged = self.rows.merge(picked.take(pa.array(order)), ids[order], int(firing.sum()))
+        at = merged.schema.get_field_index(END)
+        return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))
+
+    def _results(self, standing: pa.Table, stands: _Standing, merged: pa.Table, firing: Mask) -> pa.Table:
+        starts, ends = merged[START].to_numpy(), merged[END].to_numpy()
+        if self.op.mode != "retractions" or not standing.num_rows:
+            order = np.lexsort((starts, ends))
+            return self.op.emitter.rows(merged.take(pa.array(order)), starts[order], ends[order], "+I")
+        by = stands.withdrawn_by(firing)
+        numbers = np.cumsum(firing) - 1
+        gone = by >= 0
+        return change_log(self.op.emitter, standing.filter(pa.array(gone)), numbers[by[gone]], merged)
+
+    def _record(self, entries: pa.Table, alive: Alive, seq: int, sessions: Components, of_session: Ints, complete: Mask,
+                stood: pa.Table, merged: pa.Table) -> None:
+        """Write fresh rows, what stands now, and a mark for every key; see that each key is looked at in time."""
+        n = len(alive.closed)
+        shut = sessions.ends <= self.horizon
+        closed = alive.closed.copy()
+        np.maximum.at(closed, of_session[shut], sessions.ends[shut])
+        waits = ~shut
+        moment = sessions.ends + np.where(complete | (self.op.mode == "final"), self.op.lateness_us, 0)
+        coming = np.full(n, END_OF_TIME)
+        np.minimum.at(coming, of_session[waits], moment[waits])
+        armed = np.where(alive.armed <= self.watermark_us, END_OF_TIME, alive.armed)
+        sooner = coming < armed
+        member = np.empty(n, np.int64)
+        member[alive.groups] = np.arange(len(alive.groups))
+        keys = entries.select([HASH, *self.op.layout.key_names]).take(pa.array(member))
+        if sooner.any():
+            timer = [keys[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
+            self.timers.insert(pa.Table.from_arrays(timer, schema=_TIMER), self.watermark_us)
+        fresh = entries.filter(pa.array(alive.rows & (entries[SEQ].to_numpy() == seq)))
+        written = [fresh, self.op.log.marks(keys, closed, np.minimum(armed, coming), seq)]
+        if self.op.keeps_fired:
+            open_ = merged.filter(pa.array(merged[END].to_numpy() > self.horizon))
+            written += [self.op.log.entries(stood, seq, STANDING), self.op.log.entries(open_, seq, STANDING)]
+        self.log.append(pa.concat_tables(written))
+
+
+class _Standing:
+    """Which sessions the results that stand have become."""
+
+    def __init__(self, standing: pa.Table, groups: Ints, sessions: Components, of_session: Ints) -> None:
+        starts, ends = standing[START].to_numpy(), standing[END].to_numpy()
+        self.n = sessions.n
+        if not len(starts) or not sessions.n:
+            self.first = self.stop = np.zeros(len(starts), np.int64)
+            self.same = np.zeros(len(starts), np.bool_)
+            return
+        group_of = np.concatenate([of_session, of_session, groups, groups])
+        codes = Codes(group_of, np.concatenate([sessions.starts, sessions.ends, starts, ends])).codes
+        session_starts, session_ends, own_starts, own_ends = np.split(codes, np.cumsum([self.n, self.n, len(starts)]))
+        self.first = np.searchsorted(session_ends, own_starts, side="right")
+        self.stop = np.searchsorted(session_starts, own_ends, side="left")
+        at = np.minimum(self.first, self.n - 1)
+        self.same = (session_starts[at] == own_starts) & (session_ends[at] == own_ends)
+
+    def as_before(self, changed: Mask) -> Mask:
+        """Sessions whose result stands as it is."""
+        mask = np.zeros(self.n, np.bool_)
+        mask[self.first[self.same]] = True
+        return mask & ~changed
+
+    def withdrawn_by(self, firing: Mask) -> Ints:
+        """The firing session that takes the place of each result; -1 for those that go on standing."""
+        following = np.append(np.where(firing, np.arange(self.n), self.n), self.n)
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        by: Ints = following[self.first]
+        return np.where(by < self.stop, by, -1)
+
+    def kept(self, firing: Mask, shut: Mask) -> Mask:
+        """Results that go on standing and may yet change: one of the sessions they have become is open."""
+        last = np.maximum(self.stop - 1, 0)
+        open_ = (self.stop > self.first) & (~shut[last] if self.n else False)
+        return open_ & (self.withdrawn_by(firing) < 0)
