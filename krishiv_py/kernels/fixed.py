@@ -64,13 +64,13 @@ class FixedOperator:
         runs = Runs(store, meta, SLICE, self._merge)
         fired_at: int = meta.get("fired_at", UNSET)
         fresh = pa.concat_tables(chunks) if chunks else None
-        before = {}
-        if fresh is not None and fresh.num_rows:
-            before = self._append(runs, fresh)
         results = []
-        if before and self.mode != "final" and fired_at != UNSET:
-            assert fresh is not None
-            results += self._fire_again(runs, fresh, before, fired_at)
+        if fresh is not None and fresh.num_rows:
+            again = [] if self.mode == "final" else self._fired_by(fresh, fired_at)
+            stood = self._content(runs, again) if again and self.mode == "retractions" else None
+            self._append(runs, fresh, fired_at)
+            if again:
+                results += self._fire_again(runs, fresh, again, stood)
         due_at = floor_watermark(watermark_us, self.lateness_us) if self.mode == "final" else watermark_us
         due_from = floor_watermark(fired_at, self.lateness_us) if self.mode == "final" else fired_at
         results += self._fire(runs, due_from, due_at)
@@ -79,19 +79,25 @@ class FixedOperator:
         table = self.emitter.concat(results)
         return StepResult(table, self._wakeup(runs, watermark_us), self._open(runs), runs.total_rows(), table.num_rows)
 
-    def _append(self, runs: Runs, fresh: pa.Table) -> dict[int, int]:
-        """Append the batch to its slices; returns how many chunks each had before."""
+    def _fired_by(self, fresh: pa.Table, fired_at: int) -> list[int]:
+        """Windows this batch touches that had fired and are still in state."""
+        if fired_at == UNSET:
+            return []
+        slices = np.unique(fresh[SLICE].to_numpy()).tolist()
+        return self._windows_of(slices, floor_watermark(fired_at, self.lateness_us), fired_at)
+
+    def _append(self, runs: Runs, fresh: pa.Table, fired_at: int) -> None:
+        """Append the batch to its slices."""
         slices = fresh[SLICE].to_numpy()
         order = np.argsort(slices, kind="stable")
         sorted_slices = slices[order]
         bounds = np.flatnonzero(np.diff(sorted_slices)) + 1
         table = fresh if len(bounds) == 0 else fresh.take(pa.array(order))
-        before = {}
         for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(order)], strict=True):
             name = int(sorted_slices[start])
-            before[name] = runs.chunks(name)
-            runs.append(name, table.slice(start, stop - start))
-        return before
+            # what a fired window was summed up from stays as it was: merged in another order, floats differ in the last bit
+            frozen = self.mode == "retractions" and fired_at != UNSET and bool(self._windows_of([name], UNSET, fired_at))
+            runs.append(name, table.slice(start, stop - start), compact=not frozen)
 
     def _windows_of(self, slices: list[int], above: int, upto: int) -> list[int]:
         """Starts of the windows over these slices with ``above < end <= upto``, ascending."""
@@ -102,10 +108,10 @@ class FixedOperator:
         kept: list[int] = np.unique(starts[(ends <= upto) & (ends > above)]).tolist()
         return kept
 
-    def _content(self, runs: Runs, starts: list[int], before: dict[int, int] | None = None) -> pa.Table | None:
-        """Merged partials of these windows: columns ``w`` (start), keys, partials. `before` cuts fresh chunks off."""
+    def _content(self, runs: Runs, starts: list[int]) -> pa.Table | None:
+        """Partials of these windows: columns ``w`` (start), keys, partials."""
         wanted = [s for s in runs.names() if starts[0] <= s < starts[-1] + self.window.size_us]
-        loaded = [t for s in wanted for t in runs.load(s, None if before is None else before.get(s))]
+        loaded = [t for s in wanted for t in runs.load(s)]
         if not loaded:
             return None
         stacked = pa.concat_tables(loaded)
@@ -146,22 +152,18 @@ class FixedOperator:
                 out.append(self.emitter.rows(merged, *self._bounds(merged), "+I"))
         return out
 
-    def _fire_again(self, runs: Runs, fresh: pa.Table, before: dict[int, int], fired_at: int) -> list[pa.Table]:
+    def _fire_again(self, runs: Runs, fresh: pa.Table, starts: list[int], before: pa.Table | None) -> list[pa.Table]:
         """Windows that had fired and were changed by this batch: their new value, after the old one's withdrawal."""
-        starts = self._windows_of(list(before), floor_watermark(fired_at, self.lateness_us), fired_at)
-        if not starts:
-            return []
         rows, window = self.assigner.windows(fresh[SLICE].to_numpy())
         touched = np.isin(window, np.array(starts, np.int64))
-        keys = fresh.select(self.layout.key_names).take(pa.array(rows[touched]))
-        changed = keys.append_column("w", pa.array(window[touched]))
+        changed = fresh.select([SLICE, *self.layout.key_names]).take(pa.array(rows[touched]))
+        changed = changed.set_column(0, "w", pa.array(window[touched]))
         now = self._content(runs, starts)
         assert now is not None
         new = self._merged(self._only(now, changed))
         out = []
         if self.mode == "retractions":
-            then = self._content(runs, starts, before)
-            stood = self._only(then, changed) if then is not None else None
+            stood = self._only(before, changed) if before is not None else None
             if stood is not None and stood.num_rows:
                 old = self._merged(stood)
                 out.append(self.emitter.rows(old, *self._bounds(old), "-U"))

@@ -45,11 +45,11 @@ class Runs:
         """Rows of all runs."""
         return sum(c[1] for chunks in self._index.values() for c in chunks)
 
-    def append(self, run: int, table: pa.Table) -> None:
-        """Add a chunk, merging full tiers."""
+    def append(self, run: int, table: pa.Table, compact: bool = True) -> None:
+        """Add a chunk, merging full tiers unless `compact` says not to."""
         chunks = self._index.setdefault(str(run), [])
         number = chunks[-1][0] + 1 if chunks else 0
-        if self._merge is not None:
+        if self._merge is not None and compact:
             while len(chunks) >= FAN - 1 and _tier(chunks[-FAN + 1][1]) <= _tier(table.num_rows):
                 olds = chunks[-FAN + 1 :]
                 table = self._merge(pa.concat_tables([self._store.get(self._name(run, c[0])) for c in olds] + [table]))
@@ -59,9 +59,9 @@ class Runs:
         self._store.put(self._name(run, number), table)
         chunks.append([number, table.num_rows])
 
-    def load(self, run: int, before: int | None = None) -> list[pa.Table]:
-        """The chunks of a run, oldest first; with `before` only that many of the oldest."""
-        return [self._store.get(self._name(run, c[0])) for c in self._index.get(str(run), [])[:before]]
+    def load(self, run: int) -> list[pa.Table]:
+        """The chunks of a run, oldest first."""
+        return [self._store.get(self._name(run, c[0])) for c in self._index.get(str(run), [])]
 
     def chunks(self, run: int) -> int:
         """How many chunks the run has."""

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 
 SCHEMA = "key string, at bigint, value bigint"
-Line = tuple[str, str, str | None, int, int, tuple[int, ...]]
+Line = tuple[str, str | None, str | None, int, int, tuple[int, ...]]
 """op, pane, key, start, end, values."""
 
 
@@ -33,13 +34,15 @@ class Query:
     emit: Any = "updates"
     trigger: kv.Trigger = field(default_factory=kv.Trigger)
     accumulation: Any = "accumulating"
+    pane: bool = True
 
-    def stream(self, *aggs: kv.AggCall) -> AggregatedStream:
+    def stream(self, *aggs: AggCall) -> AggregatedStream:
         """The query in krishiv_py, with pane columns."""
         keyed = stream_of(SCHEMA).watermark("at", self.lag).key_by("key").allowed_lateness(self.lateness)
         keyed = keyed.late_rule(self.late_rule).emit(self.emit).trigger(self.trigger).accumulation(self.accumulation)
         slide = self.size if self.slide is None else self.slide
-        windowed = keyed.with_pane().hopping_window(self.size, slide, self.offset, allow_gaps=True)
+        keyed = keyed.with_pane() if self.pane else keyed
+        windowed = keyed.hopping_window(self.size, slide, self.offset, allow_gaps=True)
         return windowed.agg(aggs or (kv.collect_list("value").alias("values"), kv.count()))
 
     def reference(self) -> ref.Config:
@@ -61,7 +64,7 @@ def dicts(rows: Sequence[ref.Row]) -> list[dict[str, Any]]:
 def lines_of(table: pa.Table) -> list[Line]:
     """Result rows in order."""
     return [
-        (r.get("op", "+I"), r["pane_timing"], r["key"], r["window_start"], r["window_end"], tuple(sorted(r["values"])))
+        (r.get("op", "+I"), r.get("pane_timing"), r["key"], r["window_start"], r["window_end"], tuple(sorted(r["values"])))
         for r in table.to_pylist()
     ]
 
@@ -90,7 +93,7 @@ def expected(query: Query, steps: Sequence[ref.Step]) -> list[list[Line]]:
         values = tuple(v for v in e.result.values if v is not None)
         assert e.result.key is None or isinstance(e.result.key, str)
         op = e.op if query.emit == "retractions" else "+I"  # other logs have no column for it
-        out[e.step].append((op, e.pane, e.result.key, e.result.start, e.result.end, values))
+        out[e.step].append((op, e.pane if query.pane else None, e.result.key, e.result.start, e.result.end, values))
     return out
 
 
