@@ -5,11 +5,12 @@ kind ``z``    ``a, b``   meaning
 ============  =========  ==========================================================================================
 ROW           t, reach   partial aggregates of the rows of one key and time, until their session is closed
 STANDING      bounds     a result that was written and not withdrawn
-MARK          c, q       rows before ``c`` are gone; the key is looked at again when the watermark reaches ``q``
+MARK          q, q       the key is looked at again when the watermark reaches ``q``
+CLOSED        c, c       rows before ``c`` that had come by then are gone
 ============  =========  ==========================================================================================
 
-Every step that touches a key writes one mark for it and all results that stand, so the last mark (by step number ``s``)
-says which entries are alive: rows that are newer than it or not before ``c``, and results as new as it.
+Every step that touches a key writes one mark for it and all results that stand, so results older than the last mark (by
+step number ``s``) are withdrawn. Of the closings of a key only the last matters: each reaches beyond those before it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 ROW: Final = 0
 STANDING: Final = 1
 MARK: Final = 2
+CLOSED: Final = 3
 
 
 @attrs.frozen(eq=False)
@@ -40,16 +42,15 @@ class Alive:
     groups : ndarray of int64
         Key number of every entry.
     rows, standing, marks : ndarray of bool
-        Which entries are living rows, results that stand, and the last mark of their key.
-    closed, armed : ndarray of int64
-        By key: where rows begin that are not gone, and when it is looked at again.
+        Which entries are living rows, results that stand, and the last mark and closing of their key.
+    armed : ndarray of int64
+        By key: when it is looked at again.
     """
 
     groups: Ints
     rows: Mask
     standing: Mask
     marks: Mask
-    closed: Ints
     armed: Ints
 
 
@@ -67,26 +68,24 @@ class CappedLog:
         extra = [pa.repeat(pa.scalar(seq, pa.int64()), n), pa.repeat(pa.scalar(kind, pa.int8()), n)]
         return pa.Table.from_arrays([*stored.select(self.schema.names[:-2]).columns, *extra], schema=self.schema)
 
-    def marks(self, keys: pa.Table, closed: Ints, armed: Ints, seq: int) -> pa.Table:
-        """Marks for keys; `keys` has the hash and the key columns."""
+    def marks(self, keys: pa.Table, moments: Ints, seq: int, kind: int) -> pa.Table:
+        """Marks or closings for keys; `keys` has the hash and the key columns."""
         n = keys.num_rows
         nothing = [pa.nulls(n, self.schema.field(p).type) for p in self.partials]
-        columns = [keys[HASH], pa.array(closed), pa.array(armed), *(keys[k] for k in self.key_names), *nothing]
-        extra = [pa.repeat(pa.scalar(seq, pa.int64()), n), pa.repeat(pa.scalar(MARK, pa.int8()), n)]
+        columns = [keys[HASH], pa.array(moments), pa.array(moments), *(keys[k] for k in self.key_names), *nothing]
+        extra = [pa.repeat(pa.scalar(seq, pa.int64()), n), pa.repeat(pa.scalar(kind, pa.int8()), n)]
         return pa.Table.from_arrays([*columns, *extra], schema=self.schema)
 
     def sift(self, entries: pa.Table, groups: Ints, n: int) -> Alive:
         """Which entries are alive, given the key number of each."""
         kinds, seqs, starts = entries[KIND].to_numpy(), entries[SEQ].to_numpy(), entries[START].to_numpy()
-        newest = np.full(n, -1, np.int64)
-        marked = np.flatnonzero(kinds == MARK)
-        np.maximum.at(newest, groups[marked], seqs[marked])
-        marks = (kinds == MARK) & (seqs == newest[groups])
-        closed, armed = np.full(n, UNSET), np.full(n, END_OF_TIME)
-        closed[groups[marks]] = starts[marks]
-        armed[groups[marks]] = entries[END].to_numpy()[marks]
-        rows = (kinds == ROW) & ((seqs > newest[groups]) | (starts >= closed[groups]))
-        return Alive(groups, rows, (kinds == STANDING) & (seqs == newest[groups]), marks, closed, armed)
+        marks, marked = _last(kinds == MARK, seqs, groups, n)
+        closings, closed = _last(kinds == CLOSED, seqs, groups, n)
+        armed, upto = np.full(n, END_OF_TIME), np.full(n, UNSET)
+        armed[groups[marks]] = starts[marks]
+        upto[groups[closings]] = starts[closings]
+        rows = (kinds == ROW) & ((seqs > closed[groups]) | (starts >= upto[groups]))
+        return Alive(groups, rows, (kinds == STANDING) & (seqs == marked[groups]), marks | closings, armed)
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries that still matter; a mark with nothing left under it goes when nothing older remains."""
@@ -100,3 +99,10 @@ class CappedLog:
         else:
             kept |= alive.marks
         return entries.filter(pa.array(kept))
+
+
+def _last(wanted: Mask, seqs: Ints, groups: Ints, n: int) -> tuple[Mask, Ints]:
+    """The newest of the wanted entries of each key, and its step number by key (-1: none)."""
+    newest = np.full(n, -1, np.int64)
+    np.maximum.at(newest, groups[wanted], seqs[wanted])
+    return wanted & (seqs == newest[groups]), newest

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.capped_log import ROW, STANDING, Alive, CappedLog
+from krishiv_py.kernels.capped_log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
 from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group, key_hashes
@@ -29,7 +29,7 @@ from krishiv_py.kernels.session_rows import END, SEQ, START, Judged, SessionRows
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.walk import walk
-from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
@@ -173,9 +173,9 @@ class _Step:
     def _record(self, entries: pa.Table, alive: Alive, seq: int, sessions: Components, of_session: Ints, complete: Mask,
                 stood: pa.Table, merged: pa.Table) -> None:
         """Write fresh rows, what stands now, and a mark for every key; see that each key is looked at in time."""
-        n = len(alive.closed)
+        n = len(alive.armed)
         shut = sessions.ends <= self.horizon
-        closed = alive.closed.copy()
+        closed = np.full(n, UNSET)
         np.maximum.at(closed, of_session[shut], sessions.ends[shut])
         waits = ~shut
         moment = sessions.ends + np.where(complete | (self.op.mode == "final"), self.op.lateness_us, 0)
@@ -190,7 +190,10 @@ class _Step:
             timer = [keys[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
             self.timers.insert(pa.Table.from_arrays(timer, schema=_TIMER), self.watermark_us)
         fresh = entries.filter(pa.array(alive.rows & (entries[SEQ].to_numpy() == seq)))
-        written = [fresh, self.op.log.marks(keys, closed, np.minimum(armed, coming), seq)]
+        written = [fresh, self.op.log.marks(keys, np.minimum(armed, coming), seq, MARK)]
+        if shut.any():
+            some = closed != UNSET
+            written.append(self.op.log.marks(keys.filter(pa.array(some)), closed[some], seq, CLOSED))
         if self.op.keeps_fired:
             open_ = merged.filter(pa.array(merged[END].to_numpy() > self.horizon))
             written += [self.op.log.entries(stood, seq, STANDING), self.op.log.entries(open_, seq, STANDING)]
