@@ -1,0 +1,1 @@
+"""Each of the five reference texts: its worked numbers, and its example as a whole pipeline."""
