@@ -12,7 +12,6 @@ Runs in memory, without Spark; on a session the same pipeline is started with ``
 from __future__ import annotations
 
 import random
-from itertools import takewhile
 from typing import TypedDict
 
 from krishiv_py.testing import Driver, stream_of
@@ -57,7 +56,9 @@ def one_by_one(rows: list[Observation]) -> set[tuple[int, int, int, int]]:
     found = set()
     ordered = sorted(rows, key=lambda row: row["at"])
     for i, a in enumerate(ordered):
-        for b in takewhile(lambda later, start=a["at"]: later["at"] - start <= WINDOW_MS, ordered[i + 1 :]):
+        for b in ordered[i + 1 :]:
+            if b["at"] - a["at"] > WINDOW_MS:
+                break
             near = abs(a["x"] - b["x"]) < NEAR_KM and abs(a["y"] - b["y"]) < NEAR_KM
             if near and a["shell"] == b["shell"] and a["object"] != b["object"]:
                 found.add((a["object"], a["at"], b["object"], b["at"]))
