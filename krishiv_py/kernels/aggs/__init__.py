@@ -21,7 +21,7 @@ __all__ = ["AggKernel", "Rows", "kernel_for"]
 def _sum(label: str, type_: pa.DataType) -> AggKernel:
     if pa.types.is_integer(type_):
         return IntSum(label)
-    return DecimalSum(type_.scale) if pa.types.is_decimal(type_) else FloatSum()
+    return DecimalSum(label, type_.scale) if pa.types.is_decimal(type_) else FloatSum()
 
 
 def _is_number(type_: pa.DataType) -> bool:

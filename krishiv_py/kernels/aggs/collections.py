@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggs.extremes import ranks
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.grouping import Ints, normal_key
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class Distinct:
         return pa.list_(self.type) if self.result == "set" else pa.int64()
 
     def _distinct(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
-        rank, ordered = ranks(values)
+        rank, ordered = ranks(normal_key(values))
         width = max(len(ordered), 1)
         pairs = np.unique(ids * width + rank)
         return [lists(ordered.take(pa.array(pairs % width)), pairs // width, n)]
@@ -115,5 +115,8 @@ class Percentile:
         result = np.full(len(lengths), np.nan)
         some = lengths > 0
         below, above = values[(starts + low)[some]], values[(starts + high)[some]]
-        result[some] = below + (above - below) * (spot - low)[some]
+        part = (spot - low)[some]
+        with np.errstate(invalid="ignore"):  # the distance between two infinities, which is not used
+            between = below + (above - below) * part
+        result[some] = np.where((part == 0) | (below == above), below, between)
         return pa.array(result, mask=~some)

@@ -11,12 +11,17 @@ from krishiv_py.kernels.aggs.base import NumPy, Rows, numbers, valid_rows
 from krishiv_py.kernels.grouping import Ints
 
 
+def _total(ids: Ints, weights: NumPy, n: int) -> NumPy:
+    """Sums by group; of no rows at all, NumPy would make whole numbers."""
+    return np.bincount(ids, weights=weights, minlength=n).astype(np.float64)
+
+
 def _combine(counts: NumPy, means: NumPy, squares: NumPy, ids: Ints, n: int) -> list[pa.Array]:
     total = np.zeros(n, np.int64)
     np.add.at(total, ids, counts)
-    weighted = np.bincount(ids, weights=counts * means, minlength=n)
+    weighted = _total(ids, counts * means, n)
     mean = np.divide(weighted, total, out=np.zeros(n), where=total > 0)
-    spread = np.bincount(ids, weights=squares + counts * (means - mean[ids]) ** 2, minlength=n)
+    spread = _total(ids, squares + counts * (means - mean[ids]) ** 2, n)
     return [pa.array(total), pa.array(mean), pa.array(spread)]
 
 

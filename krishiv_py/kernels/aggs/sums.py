@@ -92,13 +92,14 @@ class FloatSum:
 
 @attrs.frozen
 class DecimalSum:
-    """Exact sum of decimals, 38 digits."""
+    """Exact sum of decimals, 38 digits. Partials have 76, so that only the *result* can overflow."""
 
+    label: str
     scale: int
 
     @property
     def partial_types(self) -> list[pa.DataType]:
-        return [pa.decimal128(38, self.scale)]
+        return [pa.decimal256(76, self.scale)]
 
     @property
     def result_type(self) -> pa.DataType:
@@ -106,7 +107,7 @@ class DecimalSum:
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
-        return self.merge([pc.cast(rows.values, self.result_type)], rows.ids, rows.n)
+        return self.merge([pc.cast(rows.values, self.partial_types[0])], rows.ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         table = pa.table({"g": pa.array(ids), "v": partials[0]})
@@ -114,10 +115,14 @@ class DecimalSum:
         order = np.full(n, -1, np.int64)
         order[summed["g"].to_numpy()] = np.arange(len(summed))
         indices = pa.array(order, mask=order < 0)
-        return [pc.cast(summed["v_sum"].combine_chunks().take(indices), self.result_type)]
+        return [pc.cast(summed["v_sum"].combine_chunks().take(indices), self.partial_types[0])]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
-        return partials[0]
+        try:
+            return pc.cast(partials[0], self.result_type)
+        except pa.ArrowInvalid as problem:
+            raise AggregateOverflowError(message(f"{self.label} has more than 38 digits", str(problem), "it fits no decimal",
+                                                 "sum col(...).cast(\"double\") instead")) from problem
 
 
 @attrs.frozen

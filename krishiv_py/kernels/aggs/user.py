@@ -72,4 +72,7 @@ class User:
                 results.append(self.aggregator.finish(accumulator))
             except Exception as problem:  # user code, see above
                 raise self._fail("finish", problem, accumulator) from problem
-        return pa.array(results, self.type)
+        try:
+            return pa.array(results, self.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
+            raise self._fail("finish", problem, results) from problem
