@@ -120,12 +120,16 @@ def check_late(db: duckdb.DuckDBPyConnection, out: Path) -> str:
     )
 
 
-def check(job: Job, data: Path, out: Path, rules: Rules) -> Verdict:
-    """Compare what a side wrote for `job` over `data` with the truth under `rules`."""
+def check(job: Job, data: Path, out: Path, rules: Rules, *, slack_us: int = 0) -> Verdict:
+    """Compare what a side wrote for `job` over `data` with the truth under `rules`, to `slack_us` before the last watermark."""
     with duckdb.connect() as db:
         final_us = create_truth(db, job, data, rules)
         create_output(db, job, out)
-        where = "true" if rules.complete else ("e < " if job.kind in ("lookback", "distinct") else "e <= ") + str(final_us)
+        where = (
+            "true"
+            if rules.complete
+            else ("e < " if job.kind in ("lookback", "distinct") else "e <= ") + str(final_us - slack_us)
+        )
         note = ""
         if rules.late == "clean":
             where += " AND user_id NOT IN (FROM doubtful_keys)"

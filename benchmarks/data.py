@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent / ".data"
 SPAN_US = 20 * 60 * 1_000_000
 ORIGIN_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 SOURCES = 4  # of J8
+OPEN_STATE_ROWS, OPEN_STATE_TOUCHED = 10_000, 50_000
 Ints = npt.NDArray[np.int64]
 KeySet = Literal["A", "B"]
 KEYS: dict[KeySet, int] = {"A": 10_000, "B": 500_000}
@@ -37,7 +38,7 @@ SCHEMA = pa.schema([("user_id", pa.int64()), ("event_time", pa.timestamp("us", t
 
 @frozen
 class Spec:
-    """What is generated; equal specs give equal bytes."""
+    """What is generated; equal specs give equal rows."""
 
     events: int
     keys: KeySet = "A"
@@ -45,21 +46,18 @@ class Spec:
     seed: int = 42
     late: float = 0.002
     disordered: float = 0.05
-    open_keys: int | None = None
-    """With a number: that many keys, equal weights (the open-state mode)."""
 
     @property
     def name(self) -> str:
         """Folder name."""
-        keys = self.keys if self.open_keys is None else f"K{self.open_keys}"
         late = "" if self.late == 0.002 else f"-late{self.late:g}"
-        return f"{keys}-{self.events}-p{self.parts}-s{self.seed}{late}"
+        return f"{self.keys}-{self.events}-p{self.parts}-s{self.seed}{late}"
 
 
 def key_table(spec: Spec) -> tuple[int, npt.NDArray[np.float64] | None]:
     """Number of keys and, for the Zipf set, the cumulative weights."""
-    if spec.open_keys is not None or spec.keys == "B":
-        return spec.open_keys or KEYS["B"], None
+    if spec.keys == "B":
+        return KEYS["B"], None
     weights = 1.0 / np.arange(1, KEYS["A"] + 1)
     return KEYS["A"], np.cumsum(weights) / weights.sum()
 
@@ -213,6 +211,30 @@ def one_row_parts(spec: Spec, count: int, root: Path = ROOT) -> Path:
         stamp(path, part)
     (folder / "_spec.json").write_text(json.dumps(asdict(spec)))
     return folder
+
+
+def open_state(keys: int, count: int, seed: int, root: Path = ROOT) -> Path:
+    """Folder whose first part opens `keys` keys, one row each; then small parts alike whatever `keys` is, a second apart."""
+    folder = root / f"open-{keys}-{count}-s{seed}"
+    if (folder / "_spec.json").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in range(count):
+        rng = np.random.default_rng([seed, part])
+        n = keys if part == 0 else OPEN_STATE_ROWS
+        users = rng.permutation(keys) if part == 0 else rng.integers(0, OPEN_STATE_TOUCHED, n)
+        times = ORIGIN_US + part * 1_000_000 + np.sort(rng.integers(0, 1_000, n)) * 1_000
+        columns = [pa.array(users, pa.int64()), pa.array(times, pa.int64()), pa.array(rng.integers(1, 1_001, n))]
+        path = folder / f"part-{part:05d}.parquet"
+        pq.write_table(pa.table(columns, names=SCHEMA.names).cast(SCHEMA), path)
+        stamp(path, part)
+    (folder / "_spec.json").write_text(json.dumps({"keys": keys, "seed": seed}))
+    return folder
+
+
+def rows_of(folder: Path) -> int:
+    """Rows of all parts below `folder`."""
+    return sum(pq.ParquetFile(path).metadata.num_rows for path in folder.rglob("part-*.parquet"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -65,6 +65,9 @@ JOBS: dict[str, Job] = {
         ),
         # Stream time (lag 0) and a grace of 5 s is the KIP's way to say "lag 5 s".
         Job("J7", "distinct-set sliding 30 s", "distinct", 30_000, lag_ms=0, grace_ms=5_000),
+        # Not of the list: the steady mode wants a firing in every second batch, the open-state mode none at all.
+        Job("S1", "tumbling 2 s", "tumbling", 2_000),
+        Job("O1", "tumbling 1 h", "tumbling", 3_600_000),
         Job("J8", "tumbling 60 s, four sources, idle time-out", "tumbling", 60_000, sources=4, idle_timeout_ms=2_000),
     )
 }

@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+import pyarrow.parquet as pq
+
 from benchmarks.jobs import HEAP, Job
 from benchmarks.peers.common import Task, parser_of, task_of, unsupported
 from krishiv_py import (
@@ -44,9 +46,10 @@ def session(task: Task) -> Session:
 
 
 def read(opened: Session, task: Task, *, streaming: bool = True) -> Stream:
-    """The parquet parts, one file of each source per batch."""
+    """The parquet parts, one file of each source per batch; in the steady mode what has come."""
     if task.job.sources == 1:
-        return opened.read_parquet(str(task.data), SCHEMA, streaming=streaming, max_files_per_batch=1)
+        files = 1 if task.to_the_end else None
+        return opened.read_parquet(str(task.data), SCHEMA, streaming=streaming, max_files_per_batch=files)
     path, schema = str(task.data / "source-*"), f"{SCHEMA}, source string"
     return opened.read_parquet(path, schema, streaming=streaming, max_files_per_batch=task.job.sources)
 
@@ -108,6 +111,7 @@ def collect(task: Task, late_rule: str) -> None:
         start = time.perf_counter()
         table = plan(read(opened, task, streaming=False), task, late_rule).collect()
         seconds.append(time.perf_counter() - start)
+    pq.write_table(table, task.out / "result.parquet")
     (task.out / "times.json").write_text(json.dumps({"first_s": seconds[0], "warm_s": seconds[1:], "rows": table.num_rows}))
     opened.stop()
 

@@ -25,9 +25,11 @@ class Rules:
     """How a side judges: what the truth has to follow.
 
     late
-        ``"event"``: a row is late if ``t < W - L``. ``"window"``: in the windows with ``end + L <= W``; for a session the
-        row's own ``[t, t + gap)``, as Spark does it. ``"clean"``: no micro-batch model; keys with a row that lies more than
-        the lag behind any row before it are left out of the comparison. ``"none"``: no row is late (bounded computations).
+        ``"event"``: a row is late if ``t < W - L``. ``"window"``: in the windows with ``end + L <= W``. ``"clean"``: no
+        micro-batch model; keys with a row that lies more than the lag behind any row before it are left out of the comparison.
+        ``"none"``: no row is late (bounded computations).
+    session_rule
+        Which end ``"window"`` takes for a session: that of the ``"row"``'s own, or of the one it is ``"merged"`` into.
     touch
         Whether a row at exactly ``gap`` joins a session.
     complete
@@ -37,6 +39,7 @@ class Rules:
     late: Late = "event"
     touch: Touch = "separate"
     complete: bool = False
+    session_rule: Literal["row", "merged"] = "row"
 
 
 def read_rows(db: duckdb.DuckDBPyConnection, job: Job, data: Path) -> int:

@@ -36,12 +36,18 @@ def create_sessions(db: duckdb.DuckDBPyConnection, job: Job, rules: Rules) -> No
 
 
 def batchwise(db: duckdb.DuckDBPyConnection, own: str, rules: Rules) -> None:
-    """Sessions judged by their own window: a row that bridges to a session already fired opens a new one."""
+    """Sessions judged by windows: a row that bridges to a session already fired opens a new one."""
     db.execute("CREATE TEMP TABLE truth (user_id BIGINT, s BIGINT, e BIGINT, count BIGINT, sum_amount BIGINT)")
     db.execute("CREATE TEMP TABLE held AS FROM truth")
     for batch, w in db.execute("SELECT DISTINCT batch, w FROM kept ORDER BY batch").fetchall():
-        fresh = f"SELECT user_id, s, e, count, sum_amount FROM ({own}) WHERE batch = {batch} AND e > {w}"
+        own_end = f" AND e > {w}" if rules.session_rule == "row" else ""
+        fresh = f"SELECT user_id, s, e, count, sum_amount FROM ({own}) WHERE batch = {batch}{own_end}"
         db.execute(f"CREATE OR REPLACE TEMP TABLE merged AS {merged_sql(f'({fresh} UNION ALL FROM held)', rules)}")
+        if rules.session_rule == "merged":
+            # A row of a session that is over even with it is late; one that ends such a session later is not.
+            inside = "f.user_id = m.user_id AND f.s >= m.s AND f.e <= m.e"
+            on_time = f"SELECT f.* FROM ({fresh}) AS f JOIN merged AS m ON {inside} WHERE m.e > {w}"
+            db.execute(f"CREATE OR REPLACE TEMP TABLE merged AS {merged_sql(f'({on_time} UNION ALL FROM held)', rules)}")
         db.execute(f"INSERT INTO truth FROM merged WHERE e <= {w}")
         db.execute(f"CREATE OR REPLACE TEMP TABLE held AS FROM merged WHERE e > {w}")
     db.execute("INSERT INTO truth FROM held")

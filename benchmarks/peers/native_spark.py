@@ -38,8 +38,11 @@ def session(task: Task) -> SparkSession:
 
 
 def read(spark: SparkSession, task: Task) -> DataFrame:
-    """The parquet parts as a stream, one file per batch."""
-    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(task.data))
+    """The parquet parts as a stream, one file per batch; in the steady mode what has come."""
+    stream = spark.readStream.schema(SCHEMA)
+    if task.to_the_end:
+        stream = stream.option("maxFilesPerTrigger", 1)
+    return stream.parquet(str(task.data))
 
 
 def window_of(job: Job) -> Column:
@@ -53,7 +56,7 @@ def window_of(job: Job) -> Column:
 def body(task: Task) -> None:
     """Run one job to the end of its input."""
     job = task.job
-    if job.name not in ("J1", "J2", "J3"):
+    if job.name not in ("J1", "J2", "J3", "S1", "O1"):
         raise unsupported(NAME, job, "no native window computes it")
     spark = session(task)
     result = (

@@ -1,0 +1,75 @@
+"""The modes as cases: a job, a long and a short input, and the unit in which their difference is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from benchmarks import data
+from benchmarks.data import KeySet, Spec
+from benchmarks.jobs import JOBS, Job
+
+MICRO_BATCHES = (110, 10)
+OPEN_BATCHES = (31, 11)
+OPEN_KEYS = (50_000, 500_000, 5_000_000)
+BOUNDED_ROWS = (1_000, 2_000_000)
+
+
+@frozen
+class Case:
+    """What one comparison runs."""
+
+    mode: str
+    job: Job
+    data: str
+    long: Path
+    long_units: float
+    unit: str
+    short: Path | None = None
+    short_units: float = 0.0
+    checked: bool = True
+    arguments: tuple[str, ...] = ()
+
+
+def sources_or_parts(job: Job, spec: Spec) -> Path:
+    """Data of `job`: without late rows in four folders for J8."""
+    if job.sources == 1:
+        return data.make(spec)
+    return data.make_sources(Spec(spec.events, spec.keys, spec.parts, spec.seed, late=0.0))
+
+
+def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iterator[Case]:
+    """As fast as it goes: the whole input less its first file."""
+    for job in jobs:
+        for keys in sets:
+            spec = Spec(events, keys, seed=seed)
+            folder = sources_or_parts(job, spec)
+            first = data.first_parts(folder, 1)
+            rows = (data.rows_of(folder), data.rows_of(first))
+            yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1])
+
+
+def micro(jobs: list[Job], seed: int) -> Iterator[Case]:
+    """Batches of a single row: what a batch costs before it does any work."""
+    for job in jobs:
+        long, short = (data.one_row_parts(Spec(0, "A", seed=seed), count) for count in MICRO_BATCHES)
+        yield Case("micro", job, "one-row", long, MICRO_BATCHES[0], "batch", short, MICRO_BATCHES[1])
+
+
+def open_state(keys: list[int], seed: int) -> Iterator[Case]:
+    """The same small batches while many keys are open; nothing fires, so there is nothing to check."""
+    for count in keys:
+        folder = data.open_state(count, OPEN_BATCHES[0], seed)
+        short = data.first_parts(folder, OPEN_BATCHES[1])
+        yield Case("open_state", JOBS["O1"], f"open-{count}", folder, OPEN_BATCHES[0], "batch", short, OPEN_BATCHES[1], False)
+
+
+def bounded(jobs: list[Job], sets: list[KeySet], seed: int) -> Iterator[Case]:
+    """``collect()`` over a finite input in a warm session."""
+    for job in jobs:
+        for keys in sets:
+            for rows in BOUNDED_ROWS:
+                folder = data.make(Spec(rows, keys, parts=1 if rows < 100_000 else 20, seed=seed))
+                yield Case("bounded", job, f"{keys}-{rows}", folder, rows, "event", arguments=("--collect",))

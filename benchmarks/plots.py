@@ -1,0 +1,89 @@
+"""Plots of the kept runs, bars with the spread of the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+OURS, THEIRS = "#0b6e4f", "#9aa5b1"
+
+
+class Bar(Protocol):
+    """What is drawn of a side."""
+
+    @property
+    def job(self) -> str:
+        """Name of the job."""
+
+    @property
+    def data(self) -> str:
+        """Name of the data."""
+
+    @property
+    def side(self) -> str:
+        """Name of the side."""
+
+    @property
+    def title(self) -> str:
+        """The side, for people."""
+
+    @property
+    def unit(self) -> str:
+        """What the cost is counted by."""
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds per unit, median."""
+
+    @property
+    def low(self) -> float:
+        """Lowest."""
+
+    @property
+    def high(self) -> float:
+        """Highest."""
+
+
+def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
+    """One picture per mode, a panel per job and data; returns the lines that show it."""
+    drawn = [bar for bar in bars if bar.low > 0]
+    panels = list(dict.fromkeys((bar.job, bar.data) for bar in drawn))
+    if not panels:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 0.6 + 2.6 * rows), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (job, data) in zip(axes.flat, panels, strict=False):
+        panel([bar for bar in drawn if (bar.job, bar.data) == (job, data)][::-1], axis)
+        axis.set_title(f"{job}, {data}", fontsize=10, loc="left")
+    figure.tight_layout()
+    figure.savefig(folder / f"{mode}.png", dpi=110)
+    plt.close(figure)
+    return ["", f"![{mode}](img/{mode}.png)"]
+
+
+def panel(bars: Sequence[Bar], axis: Axes) -> None:
+    """Bars of one job and data: a rate where events are counted (longer is better), else a cost (shorter is better)."""
+    rate = bars[0].unit == "event"
+    middle = [1 / bar.cpu if rate else bar.cpu for bar in bars]
+    ends = [(1 / bar.high, 1 / bar.low) if rate else (bar.low, bar.high) for bar in bars]
+    spread = [
+        [m - low for m, (low, _) in zip(middle, ends, strict=True)],
+        [high - m for m, (_, high) in zip(middle, ends, strict=True)],
+    ]
+    colours = [OURS if bar.side.startswith("krishiv") else THEIRS for bar in bars]
+    axis.barh([bar.title for bar in bars], middle, xerr=spread, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
+    axis.set_xlabel("events per CPU second" if rate else f"CPU seconds per {bars[0].unit}", fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)

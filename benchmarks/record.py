@@ -1,0 +1,134 @@
+"""What is kept of a run: one JSON file each, with machine, versions and seed, and no path of the machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from benchmarks.check import Verdict
+from benchmarks.envs import OWN
+from benchmarks.envs import ROOT as ENVS_ROOT
+from benchmarks.measure import Measurement
+from benchmarks.sides import Side
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@frozen
+class Record:
+    """One interleaved pair of runs of a side: the whole input, and a short one that tells start-up apart."""
+
+    mode: str
+    job: str
+    data: str
+    side: str
+    round: int
+    seed: int
+    unit: str
+    long_units: float
+    long: dict[str, Any]
+    short_units: float = 0.0
+    short: dict[str, Any] | None = None
+    verdict: dict[str, Any] | None = None
+    extra: dict[str, float] = field(factory=dict)
+    started: str = ""
+    commit: str = ""
+    machine: dict[str, Any] = field(factory=dict)
+    versions: dict[str, str] = field(factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether its times count: it ended well and its result was checked."""
+        ended = all(leg["exit_code"] == 0 and not leg["timed_out"] for leg in (self.long, self.short) if leg)
+        return ended and (self.verdict is None or bool(self.verdict["ok"]))
+
+    def marginal(self, what: str) -> float:
+        """``cpu_s`` or ``wall_s`` per unit, start-up subtracted."""
+        if self.short is None:
+            return float(self.long[what]) / self.long_units
+        return float(self.long[what] - self.short[what]) / (self.long_units - self.short_units)
+
+
+def leg(measured: Measurement) -> dict[str, Any]:
+    """A measurement without its command, which holds paths."""
+    return {name: value for name, value in asdict(measured).items() if name != "command"}
+
+
+def verdict_of(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as it is kept."""
+    return asdict(verdict)
+
+
+def now() -> str:
+    """Time of day, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def run_text(*command: str) -> str:
+    """What a command prints, standard error included; nothing if it cannot be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    except OSError:
+        return ""
+    return (done.stdout + done.stderr).strip()
+
+
+def machine() -> dict[str, Any]:
+    """Processor, memory and load of this machine."""
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 2**30, 1),
+        "system": platform.platform(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def versions(side: Side) -> dict[str, str]:
+    """Versions of what `side` runs on."""
+    java = run_text("java", "-version").splitlines()
+    found = {"python": platform.python_version(), "java": java[0] if java else ""}
+    if side.env == OWN:
+        for package in ("krishiv_py", "pyspark", "pyarrow", "numpy", "duckdb", "polars"):
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                found[package] = "source tree"
+    else:
+        for line in (ENVS_ROOT / side.env / ".complete").read_text().splitlines():
+            name, _, version = line.partition("==")
+            if name in (side.package, "pyarrow"):
+                found[name] = version
+    return found
+
+
+def commit() -> str:
+    """Commit of this repository, with a plus sign where files differ from it."""
+    changed = run_text("git", "status", "--porcelain", "--untracked-files=no", "--", "../krishiv_py", ".")
+    return run_text("git", "rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def write(record: Record, folder: Path = RESULTS) -> Path:
+    """Write the JSON of a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = record.started.replace(":", "").replace("-", "")[:15]
+    path = folder / f"{record.mode}-{record.job}-{record.data}-{record.side}-{stamp}-{record.round}.json"
+    path.write_text(json.dumps(asdict(record), indent=1) + "\n")
+    return path
+
+
+def read_all(folder: Path = RESULTS) -> list[Record]:
+    """All runs kept in a folder, oldest first."""
+    records = [Record(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    return sorted(records, key=lambda record: record.started)

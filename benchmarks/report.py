@@ -1,0 +1,183 @@
+"""Table and plots of the kept runs: ``python -m benchmarks.report`` writes them into ``docs/performance.md``.
+
+The text between the two marks of that file is replaced, the rest is left as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from attrs import frozen
+
+from benchmarks import plots
+from benchmarks.jobs import JOBS
+from benchmarks.record import RESULTS, Record, read_all
+from benchmarks.sides import SIDES
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+BEGIN, END = "<!-- figures: begin (python -m benchmarks.report) -->", "<!-- figures: end -->"
+OURS = ("krishiv", "krishiv_window")
+TITLES = {
+    "backlog": "Backlog: as fast as it goes",
+    "steady": "Steady: batches of a second",
+    "micro": "Micro: batches of one row",
+    "open_state": "Open state: the same batch, ever more open keys",
+    "bounded": "Bounded: `collect()` in a warm session",
+}
+
+
+@frozen
+class Summary:
+    """The rounds of one side in one case."""
+
+    mode: str
+    job: str
+    data: str
+    side: str
+    unit: str
+    rounds: int
+    failed: int
+    cpu: float
+    """CPU seconds per unit, marginal, median."""
+    low: float
+    high: float
+    wall: float
+    start_s: float
+    """CPU of the short run less what its units cost: start-up."""
+    memory_mb: float
+    extra: dict[str, float]
+
+    @property
+    def title(self) -> str:
+        """The side, for people."""
+        return SIDES[self.side].title if self.side in SIDES else self.side
+
+
+def summarize(records: Iterable[Record]) -> list[Summary]:
+    """Medians over the rounds that count, by case and side."""
+    groups: dict[tuple[str, str, str, str], list[Record]] = defaultdict(list)
+    for kept in records:
+        groups[kept.mode, kept.job, kept.data, kept.side].append(kept)
+    order = {name: number for number, name in enumerate(SIDES)}
+    found = [summary(rounds) for rounds in groups.values() if any(kept.ok for kept in rounds)]
+    return sorted(found, key=lambda s: (list(TITLES).index(s.mode), s.job, data_key(s.data), order.get(s.side, 99)))
+
+
+def data_key(name: str) -> tuple[str, int]:
+    """Sort data by set, then by size."""
+    head, _, size = name.rpartition("-")
+    return (head, int(size)) if size.isdigit() else (name, 0)
+
+
+def summary(rounds: Sequence[Record]) -> Summary:
+    """Summary of the rounds of one side."""
+    good = [kept for kept in rounds if kept.ok]
+    costs = sorted(kept.marginal("cpu_s") for kept in good)
+    starts = [kept.short["cpu_s"] - kept.marginal("cpu_s") * kept.short_units for kept in good if kept.short]
+    names = {name for kept in good for name in kept.extra}
+    first = good[0]
+    return Summary(
+        mode=first.mode,
+        job=first.job,
+        data=first.data,
+        side=first.side,
+        unit=first.unit,
+        rounds=len(good),
+        failed=len(rounds) - len(good),
+        cpu=median(costs),
+        low=costs[0],
+        high=costs[-1],
+        wall=median(kept.marginal("wall_s") for kept in good),
+        start_s=median(starts) if starts else 0.0,
+        memory_mb=median(kept.long["peak_pss_mb"] for kept in good),
+        extra={name: median(kept.extra[name] for kept in good if name in kept.extra) for name in sorted(names)},
+    )
+
+
+def ratio(own: Summary, other: Summary) -> str:
+    """How many times the CPU of `own` the other takes for the same work."""
+    return f"{other.cpu / own.cpu:.2f}" if own.cpu > 0 else "-"
+
+
+def cost(value: float, unit: str) -> str:
+    """Events per CPU second, or CPU seconds per batch or second."""
+    if value <= 0:
+        return "below noise"
+    return f"{1 / value:,.0f}" if unit == "event" else f"{value:.3f}"
+
+
+def section(mode: str, found: Sequence[Summary]) -> list[str]:
+    """Heading, note and table of one mode."""
+    unit = found[0].unit
+    what = "events per CPU s" if unit == "event" else f"CPU s per {unit}"
+    extras = sorted({name for s in found for name in s.extra})
+    head = ["job", "data", "side", what, "spread", f"wall s per {'million events' if unit == 'event' else unit}"]
+    head += ["start-up CPU s", "peak MB", "rounds", "CPU against krishiv_py", *extras]
+    lines = ["", f"### {TITLES[mode]}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for s in found:
+        own = next((o for o in found if (o.job, o.data, o.side) == (s.job, s.data, OURS[0])), None)
+        wall = s.wall * (1e6 if unit == "event" else 1)
+        cells = [s.job, s.data, s.title, cost(s.cpu, unit), f"{cost(s.high, unit)} – {cost(s.low, unit)}", f"{wall:.2f}"]
+        cells += [f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}", f"{s.rounds}" + (f" ({s.failed} failed)" if s.failed else "")]
+        cells += [f"{ratio(own, s)} ×" if own else "", *(f"{s.extra[name]:.3f}" if name in s.extra else "" for name in extras)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def report(records: Sequence[Record], images: Path) -> str:
+    """The whole generated text; plots go to `images`."""
+    found = summarize(records)
+    if not found:
+        return "No run is kept yet."
+    last = records[-1]
+    versions = {name: version for kept in records for name, version in kept.versions.items()}
+    machine = last.machine
+    lines = [
+        f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}. "
+        f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}. "
+        f"Runs of {records[0].started[:10]} to {last.started[:10]}, commit {last.commit}, seed {last.seed}; "
+        f"load before a run {min(r.machine['load_before'] for r in records):.1f} to "
+        f"{max(r.machine['load_before'] for r in records):.1f}.",
+        "",
+        "CPU is that of the whole process tree, marginal: the whole run less a short one. Medians of interleaved rounds; spread "
+        "is lowest to highest. Memory is the peak of the tree, shared pages counted once. The ratio is how many times the CPU of "
+        "krishiv_py a side took for the same work: above 1 we win, below 1 we lose.",
+    ]
+    for mode in TITLES:
+        rows = [s for s in found if s.mode == mode]
+        if rows:
+            lines += section(mode, rows)
+            lines += plots.draw(mode, rows, images)
+    used = sorted({s.job for s in found})
+    lines += ["", "Jobs: " + "; ".join(f"{name} {JOBS[name].title}" for name in used) + "."]
+    return "\n".join(lines)
+
+
+def place(text: str, path: Path) -> None:
+    """Put the generated text between the marks of a page; a page without marks gets them at its end."""
+    page = path.read_text() if path.exists() else "# Performance\n"
+    if BEGIN not in page:
+        page = f"{page.rstrip()}\n\n{BEGIN}\n{END}\n"
+    before, rest = page.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--docs", type=Path, default=DOCS)
+    given = parser.parse_args(argv)
+    given.docs.mkdir(parents=True, exist_ok=True)
+    place(report(read_all(given.results), given.docs / "img"), given.docs / "performance.md")
+    print("written: performance.md")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
