@@ -4,6 +4,9 @@ Importing the package starts no JVM and imports no Spark.
 """
 
 from krishiv_py.api.changes import Change, Emit, Retract, changes, fold
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.query import Progress, Query
+from krishiv_py.api.stream import Stream
 from krishiv_py.plan.aggregates import (
     Aggregator,
     approx_count_distinct,
@@ -35,10 +38,12 @@ from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, Memor
 from krishiv_py.plan.triggers import Interval, Trigger
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.windows.distinct import SlidingWindows
+from krishiv_py.plan.windows.panes import Pane, PaneHandler, TimeIntervalWindowOptions
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.spool import Sender
 
 __all__ = [
+    "AggregatedStream",
     "Aggregator",
     "Change",
     "ConsoleSink",
@@ -52,7 +57,11 @@ __all__ = [
     "LateRows",
     "MemorySink",
     "MultiSourceWatermarkSpec",
+    "Pane",
+    "PaneHandler",
     "ParquetSink",
+    "Progress",
+    "Query",
     "QueryTrigger",
     "Retract",
     "Sender",
@@ -61,6 +70,8 @@ __all__ = [
     "SideOutputLateEventHandler",
     "SlidingWindows",
     "StateTtlConfig",
+    "Stream",
+    "TimeIntervalWindowOptions",
     "Trigger",
     "WatermarkSpec",
     "approx_count_distinct",

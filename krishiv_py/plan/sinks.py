@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.plan.durations import Duration, to_us
+
 
 class Sink:
     """Base of all sinks."""
@@ -88,6 +90,11 @@ class QueryTrigger:
     def as_fast_as_possible(cls) -> QueryTrigger:
         """The next micro-batch as soon as the last one is done and there is input."""
         return cls()
+
+    @classmethod
+    def every(cls, interval: Duration) -> QueryTrigger:
+        """A micro-batch every `interval` of wall-clock time, with what has come by then."""
+        return cls("every", to_us(interval, "interval"))
 
     @classmethod
     def available_now(cls, *, flush: bool = False) -> QueryTrigger:

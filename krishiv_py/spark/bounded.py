@@ -192,7 +192,7 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedRe
 
 def _tables(rows: list[Any], kind: str, schema: pa.Schema) -> pa.Table:
     found = [decode(bytes(r.blob)).cast(schema) for r in rows if r.kind == kind]
-    return pa.concat_tables([schema.empty_table(), *found])
+    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
 
 
 def _partitions(spark: SparkSession, source: Source) -> int:

@@ -1,0 +1,36 @@
+"""Small pipelines and helpers for the tests that need Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import AggregatedStream, Sender, Session, Stream, count, sum
+
+DDL = "user string, at bigint, amount bigint"
+
+
+def row(user: str | None, at: int | None, amount: int | None = 1) -> dict[str, Any]:
+    """One event."""
+    return {"user": user, "at": at, "amount": amount}
+
+
+def per_second(stream: Stream, lag: int = 100) -> AggregatedStream:
+    """Tumbling windows of a second."""
+    return stream.watermark("at", lag).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
+
+
+def found(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows of a table, sorted."""
+    return sorted((tuple(r.values()) for r in table.to_pylist()), key=repr)
+
+
+@pytest.fixture
+def memory(session: Session) -> Iterator[Callable[[], tuple[Stream, Sender]]]:
+    """Opens memory streams; stops what the test left running."""
+    yield lambda: session.memory_stream(DDL)
+    for query in session.streams:
+        query.stop()

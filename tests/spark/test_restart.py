@@ -1,0 +1,101 @@
+"""Restarts: from the checkpoint, with the same output as without; refused when the plan changed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from krishiv_py import MemorySink, MultiSourceWatermarkSpec, ParquetSink, Session, SideOutputLateEventHandler, WatermarkSpec, count
+from krishiv_py.errors import CheckpointError, PlanError
+from krishiv_py.spark.config import check_checkpoint
+from krishiv_py.testing import Driver
+from tests.spark.conftest import DDL, found, per_second, row
+
+
+def test_a_restart_at_every_batch_changes_nothing(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(DDL)
+    late = ParquetSink(str(tmp_path / "late"))
+    plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(late))
+    driver = Driver(per_second(stream))
+    seeded = random.Random(7)
+    expected, refused = [], []
+    for step in range(5):
+        query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(tmp_path / "checkpoint"))
+        batch = [row(seeded.choice("abc"), step * 700 + seeded.randrange(-900, 900)) for _ in range(20)]
+        sender.send(batch)
+        step_out = driver.send(batch)
+        query.process_all_available()
+        query.stop()
+        expected += found(step_out.results)
+        refused += step_out.late["at"].to_pylist()
+    query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(tmp_path / "checkpoint"))
+    sender.close()
+    query.process_all_available()
+    expected += found(driver.close().results)
+    assert found(pq.read_table(tmp_path / "out")) == sorted(expected, key=repr)
+    assert sorted(pq.read_table(tmp_path / "late")["at"].to_pylist()) == sorted(refused)
+    assert refused, "the test would prove little without late rows"
+    assert query.progress.rows == 100
+    assert query.progress.late["late"] == len(refused)
+    query.stop()
+
+
+def test_a_repeated_batch_replaces_its_files(session: Session, tmp_path: Path) -> None:
+    """Takes the commit of the last batch away, as a crash before it would: the batch runs again."""
+    stream, sender = session.memory_stream(DDL)
+    plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(ParquetSink(str(tmp_path / "late"))))
+    checkpoint = tmp_path / "checkpoint"
+    query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(checkpoint))
+    for batch in ([row("a", 10), row("a", 5_000)], [row("a", 20), row("b", 9_000)]):
+        sender.send(batch)
+        query.process_all_available()
+    before = found(pq.read_table(tmp_path / "out")), found(pq.read_table(tmp_path / "late")), query.progress
+    query.stop()
+    commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda p: int(p.name))
+    for commit in commits[-2:]:
+        commit.unlink()
+        (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
+    query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(checkpoint))
+    query.process_all_available()
+    assert found(pq.read_table(tmp_path / "out")) == before[0]
+    assert found(pq.read_table(tmp_path / "late")) == before[1]
+    assert query.progress.counters == before[2].counters
+    query.stop()
+
+
+def test_per_source_watermarks_survive_a_restart(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream("source string, at bigint")
+    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    plan = stream.with_watermark(lags, "at", source_column="source").tumbling_window(10).agg(count())
+    out = MemorySink()
+    for batch, watermark in (([("a", 100), ("b", 50)], 50), ([("b", 80)], 80), ([("b", 200)], 100), ([("a", 150)], 150)):
+        query = plan.start(out, checkpoint=str(tmp_path / "checkpoint"))
+        sender.send([{"source": s, "at": t} for s, t in batch])
+        query.process_all_available()
+        assert query.progress.watermark_us == watermark * 1_000
+        query.stop()
+    assert query.progress.source_watermarks_us == {"a": 150_000, "b": 200_000}
+
+
+def test_a_changed_plan_is_refused_by_name(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(DDL)
+    sender.send([row("a", 1)])
+    keyed = stream.watermark("at", 100).key_by("user")
+    checkpoint = str(tmp_path / "checkpoint")
+    keyed.tumbling_window(1_000).agg(count()).start(MemorySink(), checkpoint=checkpoint).stop()
+    with pytest.raises(CheckpointError, match="window size_us was 1000000 and is 2000000"):
+        keyed.tumbling_window(2_000).agg(count()).start(MemorySink(), checkpoint=checkpoint)
+    with pytest.raises(CheckpointError, match="key 1 was user"):
+        stream.watermark("at", 100).tumbling_window(1_000).agg(count()).start(MemorySink(), checkpoint=checkpoint)
+    compatible = stream.watermark("at", 500).key_by("user").tumbling_window(1_000).agg(count().alias("n"))
+    compatible.start(MemorySink(), checkpoint=checkpoint).stop()
+
+
+def test_profiles_refuse_checkpoints_that_do_not_keep_their_promise(session: Session) -> None:
+    with pytest.raises(PlanError, match="needs a checkpoint"):
+        check_checkpoint("single-node-durable", None)
+    with pytest.raises(PlanError, match="shared checkpoint"):
+        check_checkpoint("distributed-durable", "/var/checkpoint")
