@@ -24,7 +24,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.session_rows import END, KIND, SEQ, START, SessionRows
+from krishiv_py.kernels.session_rows import KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 ROW: Final = 0

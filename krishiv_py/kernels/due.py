@@ -26,7 +26,6 @@ from krishiv_py.plan.durations import UNSET
 
 DUE: Final = "q"
 _DIGIT: Final = 4
-_LEVELS: Final = 17
 
 
 def _joined(table: pa.Table) -> pa.Table:
@@ -113,7 +112,8 @@ class DueQueue:
         differing = ((due ^ np.int64(now)) >> self._shift).view(np.uint64)
         bits = np.frexp(differing.astype(np.float64))[1]
         level = np.clip((bits - 1) // _DIGIT, 0, (58 - self._shift) // _DIGIT).astype(np.int64)
-        return ((due >> (self._shift + _DIGIT * level)) << 5) | level
+        names: Ints = ((due >> (self._shift + _DIGIT * level)) << 5) | level
+        return names
 
     def _range(self, name: int) -> tuple[int, int]:
         shift = self._shift + _DIGIT * (name & 31)

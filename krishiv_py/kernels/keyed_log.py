@@ -66,6 +66,10 @@ class KeyedLog:
             self._delete(run)
         self._runs.clear()
 
+    def everything(self) -> pa.Table:
+        """All rows; older runs first."""
+        return pa.concat_tables([self._schema.empty_table(), *(t for run in self._runs for t in self._load(run))])
+
     def lookup(self, hashes: Ints) -> pa.Table:
         """All rows with one of these hashes (sorted, each once); older runs first."""
         found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.count import CountOperator
 from krishiv_py.kernels.distinct import DistinctOperator
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
@@ -11,6 +12,7 @@ from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
+from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.lookback import LookBackWindow
@@ -23,6 +25,8 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
         return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
     if isinstance(spec.window, LookBackWindow):
         return LookBackOperator(spec)
+    if isinstance(spec.window, CountWindow):
+        return CountOperator(spec)
     if isinstance(spec.window, SessionWindow):
         return SessionOperator(spec) if spec.window.max_duration_us is None else CappedSessionOperator(spec)
     if isinstance(spec.window, SlidingWindows):

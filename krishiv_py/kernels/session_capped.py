@@ -205,18 +205,18 @@ class _Standing:
 
     def __init__(self, standing: pa.Table, groups: Ints, sessions: Components, of_session: Ints) -> None:
         starts, ends = standing[START].to_numpy(), standing[END].to_numpy()
-        self.n = sessions.n
-        if not len(starts) or not sessions.n:
-            self.first = self.stop = np.zeros(len(starts), np.int64)
-            self.same = np.zeros(len(starts), np.bool_)
+        self.n, n_old = sessions.n, len(starts)
+        if not n_old or not self.n:
+            self.first, self.stop = np.zeros((2, n_old), np.int64)
+            self.same = np.zeros(n_old, np.bool_)
             return
         group_of = np.concatenate([of_session, of_session, groups, groups])
         codes = Codes(group_of, np.concatenate([sessions.starts, sessions.ends, starts, ends])).codes
-        session_starts, session_ends, own_starts, own_ends = np.split(codes, np.cumsum([self.n, self.n, len(starts)]))
-        self.first = np.searchsorted(session_ends, own_starts, side="right")
-        self.stop = np.searchsorted(session_starts, own_ends, side="left")
+        own_starts, own_ends = codes[2 * self.n : 2 * self.n + n_old], codes[2 * self.n + n_old :]
+        self.first = _places(codes[self.n : 2 * self.n], own_starts, after=True)
+        self.stop = _places(codes[: self.n], own_ends, after=False)
         at = np.minimum(self.first, self.n - 1)
-        self.same = (session_starts[at] == own_starts) & (session_ends[at] == own_ends)
+        self.same = (codes[at] == own_starts) & (codes[self.n + at] == own_ends)
 
     def as_before(self, changed: Mask) -> Mask:
         """Sessions whose result stands as it is."""
@@ -236,3 +236,8 @@ class _Standing:
         last = np.maximum(self.stop - 1, 0)
         open_ = (self.stop > self.first) & (~shut[last] if self.n else False)
         return open_ & (self.withdrawn_by(firing) < 0)
+
+
+def _places(ordered: Ints, wanted: Ints, *, after: bool) -> Ints:
+    """Where `wanted` would go among `ordered`, before or after equal ones."""
+    return np.searchsorted(ordered, wanted, side="right" if after else "left").astype(np.int64)

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from hypothesis import settings
 
 from krishiv_py import collect_list, collect_set, count, first, last, max, min, sum
 from krishiv_py.api.aggregated import AggregatedStream
@@ -17,6 +18,9 @@ from tests import reference as ref
 SCHEMA = "k string, t bigint, v bigint, gap bigint"
 PLAIN = (count(), sum("v"), min("v"), max("v"), collect_set("v"))
 ORDERED = (*PLAIN, collect_list("v"), first("v"), last("v"))
+_TRIED = settings.default.max_examples if settings.default else 60
+FEWER = settings(max_examples=_TRIED // 6 or 1)
+"""Every key of a stream is a stream of its own."""
 Line = tuple[int, str, str | None, int, int, tuple[int, ...]]
 
 
@@ -25,8 +29,8 @@ class Shape:
     """How a random stream looks; times in ms."""
 
     seed: int
-    keys: int = 8
-    rows_per_key: int = 8
+    keys: int = 24
+    rows_per_key: int = 7
     spread: int = 60
     disorder: int = 15
     gaps: tuple[int, ...] = ()
@@ -49,7 +53,7 @@ class Shape:
             rows.append(ref.Row(names[int(rng.integers(self.keys))], t, number, gap))
         steps: list[ref.Step] = []
         while rows:
-            taken = int(rng.choice([0, 1, 2, 5, 13, 40]))
+            taken = int(rng.choice([0, 1, 5, 13, 40, 80]))
             steps.append(ref.Batch(rows[:taken]))
             rows = rows[taken:]
             if rng.random() < 0.15:

@@ -41,7 +41,7 @@ class Window:
         return ()
 
     def check_columns(self, schema: pa.Schema) -> None:
-        """Refuse rows without the columns the window reads."""
+        """Refuse a `schema` of rows without the columns the window reads."""
 
     def warnings(self) -> tuple[str, ...]:
         """What a user should know before running this window."""

@@ -48,7 +48,7 @@ class SessionWindow(Window):
         return () if self.gap_column is None else (self.gap_column,)
 
     def check_columns(self, schema: pa.Schema) -> None:
-        """Refuse a gap column that is not there, or holds no lengths of time."""
+        """Refuse a gap column that is not in `schema`, or holds no lengths of time."""
         name = self.gap_column
         if name is None:
             return
