@@ -8,6 +8,7 @@ from typing_extensions import Self
 from krishiv_py.api.lookback import LookBackStream
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.order import RESULTS, needs
+from krishiv_py.api.panes import PaneStream, checked_options, pane_options
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, unknown_column
@@ -16,12 +17,14 @@ from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expr import Col
 from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, prefix_of, source_of
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options import QueryOptions, one_of
+from krishiv_py.plan.presets import PRESETS, PresetName
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
+from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import Touch, session
 
 
@@ -56,6 +59,22 @@ class KeyedStream(OptionMethods):
 
     def _windowed(self, window: Window) -> WindowedStream:
         return WindowedStream(self.input, self.keys, window, self.options, self.late_handler, self.runner)
+
+    def preset(self, name: PresetName) -> Self:
+        """Set the switches of a system: lateness, late rule, emission, touching sessions, start of the watermark.
+
+        Parameters
+        ----------
+        name : {"krishiv", "ripple", "spl", "kip450", "flink"}
+            The system; steps after this one may change single switches again.
+        """
+        one_of(name, "name", tuple(PRESETS))
+        chosen = PRESETS[name]
+        changed = attrs.evolve(self, options=chosen.apply(self.options))
+        if chosen.initial_us is None:
+            return changed
+        spec = attrs.evolve(self.input.spec, initial_us=chosen.initial_us)
+        return attrs.evolve(changed, input=attrs.evolve(self.input, spec=spec))
 
     def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
         """Windows of `size` that touch and never overlap (SEMANTICS §3.1).
@@ -126,7 +145,7 @@ class KeyedStream(OptionMethods):
         window = lookback(size, two_sided=two_sided, max_rows_per_key=max_rows_per_key)
         return LookBackStream(self.input, self.keys, window, self.options, self.late_handler, self.runner)
 
-    def session_window(self, gap: Duration | Col, *, touch: Touch = "separate",
+    def session_window(self, gap: Duration | Col, *, touch: Touch | None = None,
                        max_duration: Duration | None = None) -> WindowedStream:
         """Windows of activity: rows of a key that follow each other within `gap` (SEMANTICS §3.3).
 
@@ -157,10 +176,11 @@ class KeyedStream(OptionMethods):
         >>> from krishiv_py.testing import Driver, stream_of
         >>> visits = stream_of("user string, at bigint").watermark("at", 0).key_by("user").session_window("5 s").agg(count())
         >>> driver = Driver(visits)
-        >>> driver.send([{"user": "a", "at": 1_000}, {"user": "a", "at": 4_000}, {"user": "b", "at": 20_000}]).results.to_pylist()
+        >>> rows = [{"user": "a", "at": 1_000}, {"user": "a", "at": 4_000}, {"user": "b", "at": 20_000}]
+        >>> driver.send(rows).results.to_pylist()
         [{'user': 'a', 'window_start': 1000, 'window_end': 9000, 'count': 2}]
         """
-        window = session(gap, touch=touch, max_duration=max_duration)
+        window = session(gap, touch=touch or self.options.touch, max_duration=max_duration)
         if window.columns():
             schema = source_of(self.input).schema
             for step in prefix_of(self.input):
@@ -221,6 +241,18 @@ class KeyedStream(OptionMethods):
         lateness = max(options.allowed_lateness_us, windows.grace_us)
         options = attrs.evolve(options, allowed_lateness_us=lateness, emit=options.emit or "final")
         return attrs.evolve(self._windowed(windows), options=options)
+
+    def time_interval_window(self, options: TimeIntervalWindowOptions) -> PaneStream:
+        """SPL's event-time panes (SEMANTICS §3.6): results at each trigger, or a handler of all pane events.
+
+        Parameters
+        ----------
+        options : TimeIntervalWindowOptions
+            Duration, creation period, discard age and offset, under SPL's names.
+        """
+        window = checked_options(options)
+        given = pane_options(window, self.options)
+        return PaneStream(self.input, self.keys, window, given, self.late_handler, self.runner)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """Refused, whatever `keys` are: a stream is keyed once."""

@@ -32,5 +32,5 @@ def _guard(stage: str, name: str, first: str) -> Callable[..., NoReturn]:
 
 
 WINDOWS = ("tumbling_window", "hopping_window", "sliding_window", "lookback_window", "session_window", "count_window",
-           "windowed_by")
+           "windowed_by", "time_interval_window")
 RESULTS = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")

@@ -49,6 +49,7 @@ _CALLS: Final[dict[str, Callable[..., Value]]] = {
     "coalesce": pc.coalesce, "if_else": pc.if_else, "round": pc.round,
     "starts_with": lambda a, b: pc.starts_with(a, b.as_py()),
     "contains": lambda a, b: pc.match_substring(a, b.as_py()),
+    "named_struct": lambda *parts: pc.make_struct(*parts[1::2], field_names=[name.as_py() for name in parts[::2]]),
 }  # fmt: skip
 
 

@@ -87,8 +87,8 @@ class Folder:
         self.discarding = discarding
         self.size_us = size_us
 
-    def fold(self, fresh: pa.Table, units: Units, state: Pairs, watermark_us: int) -> Folded:
-        """Fold `units` of `fresh` into pairs of this `state`, all judged by one watermark."""
+    def fold(self, fresh: pa.Table, units: Units, state: Pairs, watermark_us: int, by_row: bool) -> Folded:
+        """Fold `units` of `fresh`, rows or partials, into pairs of this `state`, all judged by one watermark."""
         over = units.pair_windows + self.size_us <= watermark_us
         late = over & (state.done | ~state.known | (not self.trigger.on_time))
         every = np.zeros(units.n, np.int64)
@@ -97,7 +97,7 @@ class Folder:
         if isinstance(self.trigger.late, int):
             every[late] = self.trigger.late
         at_end = late & (self.trigger.late == "batch")
-        cut = self._segments(fresh, units, state.pending, every, at_end)
+        cut = self._segments(fresh, units, state.pending, every, at_end, by_row)
         fired = np.flatnonzero(cut.fires)
         count = np.bincount(cut.pair[fired], minlength=units.n)
         values = self._discarded(cut, fired, state) if self.discarding else self._running(cut, fired, count, state)
@@ -108,7 +108,9 @@ class Folder:
         unfired = units.pair_windows[over & ~done & ~waits]
         return Folded(firings, windows, entries, set(unfired.tolist()), set(units.pair_windows[waits].tolist()))
 
-    def _segments(self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask) -> _Segments:
+    def _segments(
+        self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask, by_row: bool
+    ) -> _Segments:
         order = np.argsort(units.ids, kind="stable")
         pair = units.ids[order]
         place = np.arange(len(pair)) - group_starts(pair)
@@ -122,7 +124,7 @@ class Folder:
         rows = np.diff(np.append(at, len(pair)))
         segment = np.cumsum(begins) - 1
         content = fresh.take(pa.array(units.rows[order]))
-        combine = self.log.layout.create if self.trigger.row_by_row else self.log.layout.merge
+        combine = self.log.layout.create if by_row else self.log.layout.merge
         partials = self.log.partials(combine(content, segment, len(at)))
         last = at + rows - 1
         return _Segments(pair[at], rows, order[last], fires[last], partials)

@@ -49,11 +49,12 @@ class TriggeredOperator:
         self.trigger = spec.options.trigger
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
+        self.by_row = self.trigger.row_by_row
         self.folder = Folder(self.log, self.trigger, self.discarding, self.window.size_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Rows as they are when single rows make windows fire, else partial aggregates by key and slice."""
-        return rows if self.trigger.row_by_row else self._slices.combine(rows)
+        return rows if self.by_row else self._slices.combine(rows)
 
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
@@ -76,7 +77,7 @@ class TriggeredOperator:
 
     def _take_in(self, runs: Runs, meta: Meta, fresh: pa.Table, watermark_us: int, results: list[pa.Table]) -> set[int]:
         """Fold a batch in, firing row by row; returns overdue windows that now hold pairs without a watermark firing."""
-        times = fresh[TIME if self.trigger.row_by_row else SLICE].to_numpy()
+        times = fresh[TIME if self.by_row else SLICE].to_numpy()
         horizon = floor_watermark(watermark_us, self.lateness_us)
         units = units_of(self.assigner, fresh.select(self.layout.key_names), times, horizon)
         if not units.n:
@@ -85,14 +86,16 @@ class TriggeredOperator:
         overdue = windows + self.window.size_us <= watermark_us
         unseen = {w for w in windows[overdue].tolist() if w not in runs}
         state = self._state(runs, windows[overdue | isinstance(self.trigger.early, int)], units)
-        found = self.folder.fold(fresh, units, state, watermark_us)
+        found = self.folder.fold(fresh, units, state, watermark_us, self.by_row)
+        self._taken_in(fresh, units, watermark_us)
         if found.firings is not None:
-            results.append(written(self.log, self.emitter, self.window.size_us, found.firings, self.retract))
+            results.append(self._written(found.firings))
         self._append(runs, found.windows, found.entries)
         if isinstance(self.trigger.early, Interval):
             meta["changed"] = sorted({*meta.get("changed", ()), *windows[~overdue].tolist()})
-        self._notes(meta, "new_at").update({str(w): watermark_us for w in found.waiting & unseen})
-        self._notes(meta, "late_at").update({str(w): watermark_us for w in found.waiting - unseen})
+        fresh_panes, late = self._notes(meta, "new_at"), self._notes(meta, "late_at")
+        fresh_panes.update({str(w): watermark_us for w in found.waiting & unseen})
+        late.update({str(w): watermark_us for w in found.waiting - unseen if str(w) not in fresh_panes})
         return found.unfired
 
     @staticmethod
@@ -175,7 +178,8 @@ class TriggeredOperator:
             state = self.log.resolve(log, groups.ids, groups.n)
             window = starts[groups.first]
             order = np.argsort(window, kind="stable")
-            order = order[(state.pending > 0)[order] if again else ~state.done[order]]
+            changed = (state.pending > 0) & (state.done | (pane != "late"))  # a pair not done yet has its watermark firing
+            order = order[changed[order] if again else ~state.done[order]]
             fires = np.ones(len(order), np.bool_) if again else self._worth(state)[order]
             keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
             firing = order[fires]
@@ -185,8 +189,14 @@ class TriggeredOperator:
             if len(firing):
                 fired = Firings(window[firing], keys.take(pa.array(firing)), value, state.fired[firing],
                                 np.full(len(firing), pane), state.snaps, state.snap_at[firing])
-                out.append(written(self.log, self.emitter, self.window.size_us, fired, self.retract))
+                out.append(self._written(fired))
         return out
+
+    def _written(self, firings: Firings) -> pa.Table:
+        return written(self.log, self.emitter, self.window.size_us, firings, self.retract)
+
+    def _taken_in(self, fresh: pa.Table, units: Units, watermark_us: int) -> None:
+        """For operators that tell of single rows."""
 
     def _worth(self, state: Pairs) -> Mask:
         """Pairs whose watermark firing writes something: a log of changes, or of what is new, has no line for no change."""
@@ -215,9 +225,13 @@ class TriggeredOperator:
     def _forget(self, runs: Runs, meta: Meta, horizon: int) -> None:
         for w in runs.names():
             if w + self.window.size_us <= horizon:
+                self._closing(runs, w)
                 runs.drop(w)
                 self._notes(meta, "new_at").pop(str(w), None)
                 self._notes(meta, "late_at").pop(str(w), None)
+
+    def _closing(self, runs: Runs, window: int) -> None:
+        """For operators that tell of windows before they are dropped."""
 
     def _wakeup(self, runs: Runs, meta: Meta, watermark_us: int) -> int | None:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""

@@ -15,7 +15,9 @@ from krishiv_py.errors import ExpressionError, message
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
-FUNCTIONS: Final = frozenset({"lower", "upper", "length", "abs", "coalesce", "starts_with", "contains", "if_else", "round"})
+FUNCTIONS: Final = frozenset({
+    "lower", "upper", "length", "abs", "coalesce", "starts_with", "contains", "if_else", "round", "named_struct",
+})  # fmt: skip
 
 
 class Expr:

@@ -14,6 +14,7 @@ LateRule: TypeAlias = Literal["event", "window"]
 NullKeys: TypeAlias = Literal["group", "side_output"]
 FutureAction: TypeAlias = Literal["warn", "drop", "side_output"]
 FutureReference: TypeAlias = Literal["watermark", "clock"]
+SessionTouch: TypeAlias = Literal["separate", "merge"]
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
 
@@ -60,6 +61,7 @@ class QueryOptions:
     trigger: Trigger = attrs.field(factory=Trigger)
     accumulation: Accumulation = "accumulating"
     pane: bool = False
+    touch: SessionTouch = "separate"
     future_action: FutureAction = "warn"
     future_reference: FutureReference = "watermark"
 

@@ -1,0 +1,108 @@
+"""Time-interval panes (SEMANTICS §3.6): triggered windows that fire again when the watermark grows, and tell of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.changelog import Firings
+from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.layout import whole
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.pairlog import WINDOW
+from krishiv_py.kernels.prefixes import Units
+from krishiv_py.kernels.runs import Runs
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.kernels.triggered import TriggeredOperator
+from krishiv_py.plan.windows.panes import Pane, PaneTiming, PaneWindow
+
+_TIMINGS: Final[dict[str, PaneTiming]] = {"early": "early", "on_complete": "on_complete", "late": "late"}
+
+
+class PaneOperator(TriggeredOperator):
+    """Panes. With a handler the only aggregate is the list of the partition's tuples, so that it can be handed over."""
+
+    on_time_name = "on_complete"
+    new_name = "on_complete"
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        assert isinstance(spec.window, PaneWindow)
+        found = spec.window.handler
+        self.handler = None if found is None else found.handler
+        self._insertions = found is not None and found.wants_insertions
+        self.by_row = self.by_row or self._insertions
+        self._events: list[tuple[int, str, Pane]] = []
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        self._events = []
+        result = super().step(store, meta, chunks, watermark_us, now_us)
+        # pane by pane, as one notification after the other: everything of a pane before the next one
+        for _, event, pane in sorted(self._events, key=lambda e: e[0]):
+            getattr(self.handler, event)(pane)
+        return result
+
+    def _pane(self, window: int, key: dict[str, Any], state: Any, **more: Any) -> Pane:
+        bounds = unstamp(np.array([window, window + self.window.size_us]), self.layout.spec.time_kind).to_pylist()
+        return Pane(key, bounds[0], bounds[1], state, **more)
+
+    def _keys(self, keys: pa.Table) -> list[dict[str, Any]]:
+        """Keys under the names of their columns."""
+        names = self.layout.spec.keys
+        columns = [keys[n].to_pylist() for n in self.layout.key_names]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if names else [{}] * len(keys)
+
+    def _taken_in(self, fresh: pa.Table, units: Units, watermark_us: int) -> None:
+        """Tell of insertions, row by row and pane by pane."""
+        if self.handler is None or not self._insertions:
+            return
+        rows = fresh["a0"].to_pylist()
+        keys = self._keys(units.keys)
+        panes = [
+            self._pane(w, key, "complete" if w + self.window.size_us <= watermark_us else "incomplete")
+            for w, key in zip(units.pair_windows.tolist(), keys, strict=True)
+        ]
+        for row, pair in zip(units.rows.tolist(), units.ids.tolist(), strict=True):
+            self.handler.before_tuple_insertion(panes[pair], rows[row])
+            self.handler.after_tuple_insertion(panes[pair], rows[row])
+
+    def _written(self, firings: Firings) -> pa.Table:
+        table = super()._written(firings)
+        if self.handler is not None:
+            self._tell(firings.windows, firings.keys, self._lists(firings.partials), firings)
+        return table
+
+    def _lists(self, partials: pa.Table) -> list[pa.Table]:
+        """The tuples of every partition."""
+        lists = whole(partials[self.layout.partial_names[0][1]])
+        return [pa.Table.from_struct_array(lists[i].values) for i in range(len(lists))]
+
+    def _tell(self, windows: Ints, keys: pa.Table, data: list[pa.Table], firings: Firings) -> None:
+        names = self._keys(keys)
+        for at, window in enumerate(windows.tolist()):
+            timing = _TIMINGS[str(firings.pane[at])]
+            if timing == "on_complete":
+                self._events.append((window, "window_initial_full", self._pane(window, names[at], "complete", data=data[at])))
+            state = "incomplete" if timing == "early" else "complete"
+            index = int(firings.index[at])
+            pane = self._pane(window, names[at], state, timing=timing, index=index, data=data[at])
+            self._events.append((window, "window_trigger", pane))
+
+    def _closing(self, runs: Runs, window: int) -> None:
+        """Tell of the end of a pane, partition by partition."""
+        if self.handler is None:
+            return
+        log = self._load(runs, [window])
+        groups = group([log[k] for k in self.layout.key_names], log.num_rows)
+        state = self.log.resolve(log, groups.ids, groups.n)
+        keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
+        data = self._lists(self.log.total(state, np.arange(groups.n)))
+        for at, key in enumerate(self._keys(keys)):
+            self._events.append((window, "window_close", self._pane(window, key, "closed", data=data[at])))
