@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.judge import floor_watermark
@@ -20,15 +21,12 @@ from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.ranges import Ranges, expand, running
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.sliding import range_partials
-from krishiv_py.kernels.spans import Spans
+from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.windows.distinct import SlidingWindows
-
-FROM = "__from"
-"""Working column: the row counts in windows that end at this time or later, for others were closed when it came."""
 
 
 @attrs.frozen(eq=False)
@@ -49,14 +47,16 @@ class DistinctOperator:
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, SlidingWindows)
-        if spec.options.emit_mode != "final":
-            raise PlanError(message("distinct-set sliding windows have final results only", f"emit={spec.options.emit_mode}",
-                                    "a result comes when nothing can change it any more",
-                                    'leave emit out or use emit("final")'))
+        _check(spec)
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
         self.spans = Spans(spec.window, spec.tick_us)
         self.lateness_us = spec.options.allowed_lateness_us
+        self.final = spec.options.emit_mode == "final"
+        self.wait_us = self.lateness_us if self.final else 0
+        self.changes = None if self.final else Changes(self.layout, self.spans)
+        told = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
+        self.on_time = self.final or (spec.options.trigger.on_time and not told)  # row by row, every change was told already
         self.by_window = spec.options.late_rule == "window"
         self.block_us = max(self.spans.size // BLOCKS, 1)
         self.partial_names = [f.name for f in self.layout.partial_fields]
@@ -70,20 +70,26 @@ class DistinctOperator:
     ) -> StepResult:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         log = TimeLog(store, meta, "d")
-        before = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
-        meta["fired_at"] = max(meta.get("fired_at", UNSET), watermark_us)
+        fired_at: int = meta.get("fired_at", UNSET)
+        meta["fired_at"] = max(fired_at, watermark_us)
+        due_from, due_to = floor_watermark(fired_at, self.wait_us), floor_watermark(meta["fired_at"], self.wait_us)
         horizon = floor_watermark(meta["fired_at"], self.lateness_us)
         fresh = pa.concat_tables(chunks) if chunks else None
-        late = None
+        late, results = None, []
         if fresh is not None and fresh.num_rows:
             late, rows = self._judge(log, fresh, horizon, watermark_us)
-            log.append(rows, self.spans.frontier(before))
-        results = self._fire(log, before, horizon)
-        log.pass_by(self.spans.frontier(horizon))
+            if self.changes is not None and rows.num_rows:
+                times = times_of(rows)
+                around = log.load(int(times.min()) - 2 * self.spans.reach, int(times.max()) + 2 * self.spans.reach + 1)
+                results.append(self.changes(around, rows, watermark_us, fired_at, horizon))
+            log.append(rows, self.spans.frontier(due_from))
+        if self.on_time:
+            results += self._fire(log, due_from, due_to)
+        log.pass_by(self.spans.frontier(due_to))
         log.forget(shift(horizon, -self.spans.reach))
         table = self.emitter.concat(results)
         counters = {"late": late.num_rows} if late is not None and late.num_rows else {}
-        return StepResult(table, self._wakeup(log, horizon), log.waiting, log.rows, table.num_rows, counters, late)
+        return StepResult(table, self._wakeup(log, due_to), log.waiting, log.rows, table.num_rows, counters, late)
 
     def _judge(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> tuple[pa.Table | None, pa.Table]:
         """Late rows, and the others in the layout of the state."""
@@ -166,14 +172,27 @@ class DistinctOperator:
         arrays = [o.rows[k].take(at) for k in self.layout.key_names] + [p.take(pa.array(order)) for p in partials]
         starts = w.starts[order]
         table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.partial_names])
-        return self.emitter.rows(table, starts, starts + self.spans.size, "+I")
+        return self.emitter.rows(table, starts, starts + self.spans.size, "+I", "final" if self.final else "on_time", None)
 
-    def _wakeup(self, log: TimeLog, horizon: int) -> int | None:
+    def _wakeup(self, log: TimeLog, passed: int) -> int | None:
         """The next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""
         found = []
         if log.next_waiting is not None:
             found.append(int(self.spans.own_end(np.array([log.next_waiting]))[0]))
-        earliest = log.earliest
+        earliest = log.earliest(shift(passed, -self.spans.reach))
         if earliest is not None:
-            found.append(max(earliest + self.spans.reach, horizon))
-        return min(found) + self.lateness_us + 1 if found else None
+            found.append(earliest + self.spans.reach)
+        if found:
+            return min(found) + self.wait_us + 1
+        return None if log.latest is None else log.latest + self.spans.reach + self.lateness_us + 1
+
+
+def _check(spec: OperatorSpec) -> None:
+    options = spec.options
+    if options.emit_mode == "final":
+        return
+    by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
+    if by_count or options.accumulation != "accumulating":
+        raise PlanError(message("distinct-set sliding windows fire with the watermark or with every row", options.describe(),
+                                "their rows are not counted, nor is what was written kept apart",
+                                "use Trigger.on_every_element(), leave the trigger out, or emit(\"final\")"))

@@ -25,7 +25,7 @@ class Emitter:
 
     def rows(
         self, merged: pa.Table, starts: Ints, ends: Ints, op: str | npt.NDArray[np.str_],
-        pane: str | npt.NDArray[np.str_] = "final", index: int | Ints = 0,
+        pane: str | npt.NDArray[np.str_] = "final", index: int | Ints | None = 0,
     ) -> pa.Table:  # fmt: skip
         """Result rows of merged partials with their window bounds in µs; `pane` and `index` where the plan asks for them."""
         kind = self.layout.spec.time_kind
@@ -43,5 +43,5 @@ class Emitter:
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
 
-def _column(value: str | int | npt.NDArray[Any], n: int, type_: pa.DataType) -> pa.Array:
+def _column(value: str | int | npt.NDArray[Any] | None, n: int, type_: pa.DataType) -> pa.Array:
     return pa.array(value, type_) if isinstance(value, np.ndarray) else pa.repeat(pa.scalar(value, type_), n)

@@ -23,6 +23,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.triggers import Trigger
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 BLOCKS: Final = 64
@@ -45,6 +46,7 @@ class LookBackOperator:
         self.product = product_for(self.layout, spec.window)
         self.before, self.after = spec.window.size_us, spec.window.after_us
         self.mode = spec.options.emit_mode
+        self.pane = "final" if self.mode == "final" else "on_time"
         self.lateness_us = spec.options.allowed_lateness_us
         self.wait_us = self.after + (self.lateness_us if self.mode == "final" else 0)
         self.keep_us = self.lateness_us + self.before + self.after
@@ -96,7 +98,7 @@ class LookBackOperator:
             if due.any():
                 o = ordered(rows, self.layout.key_names, self.before, self.after, near=due)
                 anchors = np.flatnonzero((o.times >= start) & (o.times < stop))
-                out.append(self.product(o, anchors, self._ranges(o, anchors), "+I"))
+                out.append(self.product(o, anchors, self._ranges(o, anchors), "+I", self.pane))
         return out
 
     def _fire_again(self, log: TimeLog, fresh: pa.Table, fired_at: int, due_from: int) -> list[pa.Table]:
@@ -121,18 +123,18 @@ class LookBackOperator:
         if not len(anchors):
             return []
         if self.product.additive:
-            return [self.product(o, anchors, r, "+I", new)]
+            return [self.product(o, anchors, r, "+I", "late", new)]
         if self.mode == "updates":
-            return [self.product(o, anchors, r, "+I")]
+            return [self.product(o, anchors, r, "+I", "late")]
         had = ~new[anchors]
         out = [self._withdrawn(o, anchors[had], Ranges(r.low[had], r.high[had], r.block), np.flatnonzero(~new), count)]
-        return [*out, self.product(o, anchors, r, np.where(had, "+U", "+I"))]
+        return [*out, self.product(o, anchors, r, np.where(had, "+U", "+I"), "late")]
 
     def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
         """What stood before the new rows came: the same ranges without them."""
         old = attrs.evolve(o, rows=o.rows.take(pa.array(known)), ids=o.ids[known], times=o.times[known])
         ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
-        return self.product(old, anchors - count[anchors], ranges, "-U")
+        return self.product(old, anchors - count[anchors], ranges, "-U", "late")
 
     def _limit(self, log: TimeLog, frontier: int) -> dict[str, int]:
         """Keep the newest rows of every key, where the plan bounds them; the others are counted."""
@@ -158,10 +160,14 @@ class LookBackOperator:
 
 
 def _check(spec: OperatorSpec, window: LookBackWindow) -> None:
-    if not spec.options.fires_once:
-        raise PlanError(message("look-back windows know no trigger but on_watermark", spec.options.describe(),
+    options = spec.options
+    if options.trigger != Trigger() or options.accumulation != "accumulating":
+        raise PlanError(message("look-back windows know no trigger but on_watermark", options.describe(),
                                 "a row has its result when no row it could meet is expected any more",
-                                "leave trigger, accumulation and pane columns out"))
+                                "leave trigger and accumulation out"))
+    if options.pane and window.output != "aggregates":
+        raise PlanError(message("pane columns go with aggregates only", window.describe(), "rows met are no panes",
+                                "leave with_pane out"))
     often = spec.options.emit_mode == "retractions" and spec.options.allowed_lateness_us > 0
     if window.max_rows_per_key is not None and often:
         raise PlanError(message("a row limit leaves nothing to retract by", window.describe(), "a result could be withdrawn "

@@ -30,7 +30,7 @@ class Product(Protocol):
 
     additive: bool
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """Result rows for the rows at `anchors`, whose windows are `r`; `fresh` tells new rows from known ones."""
         ...
 
@@ -44,7 +44,7 @@ class Aggregates:
         self.layout, self.window = layout, window
         self.emitter = Emitter(layout)
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         partials = range_partials(self.layout, o.rows, r)
         times = o.times[anchors]
@@ -57,6 +57,7 @@ class Aggregates:
         return self.emitter.rows(
             pa.Table.from_arrays(arrays, names=names) if names else pa.table({"n": sorted_times}),
             sorted_times - self.window.size_us, sorted_times + self.window.after_us, op if isinstance(op, str) else op[order],
+            pane, None,
         )  # fmt: skip
 
 
@@ -69,7 +70,7 @@ class Matches:
         self.layout, self.window = layout, window
         self.schema = layout.result_schema
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         kind = self.layout.spec.time_kind
         times = o.times[anchors]
@@ -99,7 +100,7 @@ class Pairs:
         self.schema = layout.result_schema
         self.names = layout.spec.row_schema.names
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         columns = dict(zip(self.names, whole(o.rows["a0"]).flatten(), strict=True))
         lefts, rights = [], []

@@ -10,6 +10,9 @@ from krishiv_py.kernels.grouping import Ints
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.distinct import SlidingWindows
 
+FROM = "__from"
+"""Working column: the row counts in windows that end at this time or later, for others were closed when it came."""
+
 
 @attrs.frozen
 class Spans:

@@ -68,11 +68,6 @@ class TimeLog:
         return min((e[_NEXT] for e in self._index if e[_WAITING]), default=None)
 
     @property
-    def earliest(self) -> int | None:
-        """The smallest time held."""
-        return min((e[_LOW] for e in self._index), default=None)
-
-    @property
     def latest(self) -> int | None:
         """The largest time held."""
         return max((e[_HIGH] for e in self._index), default=None)
@@ -136,6 +131,10 @@ class TimeLog:
     def overlaps(self, low: int, high: int) -> bool:
         """Whether some row, waiting or not, may lie in ``[low, high)``."""
         return any(e[_LOW] < high and e[_HIGH] >= low for e in self._index)
+
+    def earliest(self, low: int) -> int | None:
+        """A bound below the smallest time from `low` on."""
+        return min((max(e[_LOW], low) for e in self._index if e[_HIGH] >= low), default=None)
 
     def portions(self, low: int, high: int, back: int) -> Iterator[tuple[int, int]]:
         """Cut ``[low, high)`` into spans of about :data:`PORTION` rows, or as many as lie in a span's look-back `back`."""

@@ -40,6 +40,7 @@ class Plan:
     emit: Literal["final", "updates", "retractions"]
     rule: Literal["event", "window"]
     advances: bool = True
+    each: bool = False
 
     def steps(self) -> list[ref.Step]:
         """Rows in random batches, now and then an advance of the watermark, and the end."""
@@ -74,7 +75,8 @@ def plans(**fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Plan]:
 def expected(plan: Plan, kind: Kind) -> tuple[list[Seen], list[Seen]]:
     """What the reference writes and refuses, step by step."""
     steps = plan.steps()
-    config = ref.Config(kind, ref.WatermarkSpec(plan.lag), plan.lateness, plan.rule, plan.emit)
+    trigger = ref.Trigger(early=1, on_time=False, late=1) if plan.each else ref.Trigger()
+    config = ref.Config(kind, ref.WatermarkSpec(plan.lag), plan.lateness, plan.rule, plan.emit, trigger)
     out = ref.Reference(config).run(steps)
     written: list[Seen] = [Counter() for _ in steps]
     for e in out.emissions:
@@ -92,6 +94,8 @@ def observed(plan: Plan, windowed: Callable[[KeyedStream], AggregatedStream]) ->
     keyed = stream_of("key string, at bigint, value bigint").watermark("at", plan.lag).key_by("key")
     if plan.lateness:
         keyed = keyed.allowed_lateness(plan.lateness)
+    if plan.each:
+        keyed = keyed.trigger(kv.Trigger(early=1, on_time=False, late=1))
     driver = Driver(windowed(keyed.late_rule(plan.rule).emit(plan.emit)))
     rng = np.random.default_rng(plan.seed)
     written, late = [], []

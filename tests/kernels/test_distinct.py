@@ -34,6 +34,18 @@ def test_rows_that_come_after_some_of_their_windows_closed(plan: Plan) -> None:
     assert observed(plan, lambda s: s.windowed_by(windows).agg(AGGS)) == expected(plan, ref.DistinctSet(plan.size))
 
 
+LOGS = st.sampled_from(["updates", "retractions"])
+
+
+@given(plan=plans(lateness=st.integers(0, 8), emit=LOGS, each=st.booleans()), shape=SHAPES)
+def test_change_logs_are_those_of_the_reference(plan: Plan, shape: tuple[str, bool]) -> None:
+    """Row by row, or once per batch."""
+    direction, clamp = shape
+    windows = SlidingWindows.of(plan.size, direction=direction, clamp_zero=clamp)  # type: ignore[arg-type]
+    kind = ref.DistinctSet(plan.size, direction, clamp)  # type: ignore[arg-type]
+    assert observed(plan, lambda s: s.windowed_by(windows).agg(AGGS)) == expected(plan, kind)
+
+
 @given(plan=plans(jitter=st.just(0), advances=st.just(False)), cuts=st.integers(1, 9))
 def test_results_do_not_depend_on_batches_while_nothing_is_late(plan: Plan, cuts: int) -> None:
     windows = SlidingWindows.of(plan.size)

@@ -109,6 +109,17 @@ def test_matches_are_the_other_rows_in_the_window(plan: Plan, two_sided: bool) -
     assert len(results) == len(kept)
 
 
+def test_panes_say_when_a_result_came() -> None:
+    keyed = stream_of(SCHEMA).watermark("at", 0).key_by("key").allowed_lateness(10).emit("retractions").with_pane()
+    driver = Driver(keyed.lookback_window(10).agg(kv.count()))
+    found = driver.send([{"key": "a", "at": t, "value": 1} for t in (0, 5)]).results
+    found = pa.concat_tables([found, driver.send([{"key": "a", "at": -2, "value": 1}]).results])
+    columns = found.select(["window_end", "count", "op", "pane_timing", "pane_index"]).to_pylist()
+    assert [tuple(row.values()) for row in columns] == [
+        (0, 1, "+I", "on_time", None), (0, 1, "-U", "late", None), (-2, 1, "+I", "late", None), (0, 2, "+U", "late", None),
+    ]  # fmt: skip
+
+
 def test_results_come_in_ascending_order_of_end_and_are_not_held_back() -> None:
     driver = Driver(stream_of(SCHEMA).watermark("at", 0).key_by("key").lookback_window(10).agg(kv.count()))
     rows = [{"key": k, "at": t, "value": 1} for k, t in [("a", 30), ("b", 10), ("a", 20), ("b", 25), ("a", 10)]]
