@@ -85,7 +85,8 @@ def _compound(node: sg.Expression) -> Expr:
     if isinstance(node, sg.Not):
         return UnOp("not", expr_of(node.this))
     if isinstance(node, sg.Neg):
-        return UnOp("-", expr_of(node.this))
+        found = expr_of(node.this)
+        return Lit(-found.value) if isinstance(found, Lit) and isinstance(found.value, (int, float)) else UnOp("-", found)
     if isinstance(node, sg.Is) and isinstance(node.expression, sg.Null):
         return UnOp("is_null", expr_of(node.this))
     if isinstance(node, sg.In) and node.expressions:

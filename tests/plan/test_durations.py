@@ -1,0 +1,114 @@
+"""Durations and points in time: what is read, exactly, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py.errors import DurationError
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant, show_us, time_point_us, to_us
+
+UNITS = {"us": 1, "ms": 1_000, "s": 10**6, "min": 60 * 10**6, "h": 3_600 * 10**6, "d": 86_400 * 10**6, "week": 604_800 * 10**6}
+
+
+@pytest.mark.parametrize(
+    ("given_", "us"),
+    [
+        (1, 1_000),
+        (60_000, 60_000_000),
+        (dt.timedelta(microseconds=1), 1),
+        (dt.timedelta(days=-1, seconds=86_401), 1_000_000),
+        ("5 seconds", 5_000_000),
+        ("5s", 5_000_000),
+        ("1 second", 1_000_000),
+        ("250ms", 250_000),
+        ("1.5 s", 1_500_000),
+        ("0.000001 s", 1),
+        ("1 min 30 s", 90_000_000),
+        ("1 MINUTE", 60_000_000),
+        ("2 Hours", 7_200_000_000),
+        ("  1 d  ", 86_400_000_000),
+        ("1 week", 604_800_000_000),
+        ("7µs", 7),
+    ],
+)
+def test_what_is_read(given_: Any, us: int) -> None:
+    assert to_us(given_, "size") == us
+
+
+@given(st.integers(1, MAX_TIME_US // 1_000))
+def test_integers_are_milliseconds(ms: int) -> None:
+    assert to_us(ms, "size") == to_us(f"{ms} ms", "size") == ms * 1_000
+
+
+@given(st.integers(1, MAX_TIME_US))
+def test_timedeltas_are_exact(us: int) -> None:
+    assert to_us(dt.timedelta(microseconds=us), "size") == us
+
+
+@given(st.integers(0, 10**6), st.integers(0, 999_999), st.sampled_from(sorted(UNITS)))
+def test_text_is_exact_or_refused(whole: int, millionths: int, unit: str) -> None:
+    """No float comes in between: what is no whole number of microseconds is an error."""
+    exact = (whole + Fraction(millionths, 10**6)) * UNITS[unit]
+    text = f"{whole}.{millionths:06d} {unit}"
+    if exact.denominator == 1 and 0 < exact <= MAX_TIME_US:
+        assert to_us(text, "size") == exact
+    else:
+        with pytest.raises(DurationError):
+            to_us(text, "size")
+
+
+@given(st.integers(1, MAX_TIME_US))
+def test_what_is_shown_is_read_again(us: int) -> None:
+    assert to_us(show_us(us), "size") == us
+
+
+def test_zero_and_negative_only_where_they_mean_something() -> None:
+    assert to_us(0, "lag", allow_zero=True) == to_us("0 s", "lag", allow_zero=True) == 0
+    assert to_us(-5, "offset", allow_negative=True) == -5_000
+    for bad in (0, -5, dt.timedelta(0)):
+        with pytest.raises(DurationError, match="`size`"):
+            to_us(bad, "size")
+    with pytest.raises(DurationError, match="`lag`"):
+        to_us(-1, "lag", allow_zero=True)
+
+
+def test_no_length_beyond_the_range_of_time() -> None:
+    assert to_us(dt.timedelta(microseconds=MAX_TIME_US), "size") == MAX_TIME_US
+    with pytest.raises(DurationError, match="longer than the supported range"):
+        to_us(dt.timedelta(microseconds=MAX_TIME_US + 1), "size")
+
+
+@pytest.mark.parametrize(
+    ("point", "us"),
+    [
+        (0, 0),
+        (-1, -1_000),
+        (dt.datetime(1970, 1, 1), 0),
+        (dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), -1),
+        (dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))), 0),
+    ],
+)
+def test_points_in_time(point: Any, us: int) -> None:
+    assert time_point_us(point, "to") == us
+
+
+@pytest.mark.parametrize("point", [True, 1.5, "now", None, dt.date(1970, 1, 1)], ids=repr)
+def test_what_is_no_point_in_time(point: Any) -> None:
+    with pytest.raises(DurationError, match="`to`"):
+        time_point_us(point, "to")
+
+
+def test_instants_for_people() -> None:
+    assert show_instant(UNSET) == "unset"
+    assert show_instant(END_OF_TIME) == "end of input"
+    assert show_instant(-1) == "1969-12-31T23:59:59.999999Z"
+    assert show_instant(10**18) == "1000000000000000000 µs"
+    assert [show_us(us) for us in (0, 1, 1_000, 60_000_000, 86_400_000_000, 90_000_000)] == [
+        "0 µs", "1 µs", "1 ms", "1 min", "1 d", "90 s",
+    ]  # fmt: skip
