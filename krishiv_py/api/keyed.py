@@ -214,7 +214,8 @@ class KeyedStream(OptionMethods):
     def windowed_by(self, windows: SlidingWindows) -> WindowedStream:
         """Kafka's sliding windows: one per distinct set of rows that lie within their size (KIP-450, SEMANTICS §3.5).
 
-        Their grace is the allowed lateness, where that is not longer; a window has one result, its final one.
+        Their grace is the allowed lateness, where that is not longer. A window has one result, its final one, unless ``emit``
+        asks for more.
 
         Parameters
         ----------

@@ -35,6 +35,8 @@ class SlidingWindows(Window):
     """Kafka's sliding windows, made by :meth:`of` and handed to ``windowed_by``.
 
     A window's result comes once, when ``end < W - grace`` and nothing can change it any more; rows outside grace are late.
+    Where ``emit("updates")`` or ``emit("retractions")`` is asked for, it comes when ``end < W``, or with every row, and again
+    when rows within grace change it.
 
     Notes
     -----
@@ -82,7 +84,13 @@ class SlidingWindows(Window):
         return cls(_whole_ms(size, "size"), 0, direction, bool(clamp_zero))
 
     def grace(self, after_window_end: Duration) -> SlidingWindows:
-        """The same windows, kept (and rows for them accepted) until the watermark is that far beyond their end."""
+        """The same windows, kept (and rows for them accepted) until the watermark is that far beyond their end.
+
+        Parameters
+        ----------
+        after_window_end : int or timedelta or str
+            How far, in whole milliseconds; ``int`` is milliseconds, 0 the default.
+        """
         return attrs.evolve(self, grace_us=_whole_ms(after_window_end, "grace"))
 
     @property
