@@ -125,8 +125,8 @@ class SlidingWindows(Window):
         {15: (15, 25)}
         """
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise DurationError(message("`timestamp` is no point in time", repr(timestamp), "it cannot be placed on the time axis",
-                                        "pass whole milliseconds since the epoch"))
+            raise DurationError(message("`timestamp` is no point in time", repr(timestamp), "it cannot be placed on the time "
+                                        "axis", "pass whole milliseconds since the epoch"))
         if self.direction == "forward":
             return {timestamp: (timestamp, timestamp + self.size)}
         own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size
