@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.grouping import Ints, distinct, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.runs import Runs
+from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
@@ -188,6 +188,15 @@ class FixedOperator:
     def _bounds(self, merged: pa.Table) -> tuple[Ints, Ints]:
         starts = merged["w"].to_numpy()
         return starts, starts + self.window.size_us
+
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`."""
+        runs = Runs(store, meta, SLICE, self._merge)
+        gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
+        rows, windows = self.assigner.windows(gone[SLICE].to_numpy())
+        open_ = windows + self.window.size_us > floor_watermark(watermark_us, self.lateness_us)
+        spread = gone.take(pa.array(rows[open_])).set_column(0, "w", pa.array(windows[open_]))
+        return distinct(spread, ["w", *self.layout.key_names])
 
     def _forget(self, runs: Runs, horizon: int) -> None:
         for name in runs.names():

@@ -166,3 +166,19 @@ def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: i
     for column in columns:
         total = _mix(total * np.uint64(31) + hash_values(column))
     return (total % np.uint64(n_buckets)).astype(np.int64)
+
+
+def distinct(table: pa.Table, names: list[str]) -> pa.Table:
+    """The distinct values of some columns, without nested ones."""
+    picked = table.select(names)
+    return picked.take(pa.array(group(list(picked.columns), table.num_rows).first))
+
+
+def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.bool_]:
+    """Rows whose values in these columns occur in `others`; without columns, all rows if `others` has any."""
+    both = [pa.chunked_array([*others[n].chunks, *rows[n].chunks], rows[n].type) for n in names]
+    groups = group(list(both), others.num_rows + rows.num_rows)
+    wanted = np.zeros(groups.n, np.bool_)
+    wanted[groups.ids[: others.num_rows]] = True
+    found: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]
+    return found

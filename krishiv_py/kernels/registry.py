@@ -8,21 +8,31 @@ from krishiv_py.kernels.distinct import DistinctOperator
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.operator import WindowOperator
+from krishiv_py.kernels.panes import PaneOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
+from krishiv_py.kernels.ttl import ExpiringOperator
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.lookback import LookBackWindow
+from krishiv_py.plan.windows.panes import PaneWindow
 from krishiv_py.plan.windows.session import SessionWindow
+
+
+def _fixed(spec: OperatorSpec) -> FixedOperator | TriggeredOperator:
+    if isinstance(spec.window, PaneWindow):
+        return PaneOperator(spec)
+    return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
 
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
     if isinstance(spec.window, HoppingWindow):
-        return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
+        found = _fixed(spec)
+        return found if spec.options.ttl is None else ExpiringOperator(spec, found)
     if isinstance(spec.window, LookBackWindow):
         return LookBackOperator(spec)
     if isinstance(spec.window, CountWindow):

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from krishiv_py.kernels.grouping import among
 from krishiv_py.kernels.state import ChunkStore, Meta
 
 FAN: Final = 8
@@ -81,3 +82,15 @@ class Runs:
 
     def _name(self, run: int, number: int) -> str:
         return f"{self._prefix}/{run}/{number}"
+
+
+def remove_keys(runs: Runs, keys: list[str], dead: pa.Table, schema: pa.Schema, only: int | None = None) -> pa.Table:
+    """Take the rows of these keys out of all runs, or of one; returns them. Runs that hold none stay as they are."""
+    removed = [schema.empty_table()]
+    for run in runs.names() if only is None else [only]:
+        table = pa.concat_tables(runs.load(run))
+        gone = among(table, dead, keys)
+        removed.append(table.filter(pa.array(gone)))
+        if gone.any():
+            runs.replace(run, table.filter(pa.array(~gone)))
+    return pa.concat_tables(removed)

@@ -14,13 +14,13 @@ from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings, written
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.fixed import SLICE, FixedOperator
-from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.grouping import Ints, distinct, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
-from krishiv_py.kernels.runs import Runs
+from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
@@ -221,6 +221,16 @@ class TriggeredOperator:
             entries = self.log.entries(keys.take(pa.array(pairs)), np.zeros(n, np.int64), state.fired[pairs] + is_snap,
                                        np.full(n, done), np.full(n, is_snap), partials)
             self._append(runs, window[pairs], entries)
+
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`."""
+        runs = Runs(store, meta, WINDOW, self.log.compact)
+        names = [WINDOW, *self.layout.key_names]
+        parts = [pa.schema([pa.field(WINDOW, pa.int64()), *self.layout.key_fields]).empty_table()]
+        for window in runs.names():
+            gone = remove_keys(runs, self.layout.key_names, dead, self.log.schema, window)
+            parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
+        return distinct(pa.concat_tables(parts), names)
 
     def _forget(self, runs: Runs, meta: Meta, horizon: int) -> None:
         for w in runs.names():

@@ -1,0 +1,144 @@
+"""State of untouched keys is dropped and counted, never emitted as if complete (SEMANTICS §6.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.testing import Driver, ManualClock, stream_of
+
+
+def keyed(clock: Any = "event", ttl: int = 60_000) -> KeyedStream:
+    stream = stream_of("key string, at bigint").watermark("at", 0).key_by("key").late_rule("window")
+    return stream.with_state_ttl(kv.StateTtlConfig(ttl, clock))
+
+
+def pairs(table: Any) -> list[tuple[str, int, int]]:
+    return [(r["key"], r["window_start"], r["count"]) for r in table.to_pylist()]
+
+
+HOUR = 3_600_000
+PLANS = {
+    "default": lambda k: k.tumbling_window(HOUR).agg(kv.count()),
+    "updates": lambda k: k.emit("updates").tumbling_window(HOUR).agg(kv.count()),
+    "triggered": lambda k: k.emit("updates").trigger(kv.Trigger(early=1000)).tumbling_window(HOUR).agg(kv.count()),
+}
+
+
+#   key a   |x                          |x         dropped at 60 s, although a row comes at 61 s
+#   key b   |x            |x            |x
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_quiet_key_is_dropped_and_not_completed_by_later_rows(plan: str) -> None:
+    driver = Driver(PLANS[plan](keyed()))
+    driver.send([{"key": "a", "at": 0}, {"key": "b", "at": 0}])
+    driver.send([{"key": "b", "at": 30_000}])
+    assert driver.counters["ttl_dropped"] == 0
+    driver.send([{"key": "b", "at": 60_000}])
+    assert driver.counters["ttl_dropped"] == 1
+    out = driver.send([{"key": "a", "at": 61_000}, {"key": "a", "at": HOUR + 1}])
+    assert pairs(out.results) == [("b", 0, 3)]
+    assert pairs(driver.close().results) == [("a", HOUR, 1)]
+    assert driver.counters["ttl_dropped"] == 1
+
+
+def test_what_is_due_fires_before_it_expires() -> None:
+    driver = Driver(keyed(ttl=1_000).tumbling_window(10_000).agg(kv.count()))
+    driver.send([{"key": "a", "at": 1}])
+    assert pairs(driver.send([{"key": "b", "at": 50_000}]).results) == [("a", 0, 1)]
+    assert driver.counters["ttl_dropped"] == 0
+
+
+def test_the_end_of_input_fires_everything_that_is_there() -> None:
+    driver = Driver(keyed().tumbling_window(HOUR).agg(kv.count()))
+    driver.send([{"key": "a", "at": 1}])
+    assert pairs(driver.close().results) == [("a", 0, 1)]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_by_wall_clock_also_without_rows(plan: str) -> None:
+    clock = ManualClock()
+    driver = Driver(PLANS[plan](keyed("processing")), clock=clock)
+    driver.send([{"key": "a", "at": 0}, {"key": "b", "at": 0}])
+    clock.advance("30 s")
+    driver.send([{"key": "b", "at": 5}])
+    clock.advance("29999 ms")
+    driver.tick()
+    assert driver.counters["ttl_dropped"] == 0
+    clock.advance("5 s")
+    driver.tick()
+    assert driver.counters["ttl_dropped"] == 1
+    assert pairs(driver.close().results) == [("b", 0, 2)]
+
+
+def test_every_hopping_window_that_lost_a_row_is_dropped() -> None:
+    driver = Driver(keyed(ttl=10_000).hopping_window(60_000, 30_000).agg(kv.count()))
+    driver.send([{"key": "a", "at": 1_000}])
+    driver.send([{"key": "b", "at": 15_000}])
+    assert driver.counters["ttl_dropped"] == 2  # [-30 s, 30 s) and [0, 60 s)
+    driver.send([{"key": "a", "at": 40_000}])
+    assert [p for p in pairs(driver.close().results) if p[0] == "a"] == [("a", 30_000, 1)]
+
+
+def model(batches: list[list[tuple[str, int]]], ttl: int, size: int) -> tuple[list[tuple[str, int, int]], int]:
+    """Plain dictionaries; checks at every multiple of a sixteenth of the time to live, as the kernel's docstring says."""
+    grain = max(ttl * 1000 // 16, 1)
+    state: dict[tuple[str, int], int] = {}
+    touched: dict[str, int] = {}
+    dead: set[tuple[str, int]] = set()
+    out, dropped, checked = [], 0, None
+    mark: int | None = None
+
+    def step(rows: list[tuple[str, int]]) -> None:
+        nonlocal dropped, checked
+        for key, at in rows:
+            start = at - at % size
+            state[key, start] = state.get((key, start), 0) + 1
+            touched[key] = max(at, touched.get(key, at), at if mark is None else mark)
+        if mark is None:
+            return
+        for key, start in sorted(state):
+            if start + size <= mark:
+                n = state.pop((key, start))
+                if (key, start) not in dead:
+                    out.append((key, start, n))
+        us = mark * 1000
+        if touched and (checked is None or us // grain > checked // grain):
+            checked = us
+            for key in list(touched):
+                if touched[key] + ttl <= mark:
+                    del touched[key]
+                    for k, start in [p for p in state if p[0] == key]:
+                        del state[k, start]
+                        dead.add((k, start))
+                        dropped += 1
+
+    for rows in batches:
+        rows = [(k, at) for k, at in rows if mark is None or at - at % size + size > mark]
+        step(rows)
+        top = max((at for _, at in rows), default=None)
+        if top is not None and (mark is None or top > mark):
+            mark = top
+            step([])
+    for key, start in sorted(state):
+        if (key, start) not in dead:
+            out.append((key, start, state[key, start]))
+    return sorted(out), dropped
+
+
+@pytest.mark.parametrize("emit", ["final", "updates"])
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 200)), max_size=3), max_size=12),
+       st.integers(1, 60), st.integers(1, 90))  # fmt: skip
+def test_against_plain_dictionaries(emit: Any, batches: list[list[tuple[str, int]]], ttl: int, size: int) -> None:
+    stream: AggregatedStream = keyed(ttl=ttl).emit(emit).tumbling_window(size).agg(kv.count())
+    driver = Driver(stream)
+    out = [p for rows in batches for p in pairs(driver.send([{"key": k, "at": at} for k, at in rows]).results)]
+    out += pairs(driver.close().results)
+    expected, dropped = model(batches, ttl, size)
+    assert sorted(out) == expected
+    assert driver.counters.get("ttl_dropped", 0) == dropped

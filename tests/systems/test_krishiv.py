@@ -1,0 +1,92 @@
+"""Krishiv's text: windows, watermarks with 5 s of lag, late events counted, routed or counted by key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.testing import Driver, stream_of
+
+SCHEMA = "user_id string, event_time timestamp, amount bigint"
+
+
+def keyed() -> KeyedStream:
+    return stream_of(SCHEMA).watermark("event_time", 5_000).key_by("user_id")
+
+
+def row(user: str, second: float, amount: int = 1) -> dict[str, Any]:
+    return {"user_id": user, "event_time": int(second * 1_000_000), "amount": amount}
+
+
+def brief(table: Any) -> list[tuple[Any, ...]]:
+    """Rows with their bounds in seconds."""
+    return [
+        tuple(v.timestamp() if hasattr(v, "timestamp") else v for v in r.values()) for r in table.to_pylist()
+    ]
+
+
+def test_the_example_per_minute_as_a_whole() -> None:
+    per_minute = keyed().preset("krishiv").tumbling_window(60_000).agg([kv.count(kv.col("*")), kv.sum(kv.col("amount"))])
+    driver = Driver(per_minute)
+    assert driver.send([row("ann", 1, 5), row("ann", 59.9, 7), row("bob", 30, 1)]).results.num_rows == 0
+    assert driver.send([row("bob", 64.9, 2)]).results.num_rows == 0  # W = 59.9
+    assert sorted(brief(driver.send([row("bob", 65, 3)]).results)) == [("ann", 0, 60, 2, 12), ("bob", 0, 60, 1, 1)]
+    assert brief(driver.close().results) == [("bob", 60, 120, 2, 5)]
+    assert per_minute.schema.names == ["user_id", "window_start", "window_end", "count", "sum_amount"]
+
+
+def test_tumbling_windows_are_aligned_to_the_epoch() -> None:
+    driver = Driver(keyed().tumbling_window(60_000).agg(kv.count()))
+    driver.send([row("a", -0.5), row("a", 61)])
+    assert [r[1] for r in brief(driver.close().results)] == [60]
+    assert driver.counters["rows"] == 2
+
+
+def test_sliding_windows_overlap() -> None:
+    driver = Driver(keyed().sliding_window(60_000, 15_000).agg(kv.count()))
+    driver.send([row("a", 50)])
+    assert [r[1] for r in brief(driver.close().results)] == [0, 15, 30, 45]
+
+
+def test_sessions_close_after_inactivity_unbounded_too() -> None:
+    driver = Driver(keyed().session_window(10_000).agg(kv.count()))
+    out = driver.send([row("a", 0), row("a", 9), row("a", 19), row("b", 40)])
+    assert sorted(r[1:] for r in brief(out.results)) == [(0, 19, 2), (19, 29, 1)]  # at exactly the gap: two sessions
+
+
+def test_the_watermark_is_the_newest_minus_the_lag() -> None:
+    driver = Driver(keyed().tumbling_window(60_000).agg(kv.count()))
+    driver.send([row("a", 100)])
+    assert driver.watermark_us == 95_000_000
+    out = driver.send([row("a", 95), row("a", 94.999)])
+    assert out.late["reason"].to_pylist() == ["late"]  # 95 is not behind the watermark, 94.999 is
+    spec = kv.WatermarkSpec.fixed_lag_ms(5_000)
+    same = stream_of(SCHEMA).with_watermark(spec).key_by("user_id").tumbling_window(60_000).agg(kv.count())
+    assert Driver(same).spec.watermark == driver.spec.watermark
+
+
+@pytest.mark.parametrize("handler", [None, kv.CountByKeyLateEventHandler()])
+def test_late_events_are_dropped_and_counted(handler: Any) -> None:
+    counting = kv.CountingLateEventHandler()
+    stream = keyed().with_late_event_handler(handler or counting).tumbling_window(60_000).agg(kv.count())
+    driver = Driver(stream)
+    driver.send([row("a", 100), row("b", 100)])
+    driver.send([row("a", 1), row("a", 2), row("b", 3)])
+    assert driver.counters["late"] == 3
+    if handler is None:
+        assert counting.total == 3
+    else:
+        assert handler.by_key == {("a",): 2, ("b",): 1}
+
+
+def test_event_time_ttl_bounds_what_is_kept() -> None:
+    stream = keyed().with_state_ttl(kv.StateTtlConfig(ttl_ms=30_000)).tumbling_window(3_600_000).agg(kv.count())
+    driver = Driver(stream)
+    driver.send([row("quiet", 0), row("busy", 0)])
+    driver.send([row("busy", 20)])
+    driver.send([row("busy", 36)])
+    assert driver.counters["ttl_dropped"] == 1
+    assert [r[0] for r in brief(driver.close().results)] == ["busy"]

@@ -1,0 +1,136 @@
+"""SPL's timeInterval windows: intervalDuration(10.0), creationPeriod(5.0), discardAge(15.0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.api.panes import PaneStream
+from krishiv_py.testing import Driver, stream_of
+
+S = 1_000
+OPTIONS = kv.TimeIntervalWindowOptions(interval_duration=10.0, creation_period=5.0, discard_age=15.0)
+
+
+def panes(options: kv.TimeIntervalWindowOptions = OPTIONS) -> PaneStream:
+    return stream_of("key string, at bigint").watermark("at", 0).key_by("key").time_interval_window(options)
+
+
+def rows(*seconds: float, key: str = "k") -> list[dict[str, Any]]:
+    return [{"key": key, "at": round(t * S)} for t in seconds]
+
+
+@attrs.define(eq=False)
+class Log(kv.PaneHandler):
+    """What the text's handlers would see."""
+
+    lines: list[tuple[Any, ...]] = attrs.field(factory=list)
+
+    def _say(self, event: str, pane: kv.Pane, *more: Any) -> None:
+        self.lines.append((event, pane.interval_start // S, pane.interval_end // S, pane.state, *more))
+
+    def before_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+        self._say("before", pane)
+
+    def after_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+        self._say("after", pane)
+
+    def window_initial_full(self, pane: kv.Pane) -> None:
+        self._say("full", pane)
+
+    def window_trigger(self, pane: kv.Pane) -> None:
+        assert pane.data is not None
+        self._say("trigger", pane, pane.timing, pane.index, [t // S for t in pane.data["at"].to_pylist()])
+
+    def window_close(self, pane: kv.Pane) -> None:
+        self._say("close", pane)
+
+
+#   [0 ..... 10)
+#        [5 ..... 15)
+#             [10 ..... 20)
+#                  [15 ..... 25)
+@pytest.mark.parametrize(("t", "intervals"), [
+    (7, [(0, 10), (5, 15)]), (0, [(-5, 5), (0, 10)]), (10, [(5, 15), (10, 20)]), (9.999, [(0, 10), (5, 15)]),
+    (15, [(10, 20), (15, 25)]),
+])  # fmt: skip
+def test_tuples_are_assigned_to_the_intervals_of_their_time(t: float, intervals: list[tuple[int, int]]) -> None:
+    driver = Driver(panes().agg(kv.count()))
+    tables = [driver.send(rows(t)).results, driver.close().results]
+    found = [(r["window_start"] // S, r["window_end"] // S) for table in tables for r in table.to_pylist()]
+    assert found == intervals
+
+
+def test_events_in_the_order_of_execution() -> None:
+    log = Log()
+    driver = Driver(panes(kv.TimeIntervalWindowOptions(10.0, discard_age=15.0)).on_events(log))
+    driver.send(rows(7))
+    driver.advance_watermark(9_999)
+    assert [line[0] for line in log.lines] == ["before", "after"]
+    assert {line[3] for line in log.lines} == {"incomplete"}
+    log.lines.clear()
+    driver.advance_watermark(10 * S)
+    assert log.lines == [("full", 0, 10, "complete"), ("trigger", 0, 10, "complete", "on_complete", 0, [7])]
+    log.lines.clear()
+    driver.advance_watermark(11 * S)
+    assert log.lines == []  # nothing was inserted since
+    driver.send(rows(3))  # mildly late, within the discard age
+    driver.advance_watermark(24 * S)
+    assert log.lines == [
+        ("before", 0, 10, "complete"), ("after", 0, 10, "complete"), ("trigger", 0, 10, "complete", "late", 1, [3, 7]),
+    ]  # fmt: skip
+    log.lines.clear()
+    driver.advance_watermark(25 * S)  # 10 + 15
+    assert log.lines == [("close", 0, 10, "closed")]
+    assert driver.open_windows == 0
+
+
+def test_only_updated_partitions_trigger_again() -> None:
+    driver = Driver(panes(kv.TimeIntervalWindowOptions(10.0, discard_age=15.0)).agg(kv.count()))
+    driver.send([*rows(1, key="a"), *rows(2, key="b")])
+    first = driver.advance_watermark(12 * S).results
+    driver.send(rows(7, key="b"))
+    second = driver.advance_watermark(13 * S).results
+    brief = ["key", "count", "pane_timing", "pane_index"]
+    assert sorted(tuple(r.values()) for r in first.select(brief).to_pylist()) == [
+        ("a", 1, "on_complete", 0), ("b", 1, "on_complete", 0),
+    ]  # fmt: skip
+    assert [tuple(r.values()) for r in second.select(brief).to_pylist()] == [("b", 2, "late", 1)]
+
+
+def test_rows_older_than_the_discard_age_are_refused() -> None:
+    driver = Driver(panes().agg(kv.count()))
+    driver.advance_watermark(30 * S)
+    assert driver.send(rows(14)).late["reason"].to_pylist() == ["late"]  # 14 < 30 - 15
+    assert driver.send(rows(15)).late.num_rows == 0
+
+
+def test_a_creation_period_beyond_the_duration_leaves_rows_without_pane() -> None:
+    driver = Driver(panes(kv.TimeIntervalWindowOptions(5.0, creation_period=10.0)).agg(kv.count()))
+    driver.send(rows(4, 5, 12))
+    driver.close()
+    assert driver.counters["unassigned"] == 1
+
+
+def test_the_options_offset_moves_all_intervals() -> None:
+    driver = Driver(panes(kv.TimeIntervalWindowOptions(10.0, interval_offset=3.0)).agg(kv.count()))
+    driver.send(rows(12.5))
+    assert [r["window_start"] for r in driver.close().results.to_pylist()] == [3 * S]
+
+
+def test_the_whole_operator_of_the_text() -> None:
+    """The trigger handler reads the interval's end and walks over the tuples of the partition."""
+
+    class MyOperator(kv.PaneHandler):
+        def window_trigger(self, pane: kv.Pane) -> None:
+            assert pane.data is not None
+            ends.append((pane.key["key"], pane.interval_end, [row["at"] for row in pane.data.to_pylist()]))
+
+    ends: list[Any] = []
+    driver = Driver(panes().on_events(MyOperator()))
+    driver.send([*rows(7, key="x"), *rows(8, key="y")])
+    driver.advance_watermark(15 * S)
+    assert sorted(ends) == [("x", 10_000, [7_000]), ("x", 15_000, [7_000]), ("y", 10_000, [8_000]), ("y", 15_000, [8_000])]
