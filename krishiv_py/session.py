@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.stream import Stream
-from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.nodes import FileSource, MemorySource
-from krishiv_py.plan.schema import SchemaLike, as_schema
+from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource, source_of
+from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 from krishiv_py.spool import Sender, Spool
 
 if TYPE_CHECKING:
@@ -216,6 +217,37 @@ class Session:
         if not hasattr(frame, "isStreaming"):
             raise PlanError(message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame"))
         return self._runner.frame_stream(frame)
+
+    def union(self, streams: Mapping[str, Stream], *, source_column: str = "source") -> Stream:
+        """Several streams as one, each row with the name of its stream.
+
+        Declare their watermarks with :class:`~krishiv_py.MultiSourceWatermarkSpec` and ``source_column=...``; closing the
+        sender of one stream ends that stream only.
+
+        Parameters
+        ----------
+        streams : mapping of str to Stream
+            Streams with equal columns, by name.
+        source_column : str
+            Name of the added text column.
+
+        Raises
+        ------
+        SchemaError
+            When the streams have different columns.
+        """
+        if not streams:
+            raise PlanError(message("a union of nothing", "{}", "there are no rows", 'pass {"a": stream_a, "b": stream_b}'))
+        schemas = {name: stream.schema for name, stream in streams.items()}
+        first = next(iter(schemas.values()))
+        for name, schema in schemas.items():
+            if not schema.equals(first):
+                raise SchemaError(message(f"stream {name!r} has other columns", str(schema).replace("\n", ", "),
+                                          "the streams cannot be one", f"select the columns {', '.join(first.names)}"))
+        merged = checked(first.append(pa.field(source_column, pa.string())))
+        parts = tuple((name, stream.node) for name, stream in streams.items())
+        bounded = all(source_of(node).bounded for _, node in parts)
+        return Stream(UnionSource(parts, source_column, merged, bounded), merged, self._runner)
 
     def _files(self, format_: Literal["parquet", "json", "csv"], path: str, schema: SchemaLike | Any, streaming: bool,
                max_files: int | None, options: dict[str, str]) -> Stream:

@@ -86,6 +86,20 @@ class FrameSource(Source):
 
 
 @attrs.frozen(eq=False)
+class UnionSource(Source):
+    """Several streams as one; a column names the stream a row came from."""
+
+    title: ClassVar[str] = "Union"
+    parts: tuple[tuple[str, Node], ...]
+    source_column: str
+    schema: pa.Schema
+    bounded: bool
+
+    def detail(self) -> str:
+        return ", ".join(f"{name}: {source_of(node).title} {source_of(node).detail()}" for name, node in self.parts)
+
+
+@attrs.frozen(eq=False)
 class Project(Node):
     """Compute the output columns, in order."""
 

@@ -6,6 +6,7 @@ a streaming query. Any other finite source is one micro-batch, in which the wate
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any, Final
@@ -25,6 +26,7 @@ from krishiv_py.kernels.state import MemoryStore, Meta
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
+from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.spark.codec import decode, encode
 from krishiv_py.spark.pack import split
 from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, scan
@@ -49,22 +51,44 @@ class Moment:
     now_us: int
 
 
-def moments(spec: OperatorSpec, spool: Spool, now_us: int) -> dict[str, Moment]:
-    """What is in force in every file of a memory stream; the last file need not be read for that."""
-    reader = ParquetReader(pa.schema([spec.source_schema.field(n) for n in spec.needs_columns]))
-    prepare, tracker = Prepare(spec), WatermarkTracker(spec.watermark)
+def moments(parts: list[Branch], spec: OperatorSpec, now_us: int) -> dict[str, Moment]:
+    """What is in force in every file of the memory streams; the last file need not be read for that."""
+    tracker = WatermarkTracker(spec.watermark)
+    prepares = [Prepare(p.spec) for p in parts]
     found: dict[str, Moment] = {}
-    files = spool.files()
-    for number, path in enumerate(files):
-        found[path.rsplit("/", 1)[-1]] = Moment(number, tracker.current, now_us)
-        for scanned in reader(pa.record_batch([pa.array([path])], names=["path"])) if number + 1 < len(files) else ():
+    files = _in_order(parts)
+    for number, (at, path) in enumerate(files):
+        found[path] = Moment(number, tracker.current, now_us)
+        for scanned in _reader(parts[at])(one_path(path)) if number + 1 < len(files) else ():
             now_us = scanned.now_us if scanned.now_us is not None else now_us
             if scanned.control is not None:
-                tracker.advance(scanned.control.watermark_us, scanned.control.source, now_us)
+                tracker.advance(scanned.control.watermark_us, scanned.control.source or parts[at].name, now_us)
             elif scanned.batch is not None:
-                tracker.saw(prepare.maxima(scanned.batch, tracker.current, now_us), now_us)
+                tracker.saw(prepares[at].maxima(scanned.batch, tracker.current, now_us), now_us)
         tracker.settle(now_us)
     return found
+
+
+def _in_order(parts: list[Branch]) -> list[tuple[int, str]]:
+    """All files with the number of their stream; of several streams in the order they were sent."""
+    files = [(at, path) for at, part in enumerate(parts) for path in _spool(part.source).files()]
+    if len(parts) == 1:
+        return files
+    return sorted(files, key=lambda f: next((s.now_us or 0 for s in _reader(parts[f[0]])(one_path(f[1]))), 0))
+
+
+def _spool(source: Source) -> Spool:
+    assert isinstance(source, MemorySource)
+    return Spool(source.spool)
+
+
+def _reader(part: Branch) -> ParquetReader:
+    return ParquetReader(pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns]))
+
+
+def one_path(path: str) -> pa.RecordBatch:
+    """A file name as a scan hands it on."""
+    return pa.record_batch([pa.array([path])], names=["path"])
 
 
 @attrs.frozen(eq=False)
@@ -100,8 +124,8 @@ class BoundedPack:
                 yield from ((only, s) for s in self.reader(batch))
                 continue
             for path in batch.column(0).to_pylist():
-                moment = self.moments[path.rsplit("/", 1)[-1]]
-                yield from ((moment, s) for s in self.reader(pa.record_batch([pa.array([path])], names=["path"])))
+                moment = self.moments[path]
+                yield from ((moment, s) for s in self.reader(one_path(path)))
 
 
 @attrs.frozen(eq=False)
@@ -153,19 +177,23 @@ def _out(kind: str, blob: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([blob], pa.binary())], schema=_OUT)
 
 
-def _plan(spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int, now_us: int) -> tuple[DataFrame, tuple[Moment, ...]]:
+def _plan(spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int,
+          now_us: int) -> tuple[DataFrame, tuple[Moment, ...]]:
     ids = tuple(range(partitions))
-    if isinstance(source, MemorySource):
-        spool = Spool(source.spool)
-        when = moments(spec, spool, now_us)
-        schema = pa.schema([source.schema.field(n) for n in spec.needs_columns])
-        paths = spark.createDataFrame([(p,) for p in spool.files()], "path string")
-        pack = BoundedPack(spec, ParquetReader(schema), ids, when, now_us)
-        spread = paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)
-        return spread.mapInArrow(pack.__call__, _DDL), tuple(when.values())
-    found = scan(spark, source, spec.needs_columns, streaming=False)
-    pack = BoundedPack(spec, found.reader, ids, None, now_us)
-    return found.frame.mapInArrow(pack.__call__, _DDL), (Moment(0, spec.watermark.initial_us, now_us),)
+    parts = branches(spec, source)
+    spooled = all(isinstance(p.source, MemorySource) for p in parts)
+    when = moments(parts, spec, now_us) if spooled else None
+    frames = []
+    for part in parts:
+        if when is not None:
+            paths = spark.createDataFrame([(f,) for f in _spool(part.source).files()], "path string")
+            frame, reader = (paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)), _reader(part)
+            frames.append(frame.mapInArrow(BoundedPack(part.spec, reader, ids, when, now_us).__call__, _DDL))
+        else:
+            found = scan(spark, part.source, part.spec.needs_columns, streaming=False)
+            frames.append(found.frame.mapInArrow(BoundedPack(part.spec, found.reader, ids, None, now_us).__call__, _DDL))
+    only = (Moment(0, spec.watermark.initial_us, now_us),)
+    return functools.reduce(DataFrame.union, frames), only if when is None else tuple(when.values())
 
 
 def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedResult:
@@ -177,11 +205,11 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedRe
     spec = stream.spec()
     layout = Layout(spec)
     counters = dict.fromkeys(COUNTERS, 0)
-    if isinstance(source, MemorySource) and not Spool(source.spool).files():
+    if _nothing_sent(spec, source):
         return BoundedResult(layout.result_schema.empty_table(), layout.late_schema.empty_table(), counters)
     partitions = _partitions(spark, source)
     packed, when = _plan(spark, spec, source, partitions, now_us)
-    shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed
+    shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
     rows: list[Any] = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).collect()
     for row in rows:
         if row.kind == "counters":
@@ -195,9 +223,12 @@ def _tables(rows: list[Any], kind: str, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
 
 
+def _nothing_sent(spec: OperatorSpec, source: Source) -> bool:
+    return all(isinstance(p.source, MemorySource) and not Spool(p.source.spool).files() for p in branches(spec, source))
+
+
 def _partitions(spark: SparkSession, source: Source) -> int:
     """One task for little data: a shuffle would cost more than it spreads."""
     if isinstance(source, MemorySource) and Spool(source.spool).size() < _ONE_TASK_BYTES:
         return 1
     return int(spark.conf.get("spark.sql.shuffle.partitions") or "2")
-

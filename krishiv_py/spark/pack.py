@@ -83,6 +83,7 @@ class Pack:
     reader: Reader
     bucket_ids: tuple[int, ...]
     clock: Clock
+    source: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -116,8 +117,9 @@ class _Task:
         """Judge a batch, or note a control; hand chunks on when enough rows are waiting."""
         self._any = True
         if scanned.control is not None:
-            self._notes.controls.append([scanned.control.watermark_us, scanned.control.source, scanned.control.now_us])
-            self._tracker.advance(scanned.control.watermark_us, scanned.control.source, 0)
+            source = scanned.control.source or self._pack.source
+            self._notes.controls.append([scanned.control.watermark_us, source, scanned.control.now_us])
+            self._tracker.advance(scanned.control.watermark_us, source, 0)
             return
         assert scanned.batch is not None
         prepared: Prepared = self._prepare(scanned.batch, self._in_force.watermark_us, self._in_force.now_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import uuid
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.nodes import Source, source_of
+from krishiv_py.plan.nodes import Source, UnionSource, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
+from krishiv_py.planner.branches import branches
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.frames import explode, show, written_files
@@ -38,12 +40,16 @@ from krishiv_py.spool import Control, Spool
 def stateful(spark: SparkSession, spec: OperatorSpec, source: Source, clock: Clock, buckets: int, output: TaskOutput | None,
              heartbeats: Spool | None) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
-    found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(buckets)
-    packed = found.frame.mapInArrow(Pack(spec, found.reader, ids, clock).__call__, PACKED_DDL)
+    frames = []
+    for branch in branches(spec, source):
+        found = scan(spark, branch.source, branch.spec.needs_columns, streaming=True)
+        pack = Pack(branch.spec, found.reader, ids, clock, branch.name)
+        frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if heartbeats is not None:
         beats = listing(spark, heartbeats.folder, streaming=True, max_files=None)
-        packed = packed.union(beats.mapInArrow(Pack(spec, ParquetReader(found.reader.schema), ids, clock).__call__, PACKED_DDL))
+        frames.append(beats.mapInArrow(Pack(spec, ParquetReader(spec.source_schema), ids, clock).__call__, PACKED_DDL))
+    packed = functools.reduce(DataFrame.union, frames)
     return _operator(packed, BucketProcessor(spec, output, clock))
 
 
@@ -173,7 +179,11 @@ def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
         raise PlanError(message("to_dataframe() knows no clock but the watermark of one source", spec.watermark.describe(),
                                 "idle sources and intervals would never take their turn", "use start(sink)"))
-    found = scan(spark, source_of(stream.node), spec.needs_columns, streaming=True)
+    source = source_of(stream.node)
+    if isinstance(source, UnionSource):
+        raise PlanError(message("to_dataframe() knows one source only", source.detail(), "their watermarks cannot be told apart",
+                                "use start(sink)"))
+    found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
     packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
     chunks = _operator(packed, BucketProcessor(spec, None, None))

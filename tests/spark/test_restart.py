@@ -99,3 +99,31 @@ def test_profiles_refuse_checkpoints_that_do_not_keep_their_promise(session: Ses
         check_checkpoint("single-node-durable", None)
     with pytest.raises(PlanError, match="shared checkpoint"):
         check_checkpoint("distributed-durable", "/var/checkpoint")
+
+
+def test_streams_of_their_own_are_sources(session: Session, tmp_path: Path) -> None:
+    """The slowest source holds the watermark; closing one source leaves it to the others."""
+    streams, senders = {}, {}
+    for name in ("a", "b"):
+        streams[name], senders[name] = session.memory_stream("at bigint, n bigint")
+    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(10))
+    plan = (
+        session.union({"a": streams["a"].filter("n > 0"), "b": streams["b"]})
+        .with_watermark(lags, "at", source_column="source")
+        .key_by("source").tumbling_window(10).agg(count())
+    )  # fmt: skip
+    query = plan.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    senders["a"].send([{"at": 5, "n": 1}, {"at": 100, "n": 1}, {"at": 900, "n": 0}])
+    query.process_all_available()
+    assert query.results().num_rows == 0
+    senders["b"].send([{"at": 40, "n": 0}])
+    query.process_all_available()
+    assert query.progress.source_watermarks_us == {"a": 100_000, "b": 30_000}
+    assert found(query.results()) == [("a", 0, 10, 1)]
+    senders["b"].close()
+    query.process_all_available()
+    assert query.progress.watermark_us == 100_000
+    senders["a"].close()
+    query.process_all_available()
+    query.stop()
+    assert found(query.results()) == found(plan.collect()) == [("a", 0, 10, 1), ("a", 100, 110, 1), ("b", 40, 50, 1)]

@@ -14,6 +14,8 @@ UNSET = -(2**63)
 class DriverEngine:
     """One driver per case; a restart goes through saved state."""
 
+    unsupported = frozenset({"policy_max"})
+
     def run(self, case: Case) -> Observed:
         """Every step as one call of the driver."""
         start = case.watermark.start_now_ms or 0
