@@ -23,6 +23,8 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
     parts["emit"] = spec.options.emit_mode
+    if not spec.options.fires_once:  # windows that fire often keep a log of firings instead of plain slices
+        parts["firings"] = f"logged, {spec.options.accumulation}"
     return parts
 
 
