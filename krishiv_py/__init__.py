@@ -3,7 +3,7 @@
 Importing the package starts no JVM and imports no Spark.
 """
 
-from krishiv_py.api.changes import Change, Emit, Retract, changes, fold
+from krishiv_py.api.changes import Emit, Retract, changes, fold
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.query import Progress, Query
 from krishiv_py.api.stream import Stream
@@ -45,7 +45,6 @@ from krishiv_py.spool import Sender
 __all__ = [
     "AggregatedStream",
     "Aggregator",
-    "Change",
     "ConsoleSink",
     "CountByKeyLateEventHandler",
     "CountingLateEventHandler",

@@ -105,19 +105,19 @@ class PaneHandler:
     """
 
     def before_tuple_insertion(self, pane: Pane, row: dict[str, Any]) -> None:
-        """Before a tuple is assigned to the pane."""
+        """Before the tuple `row` is assigned to `pane`."""
 
     def after_tuple_insertion(self, pane: Pane, row: dict[str, Any]) -> None:
-        """After a tuple was assigned to the pane."""
+        """After the tuple `row` was assigned to `pane`."""
 
     def window_initial_full(self, pane: Pane) -> None:
-        """The pane went from incomplete to complete."""
+        """`pane` went from incomplete to complete."""
 
     def window_trigger(self, pane: Pane) -> None:
-        """The partition fires."""
+        """The partition `pane` fires; it carries its timing, index and data."""
 
     def window_close(self, pane: Pane) -> None:
-        """The pane went from complete to closed and is about to be deleted."""
+        """`pane` went from complete to closed and is about to be deleted."""
 
 
 @attrs.frozen
