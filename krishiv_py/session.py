@@ -264,7 +264,7 @@ class Session:
         return [q for q in self._runner.queries if q.status == "running"]
 
     def temporary_folder(self, name: str = "folder") -> str:
-        """A new folder that is removed when the session stops: for checkpoints and outputs of trials."""
+        """A new folder, called after `name`, that goes with the session: for checkpoints and outputs of trials."""
         return self._runner.folder(name)
 
     def use_clock(self, clock: Callable[[], int]) -> None:

@@ -144,7 +144,7 @@ class Sender:
             return self._spool.append(table.replace_schema_metadata({_NOW: str(self._clock()).encode()}))
 
     def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
-        """Move the watermark (of one source, or of all) to at least `to`: ms since the epoch, or a datetime."""
+        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime."""
         return self._control(time_point_us(to, "to"), source, "advance_watermark()")
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class Query(Protocol):
         ...
 
     def await_termination(self, timeout: Duration | None = None) -> bool:
-        """Wait for the end; True when it came. Raises what made the query fail."""
+        """Wait for the end, at most `timeout`; True when it came. Raises what made the query fail."""
         ...
 
     def process_all_available(self) -> None:

@@ -86,7 +86,8 @@ def public() -> Iterator[tuple[str, Any]]:
     """What a user calls: everything in ``__all__``, and the methods of the stages."""
     for name in krishiv_py.__all__:
         thing = getattr(krishiv_py, name)
-        yield name, thing
+        if inspect.isclass(thing) or inspect.isroutine(thing):
+            yield name, thing
         if inspect.isclass(thing):
             yield from methods(thing)
     for stage in STAGES:

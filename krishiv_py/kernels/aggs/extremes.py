@@ -28,7 +28,8 @@ def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> t
     present[ids] = True
     if values.dtype.kind == "f":
         result = np.full(n, np.nan if side == "min" else -np.inf, values.dtype)
-        (np.fmin if side == "min" else np.maximum).at(result, ids, values)
+        with np.errstate(invalid="ignore"):  # a NaN among the values is no mistake
+            (np.fmin if side == "min" else np.maximum).at(result, ids, values)
         return result, present
     info = np.iinfo(values.dtype)
     result = np.full(n, info.max if side == "min" else info.min, values.dtype)
