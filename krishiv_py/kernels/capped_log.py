@@ -24,7 +24,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.session_rows import KIND, SEQ, START, SessionRows
+from krishiv_py.kernels.session_rows import FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 ROW: Final = 0
@@ -60,21 +60,21 @@ class CappedLog:
     def __init__(self, rows: SessionRows) -> None:
         self.key_names = rows.layout.key_names
         self.partials = [f.name for f in rows.layout.partial_fields]
-        self.schema = pa.schema([*rows.schema, pa.field(SEQ, pa.int64()), pa.field(KIND, pa.int8())])
+        extra = [pa.field(SEQ, pa.int64()), pa.field(FIRED, pa.int64()), pa.field(KIND, pa.int8())]
+        self.schema = pa.schema([*rows.schema, *extra])
 
-    def entries(self, stored: pa.Table, seq: int, kind: int) -> pa.Table:
-        """Stored rows as entries."""
+    def entries(self, stored: pa.Table, seq: int, kind: int, fired: Ints | None = None) -> pa.Table:
+        """Stored rows as entries; results with how often their session has fired."""
         n = stored.num_rows
-        extra = [pa.repeat(pa.scalar(seq, pa.int64()), n), pa.repeat(pa.scalar(kind, pa.int8()), n)]
-        return pa.Table.from_arrays([*stored.select(self.schema.names[:-2]).columns, *extra], schema=self.schema)
+        return pa.Table.from_arrays([*stored.select(self.schema.names[:-3]).columns, *_extra(n, seq, kind, fired)],
+                                    schema=self.schema)
 
     def marks(self, keys: pa.Table, moments: Ints, seq: int, kind: int) -> pa.Table:
         """Marks or closings for keys; `keys` has the hash and the key columns."""
         n = keys.num_rows
         nothing = [pa.nulls(n, self.schema.field(p).type) for p in self.partials]
         columns = [keys[HASH], pa.array(moments), pa.array(moments), *(keys[k] for k in self.key_names), *nothing]
-        extra = [pa.repeat(pa.scalar(seq, pa.int64()), n), pa.repeat(pa.scalar(kind, pa.int8()), n)]
-        return pa.Table.from_arrays([*columns, *extra], schema=self.schema)
+        return pa.Table.from_arrays([*columns, *_extra(n, seq, kind, None)], schema=self.schema)
 
     def sift(self, entries: pa.Table, groups: Ints, n: int) -> Alive:
         """Which entries are alive, given the key number of each."""
@@ -99,6 +99,11 @@ class CappedLog:
         else:
             kept |= alive.marks
         return entries.filter(pa.array(kept))
+
+
+def _extra(n: int, seq: int, kind: int, fired: Ints | None) -> list[pa.Array]:
+    often = pa.repeat(pa.scalar(0, pa.int64()), n) if fired is None else pa.array(fired)
+    return [pa.repeat(pa.scalar(seq, pa.int64()), n), often, pa.repeat(pa.scalar(kind, pa.int8()), n)]
 
 
 def _last(wanted: Mask, seqs: Ints, groups: Ints, n: int) -> tuple[Mask, Ints]:

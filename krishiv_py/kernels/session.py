@@ -32,8 +32,8 @@ from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.session_log import change_log
-from krishiv_py.kernels.session_rows import END, KIND, SEQ, START, Judged, SessionRows
+from krishiv_py.kernels.session_log import Firing, change_log, pane_names
+from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
@@ -55,7 +55,7 @@ class SessionOperator:
         self.mode = spec.options.emit_mode
         self.keeps_fired = self.mode != "final" and self.lateness_us > 0
         self.finest_us = max((self.rows.window.gap_us or _UNKNOWN_GAP_US) >> 8, 1)
-        extra = [pa.field(SEQ, pa.int64()), pa.field(KIND, pa.int8()), pa.field(DUE, pa.int64())]
+        extra = [pa.field(SEQ, pa.int64()), pa.field(FIRED, pa.int64()), pa.field(KIND, pa.int8()), pa.field(DUE, pa.int64())]
         self.stored = pa.schema([*self.rows.schema, *extra])
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -77,6 +77,7 @@ class _Step:
         self.rows = operator.rows
         self.meta = meta
         self.watermark_us = watermark_us
+        self.seq = -1  # of the rows of this batch, if it has any
         self.fired_at: int = meta.get("fired_at", UNSET)
         self.closed_at: int = meta.get("closed_at", UNSET)
         self.horizon = max(floor_watermark(watermark_us, operator.lateness_us), self.closed_at)
@@ -120,11 +121,12 @@ class _Step:
 
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:
         """Store what is not due; returns what is, and fired sessions that were touched."""
-        self.meta["seq"] = seq = self.meta.get("seq", 0) + 1
+        self.meta["seq"] = self.seq = self.meta.get("seq", 0) + 1
         fresh = Spans(minis[HASH].to_numpy(), minis[START].to_numpy(), minis[END].to_numpy())
         pool = self._recall(fresh) if self.op.keeps_fired and self.fired_at != UNSET else []
         self.skeleton.append(fresh.hashes, fresh.starts, fresh.ends)
-        stored = self._stored(minis, seq, fresh.ends)
+        n = len(fresh.ends)
+        stored = self._stored(minis, np.full(n, self.seq), np.zeros(n, np.int64), fresh.ends)
         due = fresh.ends <= self.due_at
         if due.any():
             pool.append(stored.filter(pa.array(due)))
@@ -132,10 +134,8 @@ class _Step:
         self.waiting.insert(stored, self.due_at)
         return pool
 
-    def _stored(self, rows: pa.Table, seq: int | Ints, due: Ints, kind: int = _DATA) -> pa.Table:
-        n = rows.num_rows
-        seqs = pa.array(seq) if isinstance(seq, np.ndarray) else pa.repeat(pa.scalar(seq, pa.int64()), n)
-        extra = [seqs, pa.repeat(pa.scalar(kind, pa.int8()), n), pa.array(due)]
+    def _stored(self, rows: pa.Table, seq: Ints, fired: Ints, due: Ints, kind: int = _DATA) -> pa.Table:
+        extra = [pa.array(seq), pa.array(fired), pa.repeat(pa.scalar(kind, pa.int8()), rows.num_rows), pa.array(due)]
         return pa.Table.from_arrays([*rows.select(self.rows.schema.names).columns, *extra], schema=self.op.stored)
 
     def _recall(self, fresh: Spans) -> list[pa.Table]:
@@ -185,17 +185,18 @@ class _Step:
 
     def _postpone(self, rows: pa.Table, ends: Ints) -> None:
         """Wait for the end of the session that goes on, as one row where no aggregate goes by order of arrival."""
-        standing = rows[KIND].to_numpy() == _STANDING
+        seqs, fired, standing = rows[SEQ].to_numpy(), rows[FIRED].to_numpy(), rows[KIND].to_numpy() == _STANDING
         if standing.any():
             old = rows.filter(pa.array(standing))
-            self.waiting.insert(self._stored(old, old[SEQ].to_numpy(), ends[standing], _STANDING), self.due_at)
-            rows, ends = rows.filter(pa.array(~standing)), ends[~standing]
-        seqs = rows[SEQ].to_numpy()
+            self.waiting.insert(self._stored(old, seqs[standing], fired[standing], ends[standing], _STANDING), self.due_at)
+            data = ~standing
+            rows, ends, seqs, fired = rows.filter(pa.array(data)), ends[data], seqs[data], fired[data]
         if not self.rows.in_order:
             sessions = group([*(rows[k] for k in self.op.layout.key_names), ends], rows.num_rows)
             if sessions.n < rows.num_rows:
+                fired = by_session(fired, sessions.ids, sessions.n)
                 rows, ends, seqs = self.rows.merge(rows, sessions.ids, sessions.n), ends[sessions.first], seqs[sessions.first]
-        self.waiting.insert(self._stored(rows, seqs, ends), self.due_at)
+        self.waiting.insert(self._stored(rows, seqs, fired, ends), self.due_at)
 
     def _fire(self, pool: pa.Table) -> pa.Table:
         keys = group([pool[k] for k in self.op.layout.key_names], pool.num_rows)
@@ -204,21 +205,22 @@ class _Step:
         data = ~standing
         rows, ids = (pool, parts.ids) if data.all() else (pool.filter(pa.array(data)), parts.ids[data])
         merged = self.rows.merge(rows, ids, parts.n)
+        changed = np.zeros(parts.n, np.bool_)
+        changed[parts.ids[pool[SEQ].to_numpy() == self.seq]] = True
+        index = by_session(pool[FIRED].to_numpy(), parts.ids, parts.n)
         if self.op.keeps_fired:
-            self._keep(merged)
-        order = np.lexsort((parts.starts, parts.ends))
-        if not standing.any():
-            merged = merged.take(pa.array(order))
-            return self.op.emitter.rows(merged, parts.starts[order], parts.ends[order], "+I")
-        return change_log(self.op.emitter, pool.filter(pa.array(standing)), parts.ids[standing], merged)
+            self._keep(merged, index + 1)
+        firing = Firing(merged, pane_names(self.op.mode, changed), index)
+        return change_log(self.op.emitter, pool.filter(pa.array(standing)), parts.ids[standing], firing)
 
-    def _keep(self, merged: pa.Table) -> None:
+    def _keep(self, merged: pa.Table, fired: Ints) -> None:
         ends = merged[END].to_numpy()
         kept = ends > self.horizon
         if not kept.any():
             return
         merged, ends = merged.filter(pa.array(kept)), ends[kept]
-        self.fired.insert(self._stored(merged, self.meta["seq"], ends), self.horizon)
+        seqs = np.full(len(ends), self.meta["seq"], np.int64)
+        self.fired.insert(self._stored(merged, seqs, fired[kept], ends), self.horizon)
         if self.rows.by_window:
             self.skeleton.append(merged[HASH].to_numpy(), merged[START].to_numpy(), ends)
 

@@ -24,8 +24,8 @@ from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.session_log import change_log
-from krishiv_py.kernels.session_rows import END, SEQ, START, Judged, SessionRows
+from krishiv_py.kernels.session_log import Firing, change_log, pane_names
+from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.walk import walk
@@ -141,13 +141,30 @@ class _Step:
         standing = entries.filter(pa.array(alive.standing))
         stands = _Standing(standing, alive.groups[alive.standing], sessions, of_session)
         changed = np.zeros(sessions.n, np.bool_)
-        changed[sessions.ids[rows[SEQ].to_numpy() == seq]] = True
+        came = rows[SEQ].to_numpy() == seq
+        changed[sessions.ids[came]] = True
         firing = complete & ~stands.as_before(changed)
+        by = stands.withdrawn_by(firing)
+        gone = by >= 0
+        numbers = np.cumsum(firing) - 1
+        replaced_by = numbers[by[gone]]
         merged = self._merge(rows, sessions, firing)
-        results = self._results(standing, stands, merged, firing)
-        self._record(entries, alive, seq, sessions, of_session, complete, standing.filter(pa.array(stands.kept(
-            firing, sessions.ends <= self.horizon))), merged)
-        return results
+        index = by_session(standing[FIRED].to_numpy()[gone], replaced_by, merged.num_rows)
+        stays = standing.filter(pa.array(~gone & stands.may_change(sessions.ends <= self.horizon)))
+        self._record(entries, alive, seq, sessions, of_session, complete, self._standing(stays, merged, index + 1, seq))
+        old = standing.filter(pa.array(gone))
+        if self.op.mode != "retractions":
+            old, replaced_by = old.slice(0, 0), replaced_by[:0]
+        late = changed | (np.isin(of_session, groups[came]) & stands.covered())
+        return change_log(self.op.emitter, old, replaced_by, Firing(merged, pane_names(self.op.mode, late[firing]), index))
+
+    def _standing(self, stays: pa.Table, merged: pa.Table, fired: Ints, seq: int) -> list[pa.Table]:
+        """The results that stand after this step and may yet change."""
+        if not self.op.keeps_fired:
+            return []
+        open_ = merged[END].to_numpy() > self.horizon
+        return [self.op.log.entries(stays, seq, STANDING, stays[FIRED].to_numpy()),
+                self.op.log.entries(merged.filter(pa.array(open_)), seq, STANDING, fired[open_])]
 
     def _merge(self, rows: pa.Table, sessions: Components, firing: Mask) -> pa.Table:
         """The sessions that fire, merged from their rows in order of arrival, with their bounds."""
@@ -160,18 +177,8 @@ class _Step:
         at = merged.schema.get_field_index(END)
         return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))
 
-    def _results(self, standing: pa.Table, stands: _Standing, merged: pa.Table, firing: Mask) -> pa.Table:
-        starts, ends = merged[START].to_numpy(), merged[END].to_numpy()
-        if self.op.mode != "retractions" or not standing.num_rows:
-            order = np.lexsort((starts, ends))
-            return self.op.emitter.rows(merged.take(pa.array(order)), starts[order], ends[order], "+I")
-        by = stands.withdrawn_by(firing)
-        numbers = np.cumsum(firing) - 1
-        gone = by >= 0
-        return change_log(self.op.emitter, standing.filter(pa.array(gone)), numbers[by[gone]], merged)
-
     def _record(self, entries: pa.Table, alive: Alive, seq: int, sessions: Components, of_session: Ints, complete: Mask,
-                stood: pa.Table, merged: pa.Table) -> None:
+                standing: list[pa.Table]) -> None:
         """Write fresh rows, what stands now, and a mark for every key; see that each key is looked at in time."""
         n = len(alive.armed)
         shut = sessions.ends <= self.horizon
@@ -194,10 +201,7 @@ class _Step:
         if shut.any():
             some = closed != UNSET
             written.append(self.op.log.marks(keys.filter(pa.array(some)), closed[some], seq, CLOSED))
-        if self.op.keeps_fired:
-            open_ = merged.filter(pa.array(merged[END].to_numpy() > self.horizon))
-            written += [self.op.log.entries(stood, seq, STANDING), self.op.log.entries(open_, seq, STANDING)]
-        self.log.append(pa.concat_tables(written))
+        self.log.append(pa.concat_tables([*written, *standing]))
 
 
 class _Standing:
@@ -224,6 +228,13 @@ class _Standing:
         mask[self.first[self.same]] = True
         return mask & ~changed
 
+    def covered(self) -> Mask:
+        """Sessions made of rows whose results stand, though perhaps divided otherwise."""
+        marks = np.zeros(self.n + 1, np.int64)
+        np.add.at(marks, self.first, 1)
+        np.add.at(marks, self.stop, -1)
+        return np.cumsum(marks)[: self.n] > 0
+
     def withdrawn_by(self, firing: Mask) -> Ints:
         """The firing session that takes the place of each result; -1 for those that go on standing."""
         following = np.append(np.where(firing, np.arange(self.n), self.n), self.n)
@@ -231,11 +242,10 @@ class _Standing:
         by: Ints = following[self.first]
         return np.where(by < self.stop, by, -1)
 
-    def kept(self, firing: Mask, shut: Mask) -> Mask:
-        """Results that go on standing and may yet change: one of the sessions they have become is open."""
+    def may_change(self, shut: Mask) -> Mask:
+        """Results of which one of the sessions they have become is open."""
         last = np.maximum(self.stop - 1, 0)
-        open_ = (self.stop > self.first) & (~shut[last] if self.n else False)
-        return open_ & (self.withdrawn_by(firing) < 0)
+        return (self.stop > self.first) & (~shut[last] if self.n else False)
 
 
 def _places(ordered: Ints, wanted: Ints, *, after: bool) -> Ints:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.session_rows import END, START
+from krishiv_py.plan.options import EmitMode
 
 
-def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: pa.Table) -> pa.Table:
+@attrs.frozen(eq=False)
+class Firing:
+    """Sessions that fire, as stored rows, with the name of the pane and how often each fired before."""
+
+    sessions: pa.Table
+    pane: npt.NDArray[np.str_]
+    index: Ints
+
+
+def pane_names(mode: EmitMode, changed: Mask) -> npt.NDArray[np.str_]:
+    """``final``; or ``late`` for sessions that rows of this batch changed after their end, ``on_time`` for the others."""
+    if mode == "final":
+        return np.full(len(changed), "final")
+    return np.where(changed, "late", "on_time")
+
+
+def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: Firing) -> pa.Table:
     """Results in ascending end order, each after the withdrawal of those it replaces.
 
     A result with the bounds of the one it replaces is ``-U``, ``+U``. Where bounds changed the old one is ``-D``, for it is
@@ -20,20 +40,27 @@ def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: pa.Table
     ----------
     emitter : Emitter
         Makes the rows.
-    old, new : pyarrow.Table
-        Stored rows: results that stand, and sessions that fire.
+    old : pyarrow.Table
+        Results that stand and are to be withdrawn, as stored rows.
     replaced_by : ndarray of int64
         For every old result the number of the session that takes its place.
+    new : Firing
+        The sessions that fire.
     """
+    fresh_start, fresh_end = new.sessions[START].to_numpy(), new.sessions[END].to_numpy()
+    if not old.num_rows:
+        order = np.lexsort((fresh_start, fresh_end))
+        rows = new.sessions.take(pa.array(order))
+        return emitter.rows(rows, fresh_start[order], fresh_end[order], "+I", new.pane[order], new.index[order])
     names = [*emitter.layout.key_names, START, END, *(f.name for f in emitter.layout.partial_fields)]
-    both = pa.concat_tables([old.select(names), new.select(names)])
-    session = np.concatenate([replaced_by, np.arange(new.num_rows, dtype=np.int64)])
+    both = pa.concat_tables([old.select(names), new.sessions.select(names)])
+    session = np.concatenate([replaced_by, np.arange(len(fresh_start), dtype=np.int64)])
     starts, ends = both[START].to_numpy(), both[END].to_numpy()
-    fresh_start, fresh_end = starts[old.num_rows :], ends[old.num_rows :]
     same = (starts[: old.num_rows] == fresh_start[replaced_by]) & (ends[: old.num_rows] == fresh_end[replaced_by])
-    again = np.zeros(new.num_rows, np.bool_)
+    again = np.zeros(len(fresh_start), np.bool_)
     again[replaced_by[same]] = True
     ops = np.concatenate([np.where(same, "-U", "-D"), np.where(again, "+U", "+I")])
     adds = np.arange(len(session)) >= old.num_rows
     order = np.lexsort((adds, session, fresh_start[session], fresh_end[session]))
-    return emitter.rows(both.take(pa.array(order)), starts[order], ends[order], ops[order])
+    by = session[order]
+    return emitter.rows(both.take(pa.array(order)), starts[order], ends[order], ops[order], new.pane[by], new.index[by])

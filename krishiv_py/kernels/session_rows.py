@@ -20,6 +20,7 @@ START: Final = "a"
 END: Final = "b"
 SEQ: Final = "s"
 KIND: Final = "z"
+FIRED: Final = "f"
 ORDERED: Final = frozenset({"first", "last", "collect_list", "udaf"})
 """Aggregates whose partials must be merged in order of arrival."""
 
@@ -105,6 +106,13 @@ class SessionRows:
         watermark = unstamp(np.full(n, watermark_us), self.layout.spec.time_kind)
         arrays = [*carried, pa.repeat(pa.scalar("late"), n), watermark, pa.array(lateness)]
         return pa.Table.from_arrays(arrays, schema=self.layout.late_schema)
+
+
+def by_session(values: Ints, ids: Ints, n: int) -> Ints:
+    """The largest value of each of `n` groups; 0 where all are negative or none are there."""
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, ids, values)
+    return largest
 
 
 def sorted_unique(hashes: Ints) -> Ints:

@@ -14,6 +14,7 @@ from krishiv_py.plan.expr import Col, columns_of
 from krishiv_py.plan.late import LateWanted
 from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.schema import is_key_type, require_columns, time_kind
+from krishiv_py.plan.windows.session import SessionWindow
 
 
 def row_schema(node: WindowAggregate) -> pa.Schema:
@@ -43,6 +44,17 @@ def _check_names(node: WindowAggregate) -> None:
         if key.lower() in own:
             raise PlanError(message("a key is named like a window column", key, "one would hide the other",
                                     ".rename the column before key_by"))
+
+
+def _check_output(node: WindowAggregate) -> None:
+    own = {"op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
+    names = [name.lower() for name, _ in node.output or ()]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(message("two result columns have one name", name, "one would hide the other", "name one with AS"))
+        if name in own:
+            raise PlanError(message("a result column has a name of the library's own", name, "one would hide the other",
+                                    "name it otherwise with AS"))
 
 
 def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
@@ -113,7 +125,12 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
             step_schema(Filter(node.input, call.where), schema)
     _check_names(node)
+    _check_output(node)
     node.window.check_columns(schema)
+    if isinstance(node.window, SessionWindow) and node.options.accumulation == "discarding":
+        raise PlanError(message("sessions cannot discard what they wrote", "accumulation='discarding'",
+                                "a merged session would be written in part",
+                                'use accumulation("accumulating"), with emit("retractions") where results are added up'))
     source = source_of(node).schema
     wanted = {*node.keys, *node.window.columns(), node.input.column}
     if node.input.source_column:
@@ -129,7 +146,7 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
     spec = OperatorSpec(
         name=name, source_schema=source, row_schema=schema, prefix=prefix, time_column=node.input.column, time_kind=kind,
         watermark=node.input.spec, source_column=node.input.source_column, keys=node.keys, window=node.window,
-        aggs=node.aggs, options=node.options, needs_columns=needs, late_columns=late_columns,
+        aggs=node.aggs, options=node.options, needs_columns=needs, late_columns=late_columns, output=node.output,
     )  # fmt: skip
     operator_for(spec)
     Layout(spec).result_schema  # noqa: B018  # built here so that a type that does not fit is found at the call

@@ -6,8 +6,10 @@ import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.session import SessionWindow
 
 
 @attrs.frozen
@@ -39,6 +41,11 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
                      "row would be refused, for refused rows do not move the watermark; use reference=\"clock\"")
     if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
+    elif isinstance(spec.window, (SessionWindow, CountWindow)) and options.trigger != Trigger():
+        found.append(f"{spec.window.kind} windows do not follow `{options.trigger.describe()}`: sessions fire when the "
+                     "watermark passes their end and again when late rows changed them, count windows when they are full")
+    if options.ttl is not None and isinstance(spec.window, (SessionWindow, CountWindow)):
+        found.append(f"{spec.window.kind} windows keep their state whatever the state TTL; max_duration bounds sessions")
     if options.ttl is not None and options.ttl.ttl_us < getattr(spec.window, "size_us", 0):
         found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: "
                      "windows of quiet keys are lost")

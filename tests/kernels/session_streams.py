@@ -21,7 +21,8 @@ ORDERED = (*PLAIN, collect_list("v"), first("v"), last("v"))
 _TRIED = settings.default.max_examples if settings.default else 60
 FEWER = settings(max_examples=_TRIED // 6 or 1)
 """Every key of a stream is a stream of its own."""
-Line = tuple[int, str, str | None, int, int, tuple[int, ...]]
+Line = tuple[int, str, str | None, int, int, tuple[int, ...], str]
+"""Step, op, key, bounds, values, pane."""
 
 
 @attrs.frozen
@@ -77,7 +78,7 @@ def of_reference(config: ref.Config, steps: list[ref.Step]) -> Seen:
     for e in out.emissions:
         assert e.result.key is None or isinstance(e.result.key, str)
         values = tuple(v for v in e.result.values if v is not None)
-        seen.lines.append((e.step, e.op, e.result.key, e.result.start, e.result.end, values))
+        seen.lines.append((e.step, e.op, e.result.key, e.result.start, e.result.end, values, e.pane))
     seen.late.update((late.step, late.row.value or 0, late.reason) for late in out.late)
     return seen
 
@@ -100,7 +101,8 @@ def of_driver(stream: AggregatedStream, steps: list[ref.Step], seed: int) -> See
             out = driver.close()
         for row in out.results.to_pylist():
             values = check_row(row, times)
-            seen.lines.append((number, row.get("op", "+I"), row["k"], row["window_start"], row["window_end"], values))
+            op, bounds = row.get("op", "+I"), (row["window_start"], row["window_end"])
+            seen.lines.append((number, op, row["k"], *bounds, values, row["pane_timing"]))
         seen.late.update((number, row["v"], row["reason"]) for row in out.late.to_pylist())
     seen.unassigned = driver.counters["unassigned"]
     assert driver.counters["late"] == sum_of(n for (_, _, reason), n in seen.late.items() if reason == "late")
@@ -133,7 +135,7 @@ def assert_same(windowed: WindowedStream, config: ref.Config, shape: Shape, *, o
     """Driver and reference write the same lines in the same steps, and refuse the same rows."""
     steps = shape.steps()
     want = of_reference(config, steps)
-    got = of_driver(windowed.agg(ORDERED if ordered else PLAIN), steps, shape.seed)
+    got = of_driver(windowed.with_pane().agg(ORDERED if ordered else PLAIN), steps, shape.seed)
     assert got.late == want.late
     assert got.unassigned == want.unassigned
     if config.emit != "retractions":
@@ -145,7 +147,7 @@ def assert_same(windowed: WindowedStream, config: ref.Config, shape: Shape, *, o
 def assert_foldable(lines: list[Line]) -> None:
     """Nothing is withdrawn that does not stand."""
     standing: Counter[tuple[object, ...]] = Counter()
-    for _, op, *rest in lines:
-        what = tuple(rest)
+    for _, op, *what_and_pane in lines:
+        what = tuple(what_and_pane[:-1])
         standing[what] += 1 if op[0] == "+" else -1
         assert standing[what] >= 0

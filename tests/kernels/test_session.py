@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
 
-from krishiv_py import col, count, sum
+from krishiv_py import Trigger, col, count, sum
 from krishiv_py.errors import ColumnError, DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
@@ -133,6 +133,18 @@ def test_a_session_that_grew_beyond_the_watermark_stands_until_it_fires_again() 
     assert out[2] == [(0, 10, 1, "-D"), (0, 22, 3, "+I")]
 
 
+def test_panes_are_numbered_over_the_life_of_a_session() -> None:
+    for cap in (None, 1_000):
+        stream = keyed().session_window(10, max_duration=cap).allowed_lateness(100).emit("updates").with_pane().agg(count())
+        out = sent(stream, [(0, 1), (14, 1), (60, 1)], [(4, 1)], [(5, 1)])
+        assert out == [
+            [(0, 10, 1, "on_time", 0), (14, 24, 1, "on_time", 0)],
+            [(0, 14, 2, "late", 1)],
+            [(0, 24, 4, "late", 2)],
+            [(60, 70, 1, "on_time", 0)],
+        ]
+
+
 def test_under_the_window_rule_a_row_behind_the_watermark_may_join_an_open_session() -> None:
     """W = 15: the row at 4 is late alone, [4, 14), but not where [8, 18) is open."""
     stream = keyed().session_window(10).late_rule("window").agg(count())
@@ -188,3 +200,10 @@ def test_without_a_longest_duration_the_plan_warns() -> None:
     assert "unbounded" in keyed().session_window("5 s").agg(count()).explain()
     assert "unbounded" not in keyed().session_window("5 s", max_duration="1 min").agg(count()).explain()
     assert "! session" not in keyed().count_window(2).agg(count()).explain()
+
+
+def test_triggers_sessions_do_not_follow_are_named() -> None:
+    stream = keyed().session_window(5).emit("updates")
+    assert "do not follow" in stream.trigger(Trigger.on_count(2)).agg(count()).explain()
+    with pytest.raises(PlanError, match="discard"):
+        stream.accumulation("discarding").agg(count())
