@@ -91,7 +91,7 @@ class AggregatedStream(OptionMethods):
 
     def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows."""
-        node = attrs.evolve(self.node, aggs=as_aggs([aggs]))
+        node = attrs.evolve(self.node, aggs=as_aggs([aggs]), output=None)  # which may name the aggregates replaced
         return attrs.evolve(self, node=node).collect()
 
     def to_pandas(self) -> Any:

@@ -79,7 +79,7 @@ class Layout:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Schema of results: keys, ``window_start``, ``window_end``, aggregates, then ``op`` for retractions."""
+        """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op`` for retractions."""
         spec = self.spec
         bound = spec.window.bound_type(time_type(spec.time_kind))
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
@@ -89,6 +89,9 @@ class Layout:
             fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
         else:
             fields = own
+        if spec.output is not None:
+            by_name = {f.name: f for f in fields}
+            fields = [by_name[source].with_name(name) for name, source in spec.output]
         if spec.options.emit_mode == "retractions":
             fields.append(pa.field("op", pa.string()))
         if spec.options.pane:

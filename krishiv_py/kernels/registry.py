@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.count import CountOperator
 from krishiv_py.kernels.distinct import DistinctOperator
@@ -9,6 +11,7 @@ from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.panes import PaneOperator
+from krishiv_py.kernels.projected import ProjectedOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
@@ -30,6 +33,8 @@ def _fixed(spec: OperatorSpec) -> FixedOperator | TriggeredOperator:
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
+    if spec.output is not None:
+        return ProjectedOperator(spec, operator_for(attrs.evolve(spec, output=None)))
     if isinstance(spec.window, HoppingWindow):
         found = _fixed(spec)
         return found if spec.options.ttl is None else ExpiringOperator(spec, found)

@@ -33,6 +33,8 @@ class OperatorSpec:
         Source columns the stateless steps and the aggregation read.
     late_columns : tuple of str
         Columns of a late row its handler wants: all for a side output, the keys for counting by key, none for counting.
+    output : tuple of (str, str) or None
+        Result columns and what they are called otherwise; None for the layout of SEMANTICS §5.5.
     """
 
     name: str
@@ -49,6 +51,7 @@ class OperatorSpec:
     options: QueryOptions
     needs_columns: tuple[str, ...]
     late_columns: tuple[str, ...]
+    output: tuple[tuple[str, str], ...] | None = None
 
     @property
     def tick_us(self) -> int:

@@ -162,10 +162,15 @@ class WindowAggregate(Node):
     window: Window
     aggs: tuple[AggCall, ...]
     options: QueryOptions
+    output: tuple[tuple[str, str], ...] | None = None
+    """Result columns as (name, what it is called otherwise); None for keys, bounds and aggregates (SEMANTICS §5.5)."""
 
     def detail(self) -> str:
         keys = ", ".join(self.keys) or "(one global key)"
-        return f"{self.window.describe()} by {keys}: {', '.join(map(str, self.aggs))} [{self.options.describe()}]"
+        aggs = ", ".join(map(str, self.aggs))
+        shown = [name if name == source else f"{source} AS {name}" for name, source in self.output or ()]
+        output = f" as {', '.join(shown)}" if shown else ""
+        return f"{self.window.describe()} by {keys}: {aggs}{output} [{self.options.describe()}]"
 
 
 Prefix: TypeAlias = "Project | Filter | MapBatches"

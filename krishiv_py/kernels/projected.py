@@ -1,0 +1,36 @@
+"""Results under other names and in another order, for plans that say so (SQL)."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.operator import StepResult, WindowOperator
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+
+
+class ProjectedOperator:
+    """An operator whose results are renamed and put in order last of all, so that no kernel has to know."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        assert spec.output is not None
+        self.inner = inner
+        self.schema = Layout(spec).result_schema
+        names = Layout(attrs.evolve(spec, output=None)).result_schema.names
+        picked = [names.index(source) for _, source in spec.output]
+        n_more = len(self.schema) - len(picked)
+        self.picked = [*picked, *range(len(names) - n_more, len(names))]
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        return self.inner.combine(rows)
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        found = self.inner.step(store, meta, chunks, watermark_us, now_us)
+        columns = [found.results.column(i) for i in self.picked]
+        return attrs.evolve(found, results=pa.Table.from_arrays(columns, schema=self.schema))
