@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.query import Query
 from krishiv_py.api.stream import Stream
+from krishiv_py.api.timed import TimedStream
 from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource, source_of
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 from krishiv_py.spool import Sender, Spool
+from krishiv_py.sql import SqlContext
 
 if TYPE_CHECKING:
     from krishiv_py.spark.runtime import SparkRunner
@@ -80,6 +84,7 @@ class Session:
 
     def __init__(self, runner: SparkRunner) -> None:
         self._runner = runner
+        self._sql = SqlContext()
 
     @classmethod
     def embedded(cls) -> Session:
@@ -248,6 +253,15 @@ class Session:
         parts = tuple((name, stream.node) for name, stream in streams.items())
         bounded = all(source_of(node).bounded for _, node in parts)
         return Stream(UnionSource(parts, source_column, merged, bounded), merged, self._runner)
+
+    def register(self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None,
+                 lag: Duration | None = None) -> None:
+        """Let :meth:`sql` read `stream` as the table `name`; `event_time` and `lag` are for one without a watermark."""
+        self._sql.register(name, stream, event_time=event_time, lag=lag)
+
+    def sql(self, text: str) -> AggregatedStream | None:
+        """Plan the SELECT in `text` over registered streams, or, with SET, the lag for the next one (SEMANTICS §2.6)."""
+        return self._sql.sql(text)
 
     def _files(self, format_: Literal["parquet", "json", "csv"], path: str, schema: SchemaLike | Any, streaming: bool,
                max_files: int | None, options: dict[str, str]) -> Stream:

@@ -169,7 +169,7 @@ class WindowAggregate(Node):
         keys = ", ".join(self.keys) or "(one global key)"
         aggs = ", ".join(map(str, self.aggs))
         shown = [name if name == source else f"{source} AS {name}" for name, source in self.output or ()]
-        output = f" as {', '.join(shown)}" if shown else ""
+        output = f"; columns {', '.join(shown)}" if shown else ""
         return f"{self.window.describe()} by {keys}: {aggs}{output} [{self.options.describe()}]"
 
 

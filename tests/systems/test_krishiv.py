@@ -8,6 +8,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user_id string, event_time timestamp, amount bigint"
@@ -90,3 +91,28 @@ def test_event_time_ttl_bounds_what_is_kept() -> None:
     driver.send([row("busy", 36)])
     assert driver.counters["ttl_dropped"] == 1
     assert [r[0] for r in brief(driver.close().results)] == ["busy"]
+
+
+SQL = """SELECT
+tumble_start(event_time, INTERVAL '1 minute') AS window_start,
+tumble_end(event_time, INTERVAL '1 minute') AS window_end,
+COUNT(*) AS events
+FROM events
+GROUP BY
+tumble_start(event_time, INTERVAL '1 minute'),
+tumble_end(event_time, INTERVAL '1 minute');"""
+
+
+def test_the_sql_example_is_the_builders_plan() -> None:
+    context = SqlContext()
+    context.register("events", stream_of(SCHEMA), event_time="event_time")
+    assert context.sql("SET watermark.lag = INTERVAL '5' SECOND") is None
+    found = context.sql(SQL)
+    assert found is not None
+    built = stream_of(SCHEMA).watermark("event_time", 5_000).tumbling_window(60_000).agg(kv.count().alias("events"))
+    assert found.explain() == built.explain()
+    assert found.schema.names == ["window_start", "window_end", "events"]
+    driver = Driver(found)
+    assert driver.send([row("ann", 1), row("bob", 59.9), row("bob", 64.9)]).results.num_rows == 0
+    assert brief(driver.send([row("bob", 65)]).results) == [(0, 60, 2)]
+    assert brief(driver.close().results) == [(60, 120, 2)]

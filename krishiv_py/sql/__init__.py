@@ -1,0 +1,5 @@
+"""SQL over registered streams: the same logical plan as the builder's, parsed with sqlglot."""
+
+from krishiv_py.sql.context import SqlContext
+
+__all__ = ["SqlContext"]

@@ -1,0 +1,92 @@
+"""Aggregate functions of SQL as aggregate calls of the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import expressions as sg
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan import aggregates as agg
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.parse import expr_of
+
+_TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
+    sg.Sum: agg.sum, sg.Avg: agg.avg, sg.Min: agg.min, sg.Max: agg.max, sg.Stddev: agg.stddev, sg.StddevSamp: agg.stddev,
+    sg.Variance: agg.variance, sg.First: agg.first, sg.FirstValue: agg.first, sg.Last: agg.last, sg.LastValue: agg.last,
+    sg.ApproxDistinct: agg.approx_count_distinct, sg.ArrayAgg: agg.collect_list, sg.ArrayUniqueAgg: agg.collect_set,
+    sg.Median: agg.percentile,
+}  # fmt: skip
+_NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
+    "count_distinct": agg.count_distinct, "mean": agg.avg, "std": agg.stddev,
+}  # fmt: skip
+_FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
+_HINT: Final = ("the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST, COUNT(DISTINCT x), "
+                "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p)")
+
+
+def _refused(node: sg.Expression, what: str, hint: str = _HINT) -> PlanError:
+    return PlanError(message(what, node.sql("spark"), "the window would have no such result", hint))
+
+
+def aggregate(node: sg.Expression) -> AggCall | None:
+    """The call an expression stands for, without alias; None if it has no aggregate in it.
+
+    Raises
+    ------
+    PlanError
+        For aggregates the library does not have, and for computing with aggregates.
+    """
+    if isinstance(node, sg.Filter):
+        call = aggregate(node.this)
+        if call is None:
+            raise _refused(node, "FILTER belongs to an aggregate")
+        return call.filter(expr_of(node.expression.this))
+    if isinstance(node, sg.Count):
+        return _count(node)
+    if isinstance(node, sg.Quantile):
+        return agg.percentile(expr_of(node.this), _rank(node))
+    if type(node) in _TYPES:
+        return _TYPES[type(node)](_argument(node))
+    if isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES:
+        if len(node.expressions) != 1:
+            raise _refused(node, f"{node.name} takes one argument")
+        return _NAMES[node.name.lower()](expr_of(node.expressions[0]))
+    if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup, sg.IgnoreNulls, sg.RespectNulls)):
+        raise _refused(node, "this aggregate is not supported")
+    if node.find(sg.AggFunc) is not None:
+        hint = "select the aggregates alone, and compute on the results"
+        raise _refused(node, "computing with aggregates is not supported", hint)
+    return None
+
+
+def _argument(node: sg.Expression) -> Expr:
+    """The one argument."""
+    more = [key for key, value in node.args.items() if value and key not in _FLAGS]
+    if more:
+        raise _refused(node, "this aggregate takes one argument")
+    if isinstance(node.this, sg.Distinct):
+        raise _refused(node, "DISTINCT is for COUNT only", "write COUNT(DISTINCT x), or COLLECT_SET(x)")
+    if not isinstance(node.this, sg.Expression):
+        raise _refused(node, "this aggregate takes one argument")
+    return expr_of(node.this)
+
+
+def _count(node: sg.Count) -> AggCall:
+    """``COUNT(*)``, ``COUNT(1)``, ``COUNT(x)``, ``COUNT(DISTINCT x)``."""
+    if isinstance(node.this, sg.Distinct):
+        if len(node.this.expressions) != 1:
+            raise _refused(node, "COUNT(DISTINCT ...) takes one argument", "count a single column or expression")
+        return agg.count_distinct(expr_of(node.this.expressions[0]))
+    if isinstance(node.this, sg.Literal) and not node.expressions:
+        return agg.count()
+    return agg.count(_argument(node))
+
+
+def _rank(node: sg.Quantile) -> float:
+    quantile = node.args.get("quantile")
+    if not isinstance(quantile, sg.Literal) or quantile.is_string:
+        raise _refused(node, "PERCENTILE takes one constant rank", "write PERCENTILE(x, 0.95)")
+    return float(quantile.name)

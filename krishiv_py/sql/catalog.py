@@ -1,0 +1,93 @@
+"""Registered streams, found by name as Spark does: whatever the case."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import attrs
+
+from krishiv_py.api.stream import Stream
+from krishiv_py.api.timed import TimedStream
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.late import LateEventHandler
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+
+
+@attrs.frozen(eq=False)
+class Registered:
+    """A stream under a name.
+
+    Attributes
+    ----------
+    name : str
+        As it was registered.
+    stream : Stream
+        The rows, below any watermark.
+    event_time : str
+        The event-time column.
+    spec : WatermarkSpec or MultiSourceWatermarkSpec or None
+        How the watermark follows it; None when a query needs ``SET watermark.lag`` before.
+    source_column : str or None
+        With several sources: the column that names them.
+    options, late_handler
+        Those of the stream it was made of; without a handler every query counts its own late rows.
+    """
+
+    name: str
+    stream: Stream
+    event_time: str
+    spec: AnyWatermarkSpec | None
+    source_column: str | None = None
+    options: QueryOptions = attrs.field(factory=QueryOptions)
+    late_handler: LateEventHandler | None = None
+
+    def timed(self, stream: Stream, lag_us: int | None) -> TimedStream:
+        """The `stream`, made of this one, with event time; `lag_us` is what SET said, and outweighs what is registered."""
+        spec = self.spec if lag_us is None else _with_lag(self.spec, lag_us)
+        if spec is None:
+            raise PlanError(message(f"no watermark is known for table {self.name!r}", "no lag", "no window would ever end",
+                                    "SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
+                                    f"or register({self.name!r}, ..., lag=5_000)"))
+        found = stream.with_watermark(spec, self.event_time, source_column=self.source_column)
+        return attrs.evolve(found, options=self.options, late_handler=self.late_handler or found.late_handler)
+
+
+def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
+    if spec is None:
+        return WatermarkSpec(lag_us)
+    if isinstance(spec, MultiSourceWatermarkSpec):
+        return attrs.evolve(spec, sources=tuple((n, attrs.evolve(s, lag_us=lag_us)) for n, s in spec.sources))
+    return attrs.evolve(spec, lag_us=lag_us)
+
+
+def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
+    """A checked :class:`Registered`."""
+    if not isinstance(name, str) or not name:
+        raise PlanError(message("a table is named by a text", repr(name), "no query could name it",
+                                'write register("events", stream)'))
+    if isinstance(stream, TimedStream):
+        if lag is not None or event_time not in (None, stream.input.column):
+            got = f"event_time={event_time!r}, lag={lag!r}"
+            raise PlanError(message("this stream has its event time and watermark already", got, "there cannot be two",
+                                    f"register({name!r}, stream), or pass the stream as it was before .watermark(...)"))
+        below = Stream(stream.input.input, stream.schema, stream.runner)
+        return Registered(name, below, stream.input.column, stream.input.spec, stream.input.source_column, stream.options,
+                          stream.late_handler)
+    if not isinstance(stream, Stream):
+        raise PlanError(message("not a stream that can be queried", type(stream).__name__, "keys and windows come from the "
+                                "query", "register a Stream, or the stream that .watermark(...) returns"))
+    spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
+    checked = stream.with_watermark(spec or WatermarkSpec(0), event_time)
+    return Registered(name, stream, checked.input.column, spec)
+
+
+def unknown_table(name: str, known: Iterable[str]) -> PlanError:
+    """The error for a table that is not there, with the nearest names."""
+    names = list(known)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    hint = (f"the nearest is {' or '.join(map(repr, near))}" if near else f"the tables are: {', '.join(names)}" if names
+            else f"register({name!r}, stream, event_time=..., lag=...) first")
+    return PlanError(message(f"there is no table {name!r}", f"{len(names)} tables", "there is nothing to read", hint))

@@ -1,0 +1,87 @@
+"""Tables and settings of one session, and its ``sql()``; needs no Spark."""
+
+from __future__ import annotations
+
+from sqlglot import expressions as sg
+
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stream import Stream
+from krishiv_py.api.timed import TimedStream
+from krishiv_py.plan.durations import Duration
+from krishiv_py.sql.catalog import Registered, registered, unknown_table
+from krishiv_py.sql.select import plan
+from krishiv_py.sql.statements import lag_of, statement_of, table_of
+
+
+class SqlContext:
+    """What ``Session.register`` and ``Session.sql`` work on; of use alone in tests.
+
+    Examples
+    --------
+    >>> from krishiv_py.sql import SqlContext
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> context = SqlContext()
+    >>> context.register("events", stream_of("user string, at bigint"), event_time="at", lag=0)
+    >>> per_second = context.sql(
+    ...     "SELECT user, tumble_end(at, INTERVAL '1' SECOND) AS upto, COUNT(*) AS n FROM events "
+    ...     "GROUP BY user, tumble_end(at, INTERVAL '1' SECOND)"
+    ... )
+    >>> Driver(per_second).send([{"user": "a", "at": 10}, {"user": "a", "at": 1_000}]).results.to_pylist()
+    [{'user': 'a', 'upto': 1000, 'n': 1}]
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Registered] = {}
+        self._lag_us: int | None = None
+
+    def register(self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None,
+                 lag: Duration | None = None) -> None:
+        """Let queries name a stream; a name that is taken is given to the new one.
+
+        Parameters
+        ----------
+        name : str
+            The table; case does not matter in queries.
+        stream : Stream or TimedStream
+            The rows. One with a watermark keeps it, and its options.
+        event_time : str, optional
+            The event-time column of a plain stream; may be left out if only one column is a timestamp.
+        lag : int or timedelta or str, optional
+            How far rows may be out of order; without it every query needs ``SET watermark.lag`` before.
+
+        Raises
+        ------
+        PlanError
+            For a column that cannot be the event time, or a second watermark.
+        """
+        self._tables[str(name).lower()] = registered(name, stream, event_time, lag)
+
+    def sql(self, text: str) -> AggregatedStream | None:
+        """Plan a query, or set ``watermark.lag`` for the next one (SEMANTICS §2.6).
+
+        Parameters
+        ----------
+        text : str
+            One ``SELECT ... GROUP BY`` with a window, or ``SET watermark.lag = INTERVAL '5' SECOND``.
+
+        Returns
+        -------
+        AggregatedStream or None
+            The plan of a SELECT, to be run or given options as if built step by step; None for SET.
+
+        Raises
+        ------
+        PlanError
+            For text that is no SQL, unknown tables and columns, and what of SQL has no meaning over streams.
+        """
+        statement = statement_of(text)
+        if isinstance(statement, sg.Set):
+            self._lag_us = lag_of(statement)
+            return None
+        name = table_of(statement).name
+        table = self._tables.get(name.lower())
+        if table is None:
+            raise unknown_table(name, [t.name for t in self._tables.values()])
+        found = plan(statement, table, self._lag_us)
+        self._lag_us = None  # a query that was refused did not use it up
+        return found

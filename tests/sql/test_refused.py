@@ -1,0 +1,137 @@
+"""What of SQL is refused over streams, and that each refusal names it. No Spark needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError
+from krishiv_py.sql import SqlContext
+from krishiv_py.testing import stream_of
+from tests.sql.test_sql import MINUTE, QUERY, STREAM, context, timed
+
+
+@pytest.mark.parametrize(
+    ("tail", "construct"),
+    [
+        (" HAVING COUNT(*) > 1", "HAVING"),
+        (" ORDER BY n", "ORDER BY"),
+        (" SORT BY n", "SORT BY"),
+        (" LIMIT 3", "LIMIT"),
+        (" LIMIT 3 OFFSET 2", "LIMIT"),
+        (" UNION ALL SELECT 1", "UNION"),
+        (" WITH CUBE", "GROUP BY CUBE"),
+    ],
+)
+def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
+    with pytest.raises(PlanError, match=f"^{construct} is not supported in SQL over streams .*Hint:"):
+        context().sql(QUERY + tail)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (QUERY.replace("events", "events JOIN users ON a = b"), "^JOIN is"),
+        (QUERY.replace("events", "events, users"), "^JOIN is"),
+        (QUERY.replace("events", "(SELECT 1)"), "^a subquery in FROM"),
+        (QUERY.replace("events", "TABLE(f(x))"), "^a function in FROM"),
+        (QUERY.replace("events", "db.events"), "^a schema before the table"),
+        (QUERY.replace("events", "events AS e(a, b)"), "^renaming columns in FROM"),
+        (QUERY.replace("events", "events TABLESAMPLE (10 ROWS)"), "^TABLESAMPLE"),
+        (QUERY.replace("events", "events LATERAL VIEW explode(x) t AS y"), "^LATERAL VIEW"),
+        (QUERY.replace("SELECT", "SELECT DISTINCT"), "^SELECT DISTINCT"),
+        (f"WITH x AS (SELECT 1) {QUERY}", "^WITH is"),
+        (f"SELECT COUNT(*) FROM events GROUP BY ROLLUP (user), {MINUTE}", "^GROUP BY ROLLUP"),
+        ("SELECT COUNT(*) FROM events GROUP BY ALL", "^GROUP BY ALL"),
+        (f"INSERT INTO x {QUERY}", "^INSERT"),
+        (f"EXPLAIN {QUERY}", "^EXPLAIN"),
+        (QUERY.replace("events", "event"), "no table 'event' .*nearest is 'events'"),
+        (QUERY.replace("events", "zzz"), "no table 'zzz' .*the tables are: events"),
+        ("SELECT COUNT(*) FROM events", "no GROUP BY"),
+        ("SELECT COUNT(*)", "no FROM"),
+        ("SELECT user, COUNT(*) FROM events GROUP BY user", "names no window"),
+        (f"SELECT user, COUNT(*) FROM events GROUP BY {MINUTE}", "'user' is neither grouped nor aggregated"),
+        (f"SELECT 1, COUNT(*) FROM events GROUP BY {MINUTE}", "neither grouped nor aggregated"),
+        (f"SELECT * FROM events GROUP BY {MINUTE}", r"SELECT \*"),
+        (f"SELECT COUNT(events.*) FROM events GROUP BY {MINUTE}", r"SELECT \*"),
+        (f"SELECT {MINUTE} FROM events GROUP BY {MINUTE}", "SELECT has no aggregate"),
+        ("SELECT COUNT(*) FROM events GROUP BY 9", "no such position"),
+        (f"SELECT COUNT(*) FROM events GROUP BY SUM(amount), {MINUTE}", "GROUP BY an aggregate"),
+        (f"SELECT COUNT(*) AS n, SUM(amount) AS N FROM events GROUP BY {MINUTE}", "two columns of the result"),
+        (f"SELECT COUNT(*), user AS op FROM events GROUP BY user, {MINUTE}", "library's own"),
+        (f"SELECT payload.x, COUNT(*) FROM events GROUP BY {MINUTE}", "belongs to no table"),
+        (f"SELECT SUM(amount) / COUNT(*) FROM events GROUP BY {MINUTE}", "computing with aggregates"),
+        (f"SELECT SUM(amount) OVER () FROM events GROUP BY {MINUTE}", "this aggregate is not supported"),
+        (f"SELECT COUNT_IF(amount > 1) FROM events GROUP BY {MINUTE}", "this aggregate is not supported"),
+        (f"SELECT APPROX_COUNT_DISTINCT(user, 0.1) FROM events GROUP BY {MINUTE}", "takes one argument"),
+        (f"SELECT COUNT(user, amount) FROM events GROUP BY {MINUTE}", "takes one argument"),
+        (f"SELECT COUNT(DISTINCT user, amount) FROM events GROUP BY {MINUTE}", "takes one argument"),
+        (f"SELECT COUNT() FROM events GROUP BY {MINUTE}", "takes one argument"),
+        (f"SELECT mean(amount, 1) FROM events GROUP BY {MINUTE}", "takes one argument"),
+        (f"SELECT SUM(DISTINCT amount) FROM events GROUP BY {MINUTE}", "DISTINCT is for COUNT only"),
+        (f"SELECT PERCENTILE(amount, amount) FROM events GROUP BY {MINUTE}", "one constant rank"),
+        (f"SELECT lower(user) FILTER (WHERE TRUE) FROM events GROUP BY {MINUTE}", "FILTER belongs to an aggregate"),
+        ("SELECT tumble_start(also, '1 s'), COUNT(*) FROM events GROUP BY 1", "not over the event time .*'at'"),
+        ("SELECT tumble_start(at), COUNT(*) FROM events GROUP BY 1", "takes 2 arguments"),
+        ("SELECT hop_end(at, '1 s'), COUNT(*) FROM events GROUP BY 1", r"takes 3 arguments .*hop_end\(at, slide, size\)"),
+        ("SELECT tumbel_start(at, '1 s'), COUNT(*) FROM events GROUP BY 1", "unknown function .*nearest is tumble_start"),
+        (f"SELECT tumble_end(at, '2 minutes'), COUNT(*) FROM events GROUP BY {MINUTE}", "more than one window"),
+        (f"SELECT COUNT(*) FROM events GROUP BY session_end(at, '1 s'), {MINUTE}", "more than one window"),
+        ("SELECT hop_end(at, '2 s', '1 s'), COUNT(*) FROM events GROUP BY 1", "`slide` .*is longer than"),
+        ("SELEC 1", "this is no SQL"),
+        ("", "one statement"),
+        ("SELECT 1; SELECT 2", "one statement"),
+    ],
+)
+def test_what_is_refused_says_what_and_why(text: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says) as caught:
+        context().sql(text)
+    assert "Hint:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"SELECT usr, COUNT(*) FROM events GROUP BY {MINUTE}", ColumnError),
+        (f"SELECT SUM(amont) FROM events GROUP BY {MINUTE}", ColumnError),
+        (f"SELECT COUNT(*) FROM events WHERE amont > 1 GROUP BY {MINUTE}", ColumnError),
+        (f"SELECT COUNT(*) FROM events GROUP BY usr, {MINUTE}", ColumnError),
+        ("SELECT tumble_start(att, '1 s'), COUNT(*) FROM events GROUP BY 1", ColumnError),
+        (f"SELECT SUM(user) FROM events GROUP BY {MINUTE}", ExpressionError),
+        (f"SELECT SUM(SUM(amount)) FROM events GROUP BY {MINUTE}", ExpressionError),
+        (f"SELECT COUNT(*) FROM events WHERE COUNT(*) > 1 GROUP BY {MINUTE}", ExpressionError),
+        (f"SELECT COUNT(*) FROM events WHERE amount GROUP BY {MINUTE}", ExpressionError),
+        (f"SELECT foo(user), COUNT(*) FROM events GROUP BY {MINUTE}", ExpressionError),
+        ("SELECT tumble_start(at, INTERVAL '1' MONTH), COUNT(*) FROM events GROUP BY 1", DurationError),
+        ("SELECT tumble_start(at, INTERVAL '0' MINUTE), COUNT(*) FROM events GROUP BY 1", DurationError),
+        ("SELECT tumble_start(at, -INTERVAL '1' MINUTE), COUNT(*) FROM events GROUP BY 1", DurationError),
+        ("SELECT tumble_start(at, INTERVAL '1:30' MINUTE TO SECOND), COUNT(*) FROM events GROUP BY 1", DurationError),
+        ("SELECT tumble_start(at, 60000), COUNT(*) FROM events GROUP BY 1", DurationError),
+        ("SELECT tumble_start(at, amount), COUNT(*) FROM events GROUP BY 1", DurationError),
+    ],
+)
+def test_names_types_and_lengths_have_errors_of_their_own(text: str, kind: type[PlanError]) -> None:
+    with pytest.raises(kind, match="Hint:"):
+        context().sql(text)
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda c: c.register("", STREAM, event_time="at"),
+        lambda c: c.register(3, STREAM, event_time="at"),
+        lambda c: c.register("t", "events", event_time="at"),
+        lambda c: c.register("t", timed().key_by("user")),
+        lambda c: c.register("t", STREAM, event_time="att"),
+        lambda c: c.register("t", STREAM, event_time="user"),
+        lambda c: c.register("t", stream_of("at bigint")),
+        lambda c: c.register("t", STREAM, event_time="at", lag=-1),
+        lambda c: c.register("t", timed(), lag=1),
+        lambda c: c.register("t", timed(), event_time="also"),
+        lambda c: c.sql(3),
+    ],
+)
+def test_what_cannot_be_registered_is_refused_there(register: Any) -> None:
+    with pytest.raises(PlanError, match="Hint:"):
+        register(SqlContext())
