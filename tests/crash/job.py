@@ -1,0 +1,40 @@
+"""The job that is killed: ``python -m tests.crash.job KIND INPUT WORK``. Runs to the end of its input, from wherever it was."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from krishiv_py import ParquetSink, QueryTrigger, Session, SideOutputLateEventHandler, count, max, sum
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stream import Stream
+
+SCHEMA = "user bigint, at bigint, amount bigint"
+KINDS = ("tumbling", "session", "lookback")
+
+
+def plan(stream: Stream, kind: str) -> AggregatedStream:
+    """One windowed aggregation of each kind."""
+    keyed = stream.watermark("at", 2_000).key_by("user")
+    if kind == "tumbling":
+        return keyed.allowed_lateness(1_000).emit("retractions").tumbling_window(5_000).agg(count(), sum("amount"), max("at"))
+    if kind == "session":
+        return keyed.session_window(1_500, touch="merge").agg(count(), sum("amount"), max("at"))
+    return keyed.lookback_window(3_000).agg(count(), sum("amount"), max("at"))
+
+
+def main(kind: str, source: str, work: str) -> None:
+    """Run, or go on."""
+    with Session.builder().master("local[2]").profile("single-node-durable").get_or_create() as session:
+        stream = session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1)
+        late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
+        query = plan(stream, kind).with_late_event_handler(late).start(
+            ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", trigger=QueryTrigger.available_now(flush=True)
+        )
+        query.await_termination()
+        Path(work, "rows").write_text(f"{query.progress.rows} {query.progress.late['late']}")
+    Path(work, "done").touch()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
