@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import pyarrow.parquet as pq
 
 from benchmarks.jobs import HEAP, Job
-from benchmarks.peers.common import Task, parser_of, task_of, unsupported
+from benchmarks.peers.common import Task, parser_of, task_of
 from krishiv_py import (
     MultiSourceWatermarkSpec,
     ParquetSink,
     QueryTrigger,
     Session,
     SideOutputLateEventHandler,
+    SlidingWindows,
     WatermarkSpec,
     col,
     count,
@@ -26,6 +27,7 @@ from krishiv_py import sum as total
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.api.stream import Stream
+from krishiv_py.api.windowed import WindowedStream
 
 NAME = "krishiv"
 SCHEMA = "user_id bigint, event_time timestamp, amount bigint"
@@ -66,17 +68,23 @@ def keyed(stream: Stream, job: Job) -> KeyedStream:
     return stream.with_watermark(spec, "event_time", source_column="source").key_by("user_id")
 
 
+def windowed(keys: KeyedStream, job: Job) -> WindowedStream:
+    """The windows of `job`."""
+    if job.kind == "tumbling":
+        return keys.tumbling_window(job.size_ms)
+    if job.kind == "hopping":
+        return keys.hopping_window(job.size_ms, job.slide_ms)
+    if job.kind == "session":
+        return keys.session_window(job.size_ms, max_duration=job.max_duration_ms)
+    if job.kind == "lookback":
+        return keys.lookback_window(job.size_ms)
+    return keys.windowed_by(SlidingWindows.of(job.size_ms).grace(job.grace_ms))
+
+
 def plan(stream: Stream, task: Task, late_rule: str) -> AggregatedStream:
     """The whole job."""
-    job, keys = task.job, keyed(stream, task.job)
-    if job.kind == "tumbling":
-        windows = keys.tumbling_window(job.size_ms)
-    elif job.kind == "hopping":
-        windows = keys.hopping_window(job.size_ms, job.slide_ms)
-    elif job.kind == "lookback":
-        windows = keys.lookback_window(job.size_ms)
-    else:
-        raise unsupported(NAME, job, "not in the library yet")
+    job = task.job
+    windows = windowed(keyed(stream, job), job)
     if job.allowed_lateness_ms:
         windows = windows.allowed_lateness(job.allowed_lateness_ms)
     if late_rule == "window":
