@@ -60,7 +60,9 @@ def expected(parts: list[pd.DataFrame]) -> tuple[Counter[Departure], Counter[tup
     late: Counter[tuple[Any, ...]] = Counter()
     watermark: pd.Timestamp | None = None
     for part in parts:
-        for origin, carrier, number, scheduled in zip(part["origin"], part["carrier"], part["flight"], part["scheduled"], strict=True):
+        for origin, carrier, number, scheduled in zip(
+            part["origin"], part["carrier"], part["flight"], part["scheduled"], strict=True
+        ):
             if watermark is not None and scheduled < watermark:
                 late[(origin, carrier, number, scheduled.to_pydatetime())] += 1
             else:

@@ -100,8 +100,14 @@ class Session:
     def connect(cls, url: str) -> Session:
         """A session on the Spark Connect server at `url`: ``sc://host:15002``."""
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
-            raise PlanError(message("not a Spark Connect address", repr(url), "there is no server to talk to",
-                                    'write Session.connect("sc://host:15002")'))
+            raise PlanError(
+                message(
+                    "not a Spark Connect address",
+                    repr(url),
+                    "there is no server to talk to",
+                    'write Session.connect("sc://host:15002")',
+                )
+            )
         runtime = _runtime()
         return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
 
@@ -109,7 +115,9 @@ class Session:
     def from_spark(cls, spark: Any) -> Session:
         """A session over a `spark` session of one's own, which stays running after :meth:`stop`."""
         if not hasattr(spark, "readStream"):
-            raise PlanError(message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession"))
+            raise PlanError(
+                message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession")
+            )
         return cls(_runtime().SparkRunner(spark, "dev-local", owned=False))
 
     @property
@@ -117,7 +125,9 @@ class Session:
         """The Spark session below."""
         return self._runner.spark
 
-    def memory_stream(self, schema: SchemaLike | Any, *, name: str = "memory", spool: str | None = None) -> tuple[Stream, Sender]:
+    def memory_stream(
+        self, schema: SchemaLike | Any, *, name: str = "memory", spool: str | None = None
+    ) -> tuple[Stream, Sender]:
         """A stream fed by hand.
 
         Parameters
@@ -141,8 +151,9 @@ class Session:
         stream = Stream(MemorySource(name, checked, str(Path(folder).absolute())), checked, self._runner)
         return stream, Sender(Spool(str(Path(folder).absolute())), checked, lambda: self._runner.clock())
 
-    def read_parquet(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
-                     max_files_per_batch: int | None = None) -> Stream:
+    def read_parquet(
+        self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False, max_files_per_batch: int | None = None
+    ) -> Stream:
         """Parquet files below `path`, read by Arrow.
 
         Parameters
@@ -163,8 +174,15 @@ class Session:
         """
         return self._files("parquet", path, schema, streaming, max_files_per_batch, {})
 
-    def read_json(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
-                  max_files_per_batch: int | None = None, **options: str) -> Stream:
+    def read_json(
+        self,
+        path: str,
+        schema: SchemaLike | Any = None,
+        *,
+        streaming: bool = False,
+        max_files_per_batch: int | None = None,
+        **options: str,
+    ) -> Stream:
         """Files of JSON lines below `path`.
 
         Parameters
@@ -187,8 +205,15 @@ class Session:
         """
         return self._files("json", path, schema, streaming, max_files_per_batch, options)
 
-    def read_csv(self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False,
-                 max_files_per_batch: int | None = None, **options: str) -> Stream:
+    def read_csv(
+        self,
+        path: str,
+        schema: SchemaLike | Any = None,
+        *,
+        streaming: bool = False,
+        max_files_per_batch: int | None = None,
+        **options: str,
+    ) -> Stream:
         """CSV files below `path`.
 
         Parameters
@@ -214,13 +239,17 @@ class Session:
     def rate(self, rows_per_second: int = 1) -> Stream:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
-            raise PlanError(message("`rows_per_second` is no rate", repr(rows_per_second), "no row would come", "use 1 or more"))
+            raise PlanError(
+                message("`rows_per_second` is no rate", repr(rows_per_second), "no row would come", "use 1 or more")
+            )
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
     def from_dataframe(self, frame: Any) -> Stream:
         """A stream over the Spark DataFrame `frame`, streaming or not."""
         if not hasattr(frame, "isStreaming"):
-            raise PlanError(message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame"))
+            raise PlanError(
+                message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame")
+            )
         return self._runner.frame_stream(frame)
 
     def union(self, streams: Mapping[str, Stream], *, source_column: str = "source") -> Stream:
@@ -247,15 +276,22 @@ class Session:
         first = next(iter(schemas.values()))
         for name, schema in schemas.items():
             if not schema.equals(first):
-                raise SchemaError(message(f"stream {name!r} has other columns", str(schema).replace("\n", ", "),
-                                          "the streams cannot be one", f"select the columns {', '.join(first.names)}"))
+                raise SchemaError(
+                    message(
+                        f"stream {name!r} has other columns",
+                        str(schema).replace("\n", ", "),
+                        "the streams cannot be one",
+                        f"select the columns {', '.join(first.names)}",
+                    )
+                )
         merged = checked(first.append(pa.field(source_column, pa.string())))
         parts = tuple((name, stream.node) for name, stream in streams.items())
         bounded = all(source_of(node).bounded for _, node in parts)
         return Stream(UnionSource(parts, source_column, merged, bounded), merged, self._runner)
 
-    def register(self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None,
-                 lag: Duration | None = None) -> None:
+    def register(
+        self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
+    ) -> None:
         """Let :meth:`sql` read `stream` as the table `name`; `event_time` and `lag` are for one without a watermark."""
         self._sql.register(name, stream, event_time=event_time, lag=lag)
 
@@ -263,13 +299,23 @@ class Session:
         """Plan the SELECT in `text` over registered streams, or, with SET, the lag for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
 
-    def _files(self, format_: Literal["parquet", "json", "csv"], path: str, schema: SchemaLike | Any, streaming: bool,
-               max_files: int | None, options: dict[str, str]) -> Stream:
+    def _files(
+        self,
+        format_: Literal["parquet", "json", "csv"],
+        path: str,
+        schema: SchemaLike | Any,
+        streaming: bool,
+        max_files: int | None,
+        options: dict[str, str],
+    ) -> Stream:
         if max_files is not None and (isinstance(max_files, bool) or not isinstance(max_files, int) or max_files < 1):
-            raise PlanError(message("`max_files_per_batch` is no number of files", repr(max_files), "no batch can be cut", "use 1 or more"))
+            raise PlanError(
+                message("`max_files_per_batch` is no number of files", repr(max_files), "no batch can be cut", "use 1 or more")
+            )
         found = as_schema(schema) if schema is not None else self._runner.infer(path, format_, options)
-        source = FileSource(path, format_, found, bounded=not streaming, max_files_per_batch=max_files,
-                            options=tuple(sorted(options.items())))
+        source = FileSource(
+            path, format_, found, bounded=not streaming, max_files_per_batch=max_files, options=tuple(sorted(options.items()))
+        )
         return Stream(source, found, self._runner)
 
     @property

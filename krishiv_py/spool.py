@@ -21,7 +21,9 @@ from krishiv_py.kernels.rows import as_batch
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 
 CONTROL: Final = "__krishiv_control_us"
-_CONTROL_SCHEMA: Final = pa.schema([pa.field(CONTROL, pa.int64()), pa.field("source", pa.string()), pa.field("now_us", pa.int64())])
+_CONTROL_SCHEMA: Final = pa.schema(
+    [pa.field(CONTROL, pa.int64()), pa.field("source", pa.string()), pa.field("now_us", pa.int64())]
+)
 _NOW: Final = b"krishiv_now_us"
 _FIRST_MTIME: Final = 1_000_000_000
 
@@ -79,8 +81,11 @@ class Spool:
     def control(self, control: Control) -> int:
         """Write a control file."""
         row = [[control.watermark_us], [control.source], [control.now_us]]
-        return self.append(pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)],
-                                                schema=_CONTROL_SCHEMA))
+        return self.append(
+            pa.Table.from_arrays(
+                [pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)], schema=_CONTROL_SCHEMA
+            )
+        )
 
     def closed(self) -> bool:
         """Whether the last file says that no more will come."""
@@ -161,8 +166,10 @@ class Sender:
 
     def _check(self, what: str) -> None:
         if self._closed:
-            raise SenderClosedError(f"{what} on a closed sender: the end of input was declared and every window has fired. "
-                                    "Hint: open another memory_stream")
+            raise SenderClosedError(
+                f"{what} on a closed sender: the end of input was declared and every window has fired. "
+                "Hint: open another memory_stream"
+            )
 
     def __enter__(self) -> Sender:
         return self

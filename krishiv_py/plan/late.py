@@ -115,7 +115,7 @@ class SideOutputLateEventHandler:
         return "rows"
 
     def handle(self, late: LateRows) -> None:
-        """Nothing: the runner writes the rows of `late` to :attr:`sink`, so that results and late rows are published together."""
+        """Nothing: the runner writes the rows of `late` to :attr:`sink`, so that both outputs are published together."""
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from krishiv_py.kernels.layout import Layout
@@ -14,7 +16,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     Stateless steps, names of outputs, the watermark's lag, sinks and late handlers may change between runs.
     """
     layout = Layout(spec)
-    window = spec.window
+    window: Any = spec.window
     parts = {"window kind": window.kind, "time column type": spec.time_kind}
     parts |= {f"window {f.name}": repr(getattr(window, f.name)) for f in attrs.fields(type(window))}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}

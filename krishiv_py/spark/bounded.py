@@ -170,15 +170,20 @@ class BoundedSteps:
             for name, n in step.counters.items():
                 counted[name] = counted.get(name, 0) + n
         late = [s.late for s in steps if s.late is not None]
-        return (pa.concat_tables([s.results for s in steps]), pa.concat_tables([layout.late_schema.empty_table(), *late]), counted)
+        return (
+            pa.concat_tables([s.results for s in steps]),
+            pa.concat_tables([layout.late_schema.empty_table(), *late]),
+            counted,
+        )
 
 
 def _out(kind: str, blob: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([blob], pa.binary())], schema=_OUT)
 
 
-def _plan(spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int,
-          now_us: int) -> tuple[DataFrame, tuple[Moment, ...]]:
+def _plan(
+    spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int, now_us: int
+) -> tuple[DataFrame, tuple[Moment, ...]]:
     ids = tuple(range(partitions))
     parts = branches(spec, source)
     spooled = all(isinstance(p.source, MemorySource) for p in parts)
@@ -200,8 +205,14 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedRe
     """Run a finite plan."""
     source = source_of(stream.node)
     if not source.bounded:
-        raise PlanError(message("collect() needs an end", source.detail(), "a streaming source never ends",
-                                "use start(sink), or read the same data with streaming=False"))
+        raise PlanError(
+            message(
+                "collect() needs an end",
+                source.detail(),
+                "a streaming source never ends",
+                "use start(sink), or read the same data with streaming=False",
+            )
+        )
     spec = stream.spec()
     layout = Layout(spec)
     counters = dict.fromkeys(COUNTERS, 0)

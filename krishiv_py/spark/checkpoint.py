@@ -53,8 +53,14 @@ class CheckpointNotes:
             return buckets
         changed = differences(stored["plan"], mine)
         if changed:
-            raise CheckpointError(message("the checkpoint belongs to another plan", "; ".join(changed),
-                                          "its state cannot be continued", f"use a new checkpoint folder instead of {self.checkpoint}"))
+            raise CheckpointError(
+                message(
+                    "the checkpoint belongs to another plan",
+                    "; ".join(changed),
+                    "its state cannot be continued",
+                    f"use a new checkpoint folder instead of {self.checkpoint}",
+                )
+            )
         return int(stored["buckets"])
 
     def metrics(self) -> dict[str, Any]:

@@ -62,8 +62,11 @@ class Clock(Protocol):
 def uses_ledger(spec: OperatorSpec) -> bool:
     """Whether a plan needs more than Spark's clock."""
     ttl = spec.options.ttl
-    return (isinstance(spec.watermark, MultiSourceWatermarkSpec) or isinstance(spec.options.trigger.early, Interval)
-            or (ttl is not None and ttl.clock == "processing"))
+    return (
+        isinstance(spec.watermark, MultiSourceWatermarkSpec)
+        or isinstance(spec.options.trigger.early, Interval)
+        or (ttl is not None and ttl.clock == "processing")
+    )
 
 
 @attrs.frozen
@@ -101,8 +104,11 @@ class LedgerClock:
     def in_force(self, batch: int) -> InForce:
         """See Clock."""
         entry = self.read(batch)
-        return InForce(self.initial_us if self.initial_us != UNSET else UNSET, 0) if entry is None else InForce(
-            entry["tracker"]["current"], entry["now_us"])
+        return (
+            InForce(self.initial_us if self.initial_us != UNSET else UNSET, 0)
+            if entry is None
+            else InForce(entry["tracker"]["current"], entry["now_us"])
+        )
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""

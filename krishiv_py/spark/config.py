@@ -43,8 +43,14 @@ def checked_profile(profile: str) -> Profile:
     for known in PROFILES:
         if profile == known:
             return known
-    raise PlanError(message("unknown durability profile", repr(profile), "it is not known what must survive",
-                            f"use one of {', '.join(map(repr, PROFILES))}"))
+    raise PlanError(
+        message(
+            "unknown durability profile",
+            repr(profile),
+            "it is not known what must survive",
+            f"use one of {', '.join(map(repr, PROFILES))}",
+        )
+    )
 
 
 def is_local_path(path: str) -> bool:
@@ -55,8 +61,20 @@ def is_local_path(path: str) -> bool:
 def check_checkpoint(profile: Profile, checkpoint: str | None) -> None:
     """Refuse a checkpoint that does not keep what the profile promises."""
     if checkpoint is None and profile != "dev-local":
-        raise PlanError(message(f"profile {profile!r} needs a checkpoint", "None", "nothing would survive a restart",
-                                'pass start(..., checkpoint="...")'))
+        raise PlanError(
+            message(
+                f"profile {profile!r} needs a checkpoint",
+                "None",
+                "nothing would survive a restart",
+                'pass start(..., checkpoint="...")',
+            )
+        )
     if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint):
-        raise PlanError(message("profile 'distributed-durable' needs a shared checkpoint", checkpoint,
-                                "a local path is lost with its machine", "use hdfs://, s3a://, gs:// or another shared path"))
+        raise PlanError(
+            message(
+                "profile 'distributed-durable' needs a shared checkpoint",
+                checkpoint,
+                "a local path is lost with its machine",
+                "use hdfs://, s3a://, gs:// or another shared path",
+            )
+        )

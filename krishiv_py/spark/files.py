@@ -14,7 +14,8 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return pafs.LocalFileSystem(), unquote(parsed.path)
-    return pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
+    system, path = pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
+    return system, str(path)
 
 
 def arrow_reads(path: str) -> bool:

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from krishiv_py.plan.sinks import JsonSink, ParquetSink
 from krishiv_py.spark.codec import decode
-from krishiv_py.spark.outputs import STAGING, Publisher
 from krishiv_py.spark.files import file_system
+from krishiv_py.spark.outputs import STAGING, Publisher
 from krishiv_py.spark.scan import spark_ddl
 
 

@@ -69,7 +69,7 @@ class Publisher:
             self._clean(system, root, batch_id)
             self._first = False
         for number, name in enumerate(sorted(names)):
-            system.move(f"{staging}/{name}", f"{root}/{stem}{number:05d}{name[name.index('.'):]}")
+            system.move(f"{staging}/{name}", f"{root}/{stem}{number:05d}{name[name.index('.') :]}")
         if system.get_file_info(staging).type != pafs.FileType.NotFound:
             system.delete_dir(staging)
 

@@ -17,8 +17,8 @@ from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.durations import UNSET
 from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.scan import Reader, Scanned
@@ -149,7 +149,9 @@ class _Task:
             return
         chunk = self._operator.combine(pa.concat_tables(self._pending))
         self._pending, self._pending_rows = [], 0
-        yield self._rows([(b, CHUNK, encode(t)) for b, t in split(chunk, self._prepare.layout.key_names, self._pack.bucket_ids)])
+        yield self._rows(
+            [(b, CHUNK, encode(t)) for b, t in split(chunk, self._prepare.layout.key_names, self._pack.bucket_ids)]
+        )
 
     def _rows(self, rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:
         n = len(rows)
@@ -187,8 +189,9 @@ class RawPack:
                     chunks = [(b, t) for b, t in split(rows, list(self.spec.keys), self.bucket_ids)]
                 clock = clock_ms(tracker.settle(0), self.spec.tick_us) * 1_000
                 for bucket, table in chunks:
+                    kind = TICK if table is None else RAW
                     yield pa.RecordBatch.from_arrays(
-                        [pa.array([bucket], pa.int32()), pa.array([clock], CLOCK_TYPE), pa.array([TICK if table is None else RAW]),
+                        [pa.array([bucket], pa.int32()), pa.array([clock], CLOCK_TYPE), pa.array([kind]),
                          pa.array([seq], pa.int64()), pa.array([UNSET], pa.int64()),
                          pa.array([b"0" if table is None else encode(table)], pa.binary())], schema=PACKED,
                     )  # fmt: skip
@@ -203,5 +206,8 @@ def split(chunk: pa.Table, keys: list[str], bucket_ids: tuple[int, ...]) -> list
     order = np.argsort(at, kind="stable")
     ordered = chunk.take(pa.array(order))
     bounds = np.searchsorted(at[order], np.arange(len(bucket_ids) + 1))
-    return [(bucket_ids[i], ordered.slice(a, b - a).combine_chunks())
-            for i, (a, b) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)) if b > a]
+    return [
+        (bucket_ids[i], ordered.slice(a, b - a).combine_chunks())
+        for i, (a, b) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        if b > a
+    ]

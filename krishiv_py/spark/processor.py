@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.operator import StepResult
@@ -84,9 +84,11 @@ class BucketProcessor(StatefulProcessor):
                 late.append(judged[1])
                 continue
             if self._clock is not None and row.in_force != in_force.watermark_us:
-                raise OperatorError(f"{self._spec.name}: a batch was judged by watermark {row.in_force} but runs under "
-                                    f"{in_force.watermark_us}: its late rows would be wrong. "
-                                    "Hint: this is a bug in krishiv_py, please report it")
+                raise OperatorError(
+                    f"{self._spec.name}: a batch was judged by watermark {row.in_force} but runs under "
+                    f"{in_force.watermark_us}: its late rows would be wrong. "
+                    "Hint: this is a bug in krishiv_py, please report it"
+                )
             if row.kind == TICK:
                 now_us = max(now_us, int(bytes(row.blob)))
             else:
@@ -126,7 +128,8 @@ class BucketProcessor(StatefulProcessor):
     def _load(self) -> Meta:
         if not self._state.containsKey((_META,)):
             return {}
-        loaded: Meta = json.loads(bytes(self._state.getValue((_META,))[0]))
+        stored: Any = self._state.getValue((_META,))
+        loaded: Meta = json.loads(bytes(stored[0]))
         return loaded
 
     def _step(self, bucket: int, batch: int, in_force: InForce, chunks: list[pa.Table], late: list[pa.Table]) -> Iterator[Row]:
@@ -146,9 +149,14 @@ class BucketProcessor(StatefulProcessor):
         refused = [t.replace_schema_metadata(None) for t in [*late, step.late] if t is not None and t.num_rows]
         if refused:
             yield from self._emit(LATE_ROWS, bucket, pa.concat_tables(refused))
-        metrics = {"counters": counters, "open_windows": step.open_windows, "open_rows": step.open_rows,
-                   "state_bytes": sum(sizes.values()), "notes": [[n.maxima, n.controls] for n in notes],
-                   "wakeup_now": step.wakeup_now_us}
+        metrics = {
+            "counters": counters,
+            "open_windows": step.open_windows,
+            "open_rows": step.open_rows,
+            "state_bytes": sum(sizes.values()),
+            "notes": [[n.maxima, n.controls] for n in notes],
+            "wakeup_now": step.wakeup_now_us,
+        }
         yield Row(kind=METRICS, bucket=bucket, blob=json.dumps(metrics).encode())
 
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:

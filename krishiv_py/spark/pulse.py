@@ -52,7 +52,9 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name="krishiv-pulse", daemon=True)
 
     @classmethod
-    def for_plan(cls, spec: OperatorSpec, clock: SparkClock | LedgerClock, checkpoint: str, now: Callable[[], int]) -> Pulse | None:
+    def for_plan(
+        cls, spec: OperatorSpec, clock: SparkClock | LedgerClock, checkpoint: str, now: Callable[[], int]
+    ) -> Pulse | None:
         """The pulse of a plan; None when the clock plays no part in it."""
         period = period_us(spec)
         if period is None or isinstance(clock, SparkClock):

@@ -79,8 +79,18 @@ def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, ba
 class StreamQuery:
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 
-    def __init__(self, query: StreamingQuery, then: Callable[[], StreamingQuery] | None, name: str, ledger: Ledger, plan: str, sink: MemorySink | None,
-                 late: MemorySink | None, schemas: tuple[pa.Schema, pa.Schema], cleanup: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        query: StreamingQuery,
+        then: Callable[[], StreamingQuery] | None,
+        name: str,
+        ledger: Ledger,
+        plan: str,
+        sink: MemorySink | None,
+        late: MemorySink | None,
+        schemas: tuple[pa.Schema, pa.Schema],
+        cleanup: Callable[[], None],
+    ) -> None:
         self._query = query
         self._name = name
         self._ledger = ledger
@@ -181,8 +191,14 @@ class StreamQuery:
 
     def _rows(self, sink: MemorySink | None, schema: pa.Schema, what: str, wanted: str) -> pa.Table:
         if sink is None:
-            raise PlanError(message(f"{what} needs the rows in memory", "another sink", "they are not on the driver",
-                                    f"start with {wanted}, or read the sink's output"))
+            raise PlanError(
+                message(
+                    f"{what} needs the rows in memory",
+                    "another sink",
+                    "they are not on the driver",
+                    f"start with {wanted}, or read the sink's output",
+                )
+            )
         found = sink.table()
         return schema.empty_table() if found is None else found
 

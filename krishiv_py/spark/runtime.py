@@ -60,8 +60,9 @@ class SparkRunner:
                 deliver(handler, [result.late], stream.spec().name, 0)
         return result
 
-    def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
-              name: str | None) -> StreamQuery:
+    def start(
+        self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
+    ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         check_checkpoint(self.profile, checkpoint)
         temporary = self.folder("checkpoint") if checkpoint is None else None
@@ -70,8 +71,9 @@ class SparkRunner:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
 
-        query = streaming.start(self.spark, stream, sink, checkpoint or temporary or "", trigger, name,
-                                lambda: self.clock(), cleanup)
+        query = streaming.start(
+            self.spark, stream, sink, checkpoint or temporary or "", trigger, name, lambda: self.clock(), cleanup
+        )
         self.queries.append(query)
         return query
 
@@ -87,9 +89,9 @@ class SparkRunner:
         schema = arrow_schema(frame)
         return Stream(FrameSource(frame, schema, bounded=not frame.isStreaming), schema, self)
 
-    def infer(self, path: str, format: str, options: dict[str, str]) -> pa.Schema:
+    def infer(self, path: str, kind: str, options: dict[str, str]) -> pa.Schema:
         """The schema of files that are there."""
-        reader = self.spark.read.format(format)
+        reader = self.spark.read.format(kind)
         for key, value in options.items():
             reader = reader.option(key, value)
         return arrow_schema(reader.load(path))
@@ -140,4 +142,3 @@ def remote_session(url: str, settings: dict[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-

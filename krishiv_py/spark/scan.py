@@ -41,8 +41,11 @@ class RowReader:
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
-        yield Scanned(pa.RecordBatch.from_arrays([_plain(c, f.type) for c, f in zip(batch.columns, self.schema, strict=True)],
-                                                 schema=self.schema))
+        yield Scanned(
+            pa.RecordBatch.from_arrays(
+                [_plain(c, f.type) for c, f in zip(batch.columns, self.schema, strict=True)], schema=self.schema
+            )
+        )
 
 
 @attrs.frozen(eq=False)

@@ -17,28 +17,35 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.nodes import Source, UnionSource, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.planner.branches import branches
 from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
-from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
-from krishiv_py.spark.pulse import Pulse, control_spool
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
+from krishiv_py.spark.pulse import Pulse, control_spool
 from krishiv_py.spark.query import Ledger, StreamQuery, deliver, metrics_of
 from krishiv_py.spark.scan import ParquetReader, listing, scan
 from krishiv_py.spool import Control, Spool
 
 
-def stateful(spark: SparkSession, spec: OperatorSpec, source: Source, clock: Clock, buckets: int, output: TaskOutput | None,
-             heartbeats: Spool | None) -> DataFrame:
+def stateful(
+    spark: SparkSession,
+    spec: OperatorSpec,
+    source: Source,
+    clock: Clock,
+    buckets: int,
+    output: TaskOutput | None,
+    heartbeats: Spool | None,
+) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
     ids = bucket_ids(buckets)
     frames = []
@@ -67,8 +74,11 @@ class BatchSteps:
     now: Callable[[], int]
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink))
-                      if isinstance(s, (ForeachBatchSink, ConsoleSink, JsonSink))]
+        on_cluster = [
+            k
+            for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink))
+            if isinstance(s, (ForeachBatchSink, ConsoleSink, JsonSink))
+        ]
         if on_cluster:
             frame = frame.persist()
         try:
@@ -89,8 +99,11 @@ class BatchSteps:
             return
         entry = self.clock.read(batch_id)
         now_us = self.now()
-        tracker = (WatermarkTracker(self.spec.watermark) if entry is None
-                   else WatermarkTracker.restored(self.spec.watermark, entry["tracker"]))
+        tracker = (
+            WatermarkTracker(self.spec.watermark)
+            if entry is None
+            else WatermarkTracker.restored(self.spec.watermark, entry["tracker"])
+        )
         for metrics in reported.values():
             for maxima, controls in metrics["notes"]:
                 tracker.saw(maxima, now_us)
@@ -133,8 +146,16 @@ def _side_output(handler: LateEventHandler) -> Sink | None:
     return handler.sink if isinstance(handler, SideOutputLateEventHandler) else None
 
 
-def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint: str, trigger: QueryTrigger,
-          name: str | None, now: Callable[[], int], cleanup: Callable[[], None]) -> StreamQuery:
+def start(
+    spark: SparkSession,
+    stream: AggregatedStream,
+    sink: Sink,
+    checkpoint: str,
+    trigger: QueryTrigger,
+    name: str | None,
+    now: Callable[[], int],
+    cleanup: Callable[[], None],
+) -> StreamQuery:
     """Start a query."""
     spec = stream.spec()
     late_sink = _side_output(stream.late_handler)
@@ -150,7 +171,9 @@ def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint:
     publishers = {k: Publisher(f) for k, f in folders.items()}
     steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now)
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
-    writer = frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
+    writer = (
+        frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
+    )
     if trigger.kind == "available_now":
         writer = writer.trigger(availableNow=True)
     elif trigger.kind == "every":
@@ -165,24 +188,50 @@ def start(spark: SparkSession, stream: AggregatedStream, sink: Sink, checkpoint:
         controls.control(Control(END_OF_TIME, None, now()))
         return writer.start()
 
-    return StreamQuery(writer.start(), flush if trigger.flush else None, title, ledger, stream.explain(), sink if isinstance(sink, MemorySink) else None,
-                       late_sink if isinstance(late_sink, MemorySink) else None,
-                       (layout.result_schema, layout.late_schema), stop)
+    return StreamQuery(
+        writer.start(),
+        flush if trigger.flush else None,
+        title,
+        ledger,
+        stream.explain(),
+        sink if isinstance(sink, MemorySink) else None,
+        late_sink if isinstance(late_sink, MemorySink) else None,
+        (layout.result_schema, layout.late_schema),
+        stop,
+    )
 
 
 def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
     """A streaming DataFrame of result rows, to go on with in plain Spark."""
     if stream.late_handler.wants != "count":
-        raise PlanError(message("to_dataframe() has one output", type(stream.late_handler).__name__, "late rows would be lost",
-                                "use start(sink), or a CountingLateEventHandler"))
+        raise PlanError(
+            message(
+                "to_dataframe() has one output",
+                type(stream.late_handler).__name__,
+                "late rows would be lost",
+                "use start(sink), or a CountingLateEventHandler",
+            )
+        )
     spec = stream.spec()
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
-        raise PlanError(message("to_dataframe() knows no clock but the watermark of one source", spec.watermark.describe(),
-                                "idle sources and intervals would never take their turn", "use start(sink)"))
+        raise PlanError(
+            message(
+                "to_dataframe() knows no clock but the watermark of one source",
+                spec.watermark.describe(),
+                "idle sources and intervals would never take their turn",
+                "use start(sink)",
+            )
+        )
     source = source_of(stream.node)
     if isinstance(source, UnionSource):
-        raise PlanError(message("to_dataframe() knows one source only", source.detail(), "their watermarks cannot be told apart",
-                                "use start(sink)"))
+        raise PlanError(
+            message(
+                "to_dataframe() knows one source only",
+                source.detail(),
+                "their watermarks cannot be told apart",
+                "use start(sink)",
+            )
+        )
     found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
     packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)

@@ -28,8 +28,10 @@ def main(kind: str, source: str, work: str) -> None:
     with Session.builder().master("local[2]").profile("single-node-durable").get_or_create() as session:
         stream = session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1)
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
-        query = plan(stream, kind).with_late_event_handler(late).start(
-            ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", trigger=QueryTrigger.available_now(flush=True)
+        query = (
+            plan(stream, kind)
+            .with_late_event_handler(late)
+            .start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", trigger=QueryTrigger.available_now(flush=True))
         )
         query.await_termination()
         Path(work, "rows").write_text(f"{query.progress.rows} {query.progress.late['late']}")

@@ -26,9 +26,13 @@ def write_input(folder: Path, seed: int) -> None:
         rows = []
         for _ in range(ROWS):
             at = number * 4_000 + seeded.randrange(4_000) - (seeded.randrange(20_000) if seeded.random() < 0.02 else 0)
-            rows.append({"user": seeded.randrange(300), "at": None if seeded.random() < 0.001 else at, "amount": seeded.randrange(100)})
+            rows.append(
+                {"user": seeded.randrange(300), "at": None if seeded.random() < 0.001 else at, "amount": seeded.randrange(100)}
+            )
         path = folder / f"{number:04d}.parquet"
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema([("user", pa.int64()), ("at", pa.int64()), ("amount", pa.int64())])), path)
+        pq.write_table(
+            pa.Table.from_pylist(rows, pa.schema([("user", pa.int64()), ("at", pa.int64()), ("amount", pa.int64())])), path
+        )
         os.utime(path, (1_600_000_000 + number,) * 2)
 
 

@@ -26,6 +26,7 @@ from krishiv_py import (
     count,
 )
 from krishiv_py.errors import OperatorError, PlanError, SchemaError, SenderClosedError
+from krishiv_py.plan.late import LateWanted
 from tests.spark.conftest import found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -95,7 +96,7 @@ def test_an_own_handler_gets_whole_rows(memory: Memory) -> None:
     seen: list[LateRows] = []
 
     class Own:
-        wants = "rows"
+        wants: LateWanted = "rows"
 
         def handle(self, late: LateRows) -> None:
             seen.append(late)
@@ -156,7 +157,9 @@ def test_a_streaming_dataframe_goes_on_in_plain_spark(session: Session, memory: 
 
 
 def test_a_frame_of_ones_own(session: Session) -> None:
-    frame = session.spark.createDataFrame([("a", 10, 1), ("a", 20, 2), ("b", 1_500, 3)], "user string, at bigint, amount bigint")
+    frame = session.spark.createDataFrame(
+        [("a", 10, 1), ("a", 20, 2), ("b", 1_500, 3)], "user string, at bigint, amount bigint"
+    )
     assert found(per_second(session.from_dataframe(frame)).collect()) == [("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3)]
     assert [tuple(r) for r in per_second(session.from_dataframe(frame)).to_dataframe().orderBy("user").collect()] == [
         ("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3),
@@ -167,7 +170,9 @@ def test_a_frame_of_ones_own(session: Session) -> None:
 @pytest.mark.parametrize("streaming", [False, True])
 def test_files(session: Session, tmp_path: Path, kind: str, streaming: bool) -> None:
     folder = str(tmp_path / "in")
-    frame = session.spark.createDataFrame([("a", 10, 1), ("a", 20, 2), ("b", 1_500, 3)], "user string, at bigint, amount bigint")
+    frame = session.spark.createDataFrame(
+        [("a", 10, 1), ("a", 20, 2), ("b", 1_500, 3)], "user string, at bigint, amount bigint"
+    )
     getattr(frame.coalesce(1).write, kind)(folder)
     stream = getattr(session, f"read_{kind}")(folder, "user string, at bigint, amount bigint", streaming=streaming)
     expected = [("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3)]

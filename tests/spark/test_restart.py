@@ -8,7 +8,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, MultiSourceWatermarkSpec, ParquetSink, Session, SideOutputLateEventHandler, WatermarkSpec, count
+from krishiv_py import (
+    MemorySink,
+    MultiSourceWatermarkSpec,
+    ParquetSink,
+    Session,
+    SideOutputLateEventHandler,
+    WatermarkSpec,
+    count,
+)
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.spark.config import check_checkpoint
 from krishiv_py.testing import Driver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from krishiv_py.plan.late import LateWanted
 from krishiv_py.testing import ManualClock
 from tests.goldens.cases import Case
 from tests.goldens.engines import Observed
@@ -38,10 +39,7 @@ class BoundedEngine:
 class WholeRows:
     """Asks for whole late rows, which the result of a bounded run then holds."""
 
-    @property
-    def wants(self) -> str:
-        """Whole rows."""
-        return "rows"
+    wants: LateWanted = "rows"
 
     def handle(self, late: object) -> None:
         """They are read from the result."""

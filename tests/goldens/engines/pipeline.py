@@ -11,6 +11,7 @@ import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.api.stream import Stream
+from krishiv_py.api.windowed import WindowedStream
 from tests.goldens.cases import Case, Key, LateRow, Result, Row, Written
 
 SCHEMA = pa.schema([
@@ -52,7 +53,7 @@ def _timed(case: Case, stream: Stream) -> KeyedStream:
     return stream.with_watermark(several, column="ts", source_column="source").key_by("key")
 
 
-def _windowed(case: Case, keyed: KeyedStream) -> Any:
+def _windowed(case: Case, keyed: KeyedStream) -> WindowedStream:
     window = case.window
     if window.kind == "tumbling":
         return keyed.tumbling_window(window.need("size_ms"), window.offset_ms)
