@@ -3,8 +3,8 @@
 Importing the package starts no JVM and imports no Spark.
 """
 
-from krishiv_py.api.changes import Emit, Retract, changes, fold
 from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.changes import Emit, Retract, changes, fold
 from krishiv_py.api.query import Progress, Query
 from krishiv_py.api.stream import Stream
 from krishiv_py.plan.aggregates import (
