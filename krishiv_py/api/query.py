@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import attrs
 import pyarrow as pa
 
-from krishiv_py.plan.durations import UNSET, Duration, show_instant
+from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant
 
 
 @attrs.frozen
@@ -99,6 +99,10 @@ class Query(Protocol):
 
     def late_rows(self) -> pa.Table:
         """All late rows so far; for a memory side output only."""
+        ...
+
+    def why_not_fired(self, window_end: TimePoint) -> str:
+        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
         ...
 
     def explain(self) -> Any:

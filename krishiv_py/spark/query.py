@@ -16,9 +16,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.api.query import Progress
 from krishiv_py.errors import OperatorError, PlanError, message
-from krishiv_py.plan.durations import UNSET, Duration, to_us
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import UNSET, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.plan.sinks import MemorySink
+from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
 
 _REASONS = ("late", "null_time", "null_key", "out_of_range")
@@ -88,7 +91,7 @@ class StreamQuery:
         plan: str,
         sink: MemorySink | None,
         late: MemorySink | None,
-        schemas: tuple[pa.Schema, pa.Schema],
+        spec: OperatorSpec,
         cleanup: Callable[[], None],
     ) -> None:
         self._query = query
@@ -97,7 +100,9 @@ class StreamQuery:
         self._plan = plan
         self._sink = sink
         self._late = late
-        self._schemas = schemas
+        self._spec = spec
+        layout = Layout(spec)
+        self._schemas = (layout.result_schema, layout.late_schema)
         self._cleanup = cleanup
         self._stopped = False
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
@@ -201,6 +206,11 @@ class StreamQuery:
             )
         found = sink.table()
         return schema.empty_table() if found is None else found
+
+    def why_not_fired(self, window_end: TimePoint) -> str:
+        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
+        now = self.progress
+        return why_not_fired(self._spec, now.watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
 
     def explain(self) -> str:
         """The plan of the query as text."""

@@ -178,7 +178,6 @@ def start(
         writer = writer.trigger(availableNow=True)
     elif trigger.kind == "every":
         writer = writer.trigger(processingTime=f"{trigger.interval_us // 1_000} milliseconds")
-    layout = Layout(spec)
     if pulse is not None:
         pulse.start()
     stop = cleanup if pulse is None else pulse.stopping(cleanup)
@@ -196,7 +195,7 @@ def start(
         stream.explain(),
         sink if isinstance(sink, MemorySink) else None,
         late_sink if isinstance(late_sink, MemorySink) else None,
-        (layout.result_schema, layout.late_schema),
+        spec,
         stop,
     )
 

@@ -16,6 +16,7 @@ from krishiv_py.kernels.state import MemoryStore, Meta
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -119,6 +120,21 @@ class Driver:
         """End of input: every open window fires."""
         self._tracker.advance(END_OF_TIME, None, self.clock.now_us)
         return self._step(None)
+
+    def why_not_fired(self, window_end: TimePoint) -> str:
+        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 5_000).tumbling_window(10_000).agg(count()))
+        >>> _ = driver.send([{"at": 1_000}])
+        >>> print(driver.why_not_fired(10_000).split(";")[0])
+        the window that ends at 1970-01-01T00:00:10Z fires when the watermark reaches 1970-01-01T00:00:10Z
+        """
+        end_us = time_point_us(window_end, "window_end")
+        return why_not_fired(self.spec, self._tracker.current, self.source_watermarks_us, end_us)
 
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
