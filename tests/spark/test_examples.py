@@ -1,0 +1,34 @@
+"""Every example runs as a user would run it, and checks its own answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "says"),
+    [
+        ("quickstart.py", [], "the answer is right"),
+        ("conjunctions.py", [], "conjunctions"),
+        ("flights.py", ["--days", "8", "--hours-per-file", "24"], "equal to an independent computation"),
+    ],
+)
+def test_script(script: str, arguments: list[str], says: str) -> None:
+    done = subprocess.run([sys.executable, str(EXAMPLES / script), *arguments], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert says in done.stdout
+
+
+def test_notebook() -> None:
+    notebook = nbformat.read(EXAMPLES / "late_rows.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    assert "as an independent count says" in str(notebook.cells[-1].outputs)
