@@ -14,6 +14,7 @@ from krishiv_py.kernels.panes import PaneOperator
 from krishiv_py.kernels.projected import ProjectedOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
+from krishiv_py.kernels.session_triggered import TriggeredSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
 from krishiv_py.kernels.ttl import ExpiringOperator
@@ -31,6 +32,12 @@ def _fixed(spec: OperatorSpec) -> FixedOperator | TriggeredOperator:
     return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
 
 
+def _session(spec: OperatorSpec, window: SessionWindow) -> WindowOperator:
+    if spec.options.fires_by_default:
+        return SessionOperator(spec) if window.max_duration_us is None else CappedSessionOperator(spec)
+    return TriggeredSessionOperator(spec)
+
+
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
     if spec.output is not None:
@@ -43,7 +50,7 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
     if isinstance(spec.window, CountWindow):
         return CountOperator(spec)
     if isinstance(spec.window, SessionWindow):
-        return SessionOperator(spec) if spec.window.max_duration_us is None else CappedSessionOperator(spec)
+        return _session(spec, spec.window)
     if isinstance(spec.window, SlidingWindows):
         return DistinctOperator(spec)
     raise PlanError(message("no kernel for this window", spec.window.kind, "it cannot be computed", "use another window"))

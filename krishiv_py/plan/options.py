@@ -66,10 +66,15 @@ class QueryOptions:
     future_reference: FutureReference = "watermark"
 
     @property
+    def fires_by_default(self) -> bool:
+        """Whether trigger and accumulation are the default ones, or make no difference."""
+        plain = self.trigger == Trigger() and self.accumulation == "accumulating"
+        return plain or self.emit_mode == "final"
+
+    @property
     def fires_once(self) -> bool:
         """Whether every window has its default firings, and nothing is asked about them."""
-        plain = self.trigger == Trigger() and self.accumulation == "accumulating" and not self.pane
-        return plain or self.emit_mode == "final"
+        return self.emit_mode == "final" or (self.fires_by_default and not self.pane)
 
     @property
     def emit_mode(self) -> EmitMode:

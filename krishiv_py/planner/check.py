@@ -14,7 +14,6 @@ from krishiv_py.plan.expr import Col, columns_of
 from krishiv_py.plan.late import LateWanted
 from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.schema import is_key_type, require_columns, time_kind
-from krishiv_py.plan.windows.session import SessionWindow
 
 
 def row_schema(node: WindowAggregate) -> pa.Schema:
@@ -127,10 +126,6 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
     _check_names(node)
     _check_output(node)
     node.window.check_columns(schema)
-    if isinstance(node.window, SessionWindow) and node.options.accumulation == "discarding":
-        raise PlanError(message("sessions cannot discard what they wrote", "accumulation='discarding'",
-                                "a merged session would be written in part",
-                                'use accumulation("accumulating"), with emit("retractions") where results are added up'))
     source = source_of(node).schema
     wanted = {*node.keys, *node.window.columns(), node.input.column}
     if node.input.source_column:

@@ -41,9 +41,6 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
                      "row would be refused, for refused rows do not move the watermark; use reference=\"clock\"")
     if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
-    elif isinstance(spec.window, (SessionWindow, CountWindow)) and options.trigger != Trigger():
-        found.append(f"{spec.window.kind} windows do not follow `{options.trigger.describe()}`: sessions fire when the "
-                     "watermark passes their end and again when late rows changed them, count windows when they are full")
     if options.ttl is not None and isinstance(spec.window, (SessionWindow, CountWindow)):
         found.append(f"{spec.window.kind} windows keep their state whatever the state TTL; max_duration bounds sessions")
     if options.ttl is not None and options.ttl.ttl_us < getattr(spec.window, "size_us", 0):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
 
-from krishiv_py import Trigger, col, count, sum
+from krishiv_py import col, count, sum
 from krishiv_py.errors import ColumnError, DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
@@ -200,10 +200,3 @@ def test_without_a_longest_duration_the_plan_warns() -> None:
     assert "unbounded" in keyed().session_window("5 s").agg(count()).explain()
     assert "unbounded" not in keyed().session_window("5 s", max_duration="1 min").agg(count()).explain()
     assert "! session" not in keyed().count_window(2).agg(count()).explain()
-
-
-def test_triggers_sessions_do_not_follow_are_named() -> None:
-    stream = keyed().session_window(5).emit("updates")
-    assert "do not follow" in stream.trigger(Trigger.on_count(2)).agg(count()).explain()
-    with pytest.raises(PlanError, match="discard"):
-        stream.accumulation("discarding").agg(count())

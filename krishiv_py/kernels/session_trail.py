@@ -1,0 +1,140 @@
+"""What sessions with triggers wrote: results by number, and the lines of the output log in their order (SEMANTICS §5.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.layout import Layout
+
+_FLUSH: Final = 1 << 20
+_FIELDS: Final = 4
+
+
+class Results:
+    """Results written so far, by number: bounds, how many rows they are made of, and the group of their key."""
+
+    def __init__(self, starts: Ints, ends: Ints, counts: Ints, groups: Ints) -> None:
+        self._n = len(starts)
+        self._data = np.stack([starts, ends, counts, groups]) if self._n else np.zeros((_FIELDS, 1), np.int64)
+
+    def __len__(self) -> int:
+        return self._n
+
+    def add(self, starts: Ints, ends: Ints, counts: Ints, groups: Ints) -> int:
+        """Number new results; returns the first number."""
+        first, self._n = self._n, self._n + len(starts)
+        if self._n > self._data.shape[1]:
+            grown = np.zeros((_FIELDS, 2 * self._n), np.int64)
+            grown[:, :first] = self._data[:, :first]
+            self._data = grown
+        self._data[:, first : self._n] = starts, ends, counts, groups
+        return first
+
+    @property
+    def starts(self) -> Ints:
+        """First bounds."""
+        return self._data[0, : self._n]
+
+    @property
+    def ends(self) -> Ints:
+        """Second bounds."""
+        return self._data[1, : self._n]
+
+    @property
+    def counts(self) -> Ints:
+        """Rows."""
+        return self._data[2, : self._n]
+
+    @property
+    def groups(self) -> Ints:
+        """Key groups."""
+        return self._data[3, : self._n]
+
+
+class Contents:
+    """Partials of results, made of their rows many results at a time."""
+
+    def __init__(self, layout: Layout, rows: pa.Table, old: pa.Table) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._schema = pa.schema(layout.partial_fields)
+        self._made = [old]
+        self._ids: list[Ints] = []
+        self._at: list[Ints] = []
+        self._waiting = 0
+        self._first = self._next = old.num_rows
+
+    def add(self, ids: Ints, rows: Ints, n: int) -> None:
+        """The next `n` results; `ids` says which of them each row belongs to, rows in order of arrival."""
+        self._ids.append(ids + self._next)
+        self._at.append(rows)
+        self._next += n
+        self._waiting += len(rows)
+        if self._waiting > _FLUSH:
+            self._flush()
+
+    def table(self) -> pa.Table:
+        """Partials of all results, by number."""
+        self._flush()
+        return pa.concat_tables(self._made)
+
+    def _flush(self) -> None:
+        if not self._ids:
+            return
+        ids, at = np.concatenate(self._ids) - self._first, np.concatenate(self._at)
+        created = self._layout.create(self._rows.take(pa.array(at)), ids, self._next - self._first)
+        self._made.append(pa.Table.from_arrays(created, schema=self._schema))
+        self._ids, self._at, self._waiting, self._first = [], [], 0, self._next
+
+
+@attrs.frozen(eq=False)
+class Lines:
+    """Lines of the log.
+
+    Attributes
+    ----------
+    moment : ndarray of int64
+        When each was written.
+    by : ndarray of int64
+        Number of the result whose firing wrote it: bounds of firings at one moment ascend by it.
+    result : ndarray of int64
+        Number of the result it tells of.
+    op, pane : ndarray of str
+        What happened, and why.
+    index : ndarray of int64
+        How often the session had fired before.
+    """
+
+    moment: Ints
+    by: Ints
+    result: Ints
+    op: npt.NDArray[np.str_]
+    pane: npt.NDArray[np.str_]
+    index: Ints
+
+
+def written(emitter: Emitter, keys: pa.Table, results: Results, contents: pa.Table, blocks: list[Lines]) -> pa.Table:
+    """Result rows: by moment, then in ascending end order, withdrawals before what replaces them.
+
+    `keys` has the key of every group.
+    """
+    if not blocks:
+        return emitter.concat([])
+    moment, by, result, op, pane, index = (
+        np.concatenate([getattr(b, f.name) for b in blocks]) for f in attrs.fields(Lines)
+    )
+    adds = result == by
+    order = np.lexsort((adds, by, results.starts[by], results.ends[by], moment))
+    result = result[order]
+    names = emitter.layout.key_names
+    columns = [keys[k].take(pa.array(results.groups[result])) for k in names]
+    picked = contents.take(pa.array(result))
+    merged = pa.Table.from_arrays([*columns, *picked.columns], names=[*names, *picked.schema.names])
+    return emitter.rows(merged, results.starts[result], results.ends[result], op[order], pane[order], index[order])

@@ -1,0 +1,165 @@
+"""Triggers and accumulation of session windows, against the plain reference and by hand (SEMANTICS §5.1 to §5.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.testing import Driver, stream_of
+from tests import reference as ref
+from tests.kernels.fixed_runs import Line, folded, lines_of, sets, without_repeats
+
+
+@dataclass(frozen=True)
+class Query:
+    """A session query both sides understand; times in ms."""
+
+    gap: int | None = 5
+    touch: Any = "separate"
+    cap: int | None = None
+    lag: int = 0
+    lateness: int = 0
+    late_rule: Any = "event"
+    emit: Any = "updates"
+    trigger: kv.Trigger = field(default_factory=kv.Trigger.on_every_element)
+    accumulation: Any = "accumulating"
+
+    def stream(self) -> AggregatedStream:
+        """The query in krishiv_py, with pane columns."""
+        keyed = stream_of("key string, at bigint, value bigint, gap bigint").watermark("at", self.lag).key_by("key")
+        keyed = keyed.allowed_lateness(self.lateness).late_rule(self.late_rule).emit(self.emit).trigger(self.trigger)
+        keyed = keyed.accumulation(self.accumulation).with_pane()
+        gap = "gap" if self.gap is None else self.gap
+        windowed = keyed.session_window(gap, touch=self.touch, max_duration=self.cap)
+        return windowed.agg(kv.collect_list("value").alias("values"), kv.count(), kv.sum("value"))
+
+    def reference(self) -> ref.Config:
+        """The query for the reference."""
+        early, late = self.trigger.early, self.trigger.late
+        assert not isinstance(early, kv.Interval) and late != "watermark"
+        return ref.Config(
+            window=ref.Session(self.gap or 0, self.cap, self.touch), watermark=ref.WatermarkSpec(lag=self.lag),
+            allowed_lateness=self.lateness, late_rule=self.late_rule, emit=self.emit,
+            trigger=ref.Trigger(early, self.trigger.on_time, late, self.accumulation),
+        )  # fmt: skip
+
+
+@dataclass
+class Log:
+    """Lines of every step, rows refused in it, and how often the session of every line had fired."""
+
+    lines: list[list[Line]]
+    late: Counter[tuple[int, str | None, int | None, int | None]]
+    indexes: list[int]
+
+
+def driven(query: Query, steps: Sequence[ref.Step], restart_at: int | None = None) -> Log:
+    """What the driver writes."""
+    driver = Driver(query.stream())
+    log = Log([], Counter(), [])
+    for number, step in enumerate(steps):
+        if number == restart_at:
+            driver = driver.restarted()
+        if isinstance(step, ref.Batch):
+            out = driver.send([{"key": r.key, "at": r.t, "value": r.value, "gap": r.gap} for r in step.rows])
+        elif isinstance(step, ref.Advance):
+            out = driver.advance_watermark(step.to)
+        else:
+            out = driver.close()
+        log.lines.append(lines_of(out.results))
+        log.late.update((number, r["key"], r["at"], r["value"]) for r in out.late.to_pylist())
+        log.indexes += out.results["pane_index"].to_pylist()
+        for row in out.results.to_pylist():
+            assert (row["count"], row["sum_value"]) == (len(row["values"]), sum(row["values"]))
+    assert driver.open_windows == 0
+    return log
+
+
+def as_gapped(query: Query, steps: Sequence[ref.Step]) -> list[ref.Step]:
+    """Steps for the reference, which takes the gap of a row wherever it has one."""
+    if query.gap is None:
+        return list(steps)
+    return [ref.Batch([replace(r, gap=None) for r in s.rows]) if isinstance(s, ref.Batch) else s for s in steps]
+
+
+def expected(query: Query, steps: Sequence[ref.Step]) -> Log:
+    """What the reference writes."""
+    observed = ref.Reference(query.reference()).run(as_gapped(query, steps))
+    log = Log([[] for _ in steps], Counter(), [])
+    for e in observed.emissions:
+        values = tuple(v for v in e.result.values if v is not None)
+        assert e.result.key is None or isinstance(e.result.key, str)
+        op = e.op if query.emit == "retractions" else "+I"  # other logs have no column for it
+        log.lines[e.step].append((op, e.pane, e.result.key, e.result.start, e.result.end, values))
+    log.late.update((late.step, late.row.key, late.row.t, late.row.value) for late in observed.late)  # type: ignore[misc]
+    return log
+
+
+keys = st.sampled_from(["a", "b", None])
+rows = st.builds(ref.Row, key=keys, t=st.integers(-20, 40), value=st.integers(0, 99),
+                 gap=st.sampled_from([1, 3, 6, 15]))  # fmt: skip
+batches = st.lists(rows, max_size=8).map(ref.Batch)
+moves = st.integers(-20, 60).map(ref.Advance)
+given_steps = st.lists(st.one_of(batches, batches, moves), max_size=10).map(lambda s: [*s, ref.Close()])
+triggers = st.builds(
+    kv.Trigger,
+    early=st.sampled_from([None, "each", 2, 3, 4]),
+    on_time=st.booleans(),
+    late=st.sampled_from([None, "batch", "each", 2]),
+).filter(lambda t: t.on_time or t.late != "batch")  # the reference then writes at the next batch even if no row came
+queries = st.builds(
+    Query,
+    gap=st.sampled_from([2, 5, 12, None]),
+    touch=st.sampled_from(["separate", "merge"]),
+    cap=st.sampled_from([None, None, 4, 9, 20]),
+    lag=st.integers(0, 15),
+    lateness=st.sampled_from([0, 0, 5, 20]),
+    late_rule=st.sampled_from(["event", "window"]),
+    emit=st.sampled_from(["updates", "retractions"]),
+    trigger=triggers,
+    accumulation=st.sampled_from(["accumulating", "discarding"]),
+)
+
+
+def compared(query: Query, lines: list[list[Line]]) -> list[Counter[Line]]:
+    """The lines of every step; only where whole results are written anew may an on-time repeat be left out."""
+    return sets(lines if query.accumulation == "discarding" else without_repeats(lines))
+
+
+@given(queries, given_steps)
+def test_every_step_writes_what_the_reference_writes(query: Query, steps: list[ref.Step]) -> None:
+    seen, want = driven(query, steps), expected(query, steps)
+    assert compared(query, seen.lines) == compared(query, want.lines)
+    assert seen.late == want.late
+
+
+@given(queries, given_steps, st.integers(0, 9))
+def test_a_restart_changes_nothing(query: Query, steps: list[ref.Step], at: int) -> None:
+    assert driven(query, steps, restart_at=at) == driven(query, steps)
+
+
+@given(queries, st.lists(rows, max_size=40), st.lists(st.integers(0, 40), max_size=6))
+def test_row_by_row_triggers_do_not_depend_on_batches(query: Query, given_rows: list[ref.Row], cuts: list[int]) -> None:
+    query = replace(query, lag=1000)
+    edges = sorted({0, *cuts, len(given_rows)})
+    batched: list[ref.Step] = [ref.Batch(given_rows[a:b]) for a, b in pairwise(edges)]
+    single: list[ref.Step] = [ref.Batch([row]) for row in given_rows]
+    first, second = (driven(query, [*some, ref.Close()]) for some in (batched, single))
+    assert [line for lines in first.lines for line in lines] == [line for lines in second.lines for line in lines]
+    assert first.indexes == second.indexes
+
+
+@given(queries, given_steps)
+def test_a_folded_log_of_retractions_is_the_final_result(query: Query, steps: list[ref.Step]) -> None:
+    trigger = kv.Trigger(query.trigger.early, True, query.trigger.late if query.lateness == 0 else "each")
+    query = replace(query, emit="retractions", accumulation="accumulating", trigger=trigger, cap=None)
+    closed = ref.Reference(query.reference()).run(as_gapped(query, steps)).closed
+    assert folded(driven(query, steps).lines) == {(r.key, r.start, r.end): r.values for r in closed}
