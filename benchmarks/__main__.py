@@ -1,4 +1,4 @@
-"""``python -m benchmarks data|envs|run|check|measure|report ...``: the parts of the suite under one roof."""
+"""``python -m benchmarks data|envs|run|check|measure|report ...``, or without a part everything in turn (``suite.py``)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ PARTS = ("data", "envs", "run", "check", "measure", "report")
 
 
 def main() -> int:
-    """Hand on to the named part."""
-    if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
-        print(f"usage: python -m benchmarks {{{','.join(PARTS)}}} ...", file=sys.stderr)
-        return 2
-    part = importlib.import_module(f"benchmarks.{sys.argv[1]}")
-    return int(part.main(sys.argv[2:]))
+    """Hand on to the named part, or to the suite."""
+    name, rest = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1] in PARTS else ("suite", sys.argv[1:])
+    return int(importlib.import_module(f"benchmarks.{name}").main(rest))
 
 
 if __name__ == "__main__":
