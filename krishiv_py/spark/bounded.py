@@ -164,7 +164,11 @@ class BoundedSteps:
         for number, _, blob in chunks:
             by_batch.setdefault(number, []).append(decode(blob))
         end = Moment(-1, END_OF_TIME, self.moments[-1].now_us)
-        steps = [operator.step(store, meta, by_batch.get(m.number, []), m.watermark_us, m.now_us) for m in (*self.moments, end)]
+        steps = []
+        for moment, then in zip(self.moments, [*self.moments[1:], end], strict=True):
+            steps.append(operator.step(store, meta, by_batch.get(moment.number, []), moment.watermark_us, moment.now_us))
+            if then.watermark_us > moment.watermark_us:  # the batch without rows that a query runs while it waits for input
+                steps.append(operator.step(store, meta, [], then.watermark_us, then.now_us))
         counted: dict[str, int] = {"firings": sum(s.firings for s in steps)}
         for step in steps:
             for name, n in step.counters.items():

@@ -7,11 +7,13 @@ import shutil
 import sys
 import tempfile
 import uuid
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.aggregated import AggregatedStream
@@ -118,8 +120,7 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
     """A local session, or the running one; and whether it was started here."""
     running = SparkSession.getActiveSession()
     if running is not None:
-        for key, value in settings.items():
-            running.conf.set(key, value)
+        _adjust(running, settings)
         return running, False
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages this process sees
@@ -129,6 +130,19 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel(settings.get("krishiv.log.level", "ERROR"))
     return spark, True
+
+
+def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
+    """Apply settings to a session that is running already; those fixed at its start stay, with a warning."""
+    for key, value in settings.items():
+        try:
+            running.conf.set(key, value)
+        except AnalysisException:
+            warnings.warn(
+                f"Spark runs already, and {key!r} can only be set before it starts: it stays "
+                f"{running.conf.get(key, 'unset')!r}. Hint: stop the running session first",
+                stacklevel=4,
+            )
 
 
 def _cores(master: str | None) -> int | None:

@@ -1,0 +1,37 @@
+"""The golden cases on every route. On real queries the ordinary run takes one case in eight; `nox -s goldens` takes all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from krishiv_py import Session
+from tests.goldens.cases import OWN_CASES, Case, load
+from tests.goldens.compare import differences
+from tests.goldens.engines import engine_named, unsupported_by
+
+CASES = load(OWN_CASES)
+SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else CASES[::8]
+
+
+def _holds(engine: str, case: Case) -> None:
+    found = engine_named(engine)
+    if unsupported_by(found) & set(case.tags):
+        pytest.skip("a feature the semantics do not define")
+    assert differences(case, found.run(case)) == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_driver(case: Case) -> None:
+    _holds("driver", case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_bounded(session: Session, case: Case) -> None:
+    _holds("bounded", case)
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda c: c.id)
+def test_streaming(session: Session, case: Case) -> None:
+    _holds("streaming", case)
