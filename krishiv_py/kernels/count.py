@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
@@ -81,6 +82,17 @@ class CountOperator:
         groups = np.concatenate([of_held, of_row[parts.first]])
         now = seen + np.bincount(of_row, minlength=keys.n)
         return self._windows(pa.concat_tables([held, fresh]), groups, seen, now)
+
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that were not full. Numbers start at 0 again."""
+        keys = DeadKeys.of(dead, self.layout.key_names)
+        entries = KeyedLog(store, meta, "c", self.schema, self._compact).remove(keys.hashes, keys.rows)
+        groups = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        rows, starts = self.assigner.windows(entries[SLICE].to_numpy())
+        of_window = groups.ids[rows]
+        seen = _seen(entries, groups.ids, groups.n)
+        open_ = (starts >= 0) & (starts + self.window.size > seen[of_window])
+        return group([of_window[open_], starts[open_]], int(open_.sum())).n
 
     def _flush(self, log: KeyedLog) -> pa.Table:
         """The windows that will never be full."""

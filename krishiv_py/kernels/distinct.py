@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group
@@ -25,7 +26,7 @@ from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.distinct import SlidingWindows
 
 
@@ -90,6 +91,15 @@ class DistinctOperator:
         table = self.emitter.concat(results)
         counters = {"late": late.num_rows} if late is not None and late.num_rows else {}
         return StepResult(table, self._wakeup(log, due_to), log.waiting, log.rows, table.num_rows, counters, late)
+
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that had not ended."""
+        passed = floor_watermark(meta["fired_at"], self.wait_us)
+        keys = DeadKeys.of(dead, self.layout.key_names)
+        gone = TimeLog(store, meta, "d").remove(keys.rows, self.spans.frontier(passed))
+        if gone is None:
+            return 0
+        return len(self._windows(ordered(gone, keys.names, self.spans.reach, self.spans.reach), passed, END_OF_TIME).ids)
 
     def _judge(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> tuple[pa.Table | None, pa.Table]:
         """Late rows, and the others in the layout of the state."""

@@ -13,6 +13,7 @@ few times in all, however many rows wait, and a batch appends to a handful of bl
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -86,12 +87,21 @@ class DueQueue:
             low, high = self._range(name)
             at = int(np.searchsorted(moments, low))
             if at < len(moments) and int(moments[at]) < high:
-                found += self._split(name, column, pairs)
+                found += self._split(name, lambda t: np.isin(_pair(t[column].to_numpy(), t[DUE].to_numpy()), pairs))
         return found
 
-    def _split(self, name: int, column: str, pairs: Ints) -> list[pa.Table]:
+    def remove(self, low: Ints, high: Ints, gone: Callable[[pa.Table], Mask]) -> list[pa.Table]:
+        """Take out the rows `gone` picks, each of which is due within one of the spans from `low` to `high`, both included."""
+        found = []
+        for name in self._runs.names():
+            first, end = self._range(name)
+            if ((low < end) & (high >= first)).any():
+                found += self._split(name, gone)
+        return found
+
+    def _split(self, name: int, wanted: Callable[[pa.Table], Mask]) -> list[pa.Table]:
         tables = self._runs.load(name)
-        hits: list[Mask] = [np.isin(_pair(t[column].to_numpy(), t[DUE].to_numpy()), pairs) for t in tables]
+        hits = [wanted(t) for t in tables]
         if not any(hit.any() for hit in hits):
             return []
         self._take(name)

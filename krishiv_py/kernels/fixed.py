@@ -189,8 +189,8 @@ class FixedOperator:
         starts = merged["w"].to_numpy()
         return starts, starts + self.window.size_us
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`."""
+    def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.ttl_fixed.WindowDropping`."""
         runs = Runs(store, meta, SLICE, self._merge)
         gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
         rows, windows = self.assigner.windows(gone[SLICE].to_numpy())

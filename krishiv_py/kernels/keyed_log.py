@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.state import ChunkStore, Meta
 
@@ -80,6 +81,24 @@ class KeyedLog:
                 if len(picked):
                     found.append(table.take(pa.array(picked)))
         return pa.concat_tables(found) if found else self._schema.empty_table()
+
+    def remove(self, hashes: Ints, gone: Callable[[pa.Table], Mask]) -> pa.Table:
+        """Take out, of the rows with one of these hashes (sorted, each once), those `gone` picks; returns them, older first."""
+        found = [self._schema.empty_table()]
+        for run in self._runs if len(hashes) else ():
+            for piece in self._needed(run, hashes):
+                table = self._store.get(self._piece(run, piece))
+                at = _positions(table[HASH].to_numpy(), hashes)
+                at = at[gone(table.take(pa.array(at)))] if len(at) else at
+                if len(at):
+                    found.append(table.take(pa.array(at)))
+                    run[0][1] -= len(at)
+                    kept = np.delete(np.arange(table.num_rows), at)
+                    self._store.put(self._piece(run, piece), table.take(pa.array(kept)))
+        for run in [r for r in self._runs if not r[0][1]]:
+            self._delete(run)
+        self._runs[:] = [r for r in self._runs if r[0][1]]
+        return pa.concat_tables(found)
 
     def _write(self, number: int, rows: pa.Table) -> None:
         hashes = rows[HASH].to_numpy()

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import Layout
@@ -79,6 +80,12 @@ class LookBackOperator:
         log.forget(floor_watermark(fired_at, self.keep_us))
         table = pa.concat_tables([self.layout.result_schema.empty_table(), *results])
         return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
+
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had not had their result."""
+        frontier = floor_watermark(meta["fired_at"], self.wait_us)
+        gone = TimeLog(store, meta, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
+        return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
 
     def _ranges(self, o: Ordered, anchors: Ints) -> Ranges:
         ids, times = o.ids[anchors], o.times[anchors]

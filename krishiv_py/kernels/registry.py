@@ -6,6 +6,7 @@ import attrs
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.count import CountOperator
+from krishiv_py.kernels.count_triggered import TriggeredCountOperator
 from krishiv_py.kernels.distinct import DistinctOperator
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
@@ -17,7 +18,8 @@ from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.session_triggered import TriggeredSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
-from krishiv_py.kernels.ttl import ExpiringOperator
+from krishiv_py.kernels.ttl import ExpiringOperator, KeyDropping
+from krishiv_py.kernels.ttl_fixed import ExpiringFixed
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow
@@ -43,12 +45,23 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
     if spec.output is not None:
         return ProjectedOperator(spec, operator_for(attrs.evolve(spec, output=None)))
     if isinstance(spec.window, HoppingWindow):
-        found = _fixed(spec)
-        return found if spec.options.ttl is None else ExpiringOperator(spec, found)
+        fixed = _fixed(spec)
+        return fixed if spec.options.ttl is None else ExpiringFixed(spec, fixed)
+    found = _by_rows(spec)
+    if spec.options.ttl is None:
+        return found
+    if not isinstance(found, KeyDropping):
+        raise PlanError(message("no time to live with these triggers", spec.window.kind, "state would be kept for ever",
+                                "leave the trigger or with_state_ttl out"))
+    return ExpiringOperator(spec, found)
+
+
+def _by_rows(spec: OperatorSpec) -> WindowOperator:
+    """The operator of windows whose bounds follow from rows."""
     if isinstance(spec.window, LookBackWindow):
         return LookBackOperator(spec)
     if isinstance(spec.window, CountWindow):
-        return CountOperator(spec)
+        return CountOperator(spec) if spec.options.fires_by_default else TriggeredCountOperator(spec)
     if isinstance(spec.window, SessionWindow):
         return _session(spec, spec.window)
     if isinstance(spec.window, SlidingWindows):

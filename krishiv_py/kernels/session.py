@@ -24,6 +24,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group, key_hashes
@@ -68,6 +70,10 @@ class SessionOperator:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
+        return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
+
 
 class _Step:
     """One bucket in one micro-batch."""
@@ -101,6 +107,26 @@ class _Step:
         if not held:
             self.skeleton.clear()
         return StepResult(results, self._wakeup(), held, held, results.num_rows, {"late": late} if late else {}, judged.late)
+
+    def drop(self, dead: DeadKeys) -> int:
+        """Take keys out of state; returns how many sessions were open."""
+        spans = self.skeleton.of(dead.hashes, self.closed_at)
+        shared: list[Ints] = []
+
+        def gone(rows: pa.Table) -> Mask:
+            mask = dead.rows(rows)
+            shared.append(rows[HASH].to_numpy()[dead.hashed(rows) & ~mask])
+            return mask
+
+        open_ = self.waiting.remove(spans.starts, spans.ends, gone)
+        self.fired.remove(spans.starts, spans.ends, gone)
+        # where a living key has the hash of a dead one, bounds of both stay: its sessions fire later, but whole
+        self.skeleton.remove(np.setdiff1d(dead.hashes, np.concatenate([np.empty(0, np.int64), *shared])))
+        if not open_:
+            return 0
+        rows = pa.concat_tables(open_)
+        keys = group([rows[k] for k in dead.names], rows.num_rows)
+        return components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching).n
 
     def _judge(self, rows: pa.Table) -> Judged:
         """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``."""

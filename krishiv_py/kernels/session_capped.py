@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.capped_log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group, key_hashes
@@ -62,6 +63,10 @@ class CappedSessionOperator:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
+        return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
+
 
 class _Step:
     """One bucket in one micro-batch."""
@@ -82,13 +87,25 @@ class _Step:
         fresh_hashes = self._hashes(chunk)
         touched = np.unique(np.concatenate([fresh_hashes, *(t[HASH].to_numpy() for t in due)]))
         results, late = self.op.emitter.concat([]), None
-        if len(touched):
-            results, late = self._visit(self.log.lookup(touched), chunk)
+        held = self.log.lookup(touched)
+        if held.num_rows or chunk.num_rows:
+            results, late = self._visit(held, chunk)
         if not len(self.timers):
             self.log.clear()
         n_late = 0 if late is None else late.num_rows
         counters = {"late": n_late} if n_late else {}
         return StepResult(results, self.timers.earliest, len(self.timers), len(self.log), results.num_rows, counters, late)
+
+    def drop(self, dead: DeadKeys) -> int:
+        """Take keys out of state; their timers will find nothing. Returns how many sessions were open."""
+        entries = self.log.remove(dead.hashes, dead.rows)
+        if not entries.num_rows:
+            return 0
+        keys = group([entries[k] for k in dead.names], entries.num_rows)
+        alive = self.op.log.sift(entries, keys.ids, keys.n)
+        rows = entries.filter(pa.array(alive.rows))
+        sessions = self.op.sessions(alive.groups[alive.rows], rows[START].to_numpy(), rows[END].to_numpy())
+        return int(np.count_nonzero(sessions.ends > self.due_at))
 
     def _hashes(self, chunk: pa.Table) -> Ints:
         if not self.rows.by_window:

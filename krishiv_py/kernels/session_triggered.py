@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
@@ -68,6 +69,10 @@ class TriggeredSessionOperator:
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         return _Step(self, store, meta, watermark_us).run(rows, now_us)
 
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not ended."""
+        return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
+
 
 class _Step:
     """One bucket in one micro-batch."""
@@ -105,6 +110,13 @@ class _Step:
         return StepResult(table, self.timers.earliest, len(self.timers), len(self.log), table.num_rows,
                           {"late": n_late} if n_late else {}, self.late, self._wakeup_now())
 
+    def drop(self, dead: DeadKeys) -> int:
+        """Take keys out of state; their timers will find nothing. Returns how many sessions had not ended."""
+        rows = self.op.book.page(self.log.remove(dead.hashes, dead.rows)).rows
+        keys = group([rows[k] for k in dead.names], rows.num_rows)
+        sessions = self.op.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
+        return int(np.count_nonzero(sessions.ends > self.watermark_us))
+
     def _time_has_come(self, early: Interval, now_us: int | None) -> bool:
         if now_us is None or not len(self.changed):
             return False
@@ -122,7 +134,10 @@ class _Step:
     def _visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, interval: bool = False) -> pa.Table:
         """Look at some keys: because rows of them came, because they are due, or because they changed."""
         book = self.op.book
-        page = book.page(self.log.lookup(hashes))
+        held = self.log.lookup(hashes)
+        if not held.num_rows and not chunk.num_rows:  # keys whose time to live has passed
+            return self.op.emitter.concat([])
+        page = book.page(held)
         self.meta["seq"] = seq = self.meta.get("seq", 0) + 1
         rows = self._judge(page.rows, chunk)
         first: int = self.meta.get("rows", 0)

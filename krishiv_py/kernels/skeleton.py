@@ -46,6 +46,10 @@ class Skeleton:
         """Nothing is open any more."""
         self._log.clear()
 
+    def remove(self, hashes: Ints) -> None:
+        """Forget the entries of these hashes (sorted, each once)."""
+        self._log.remove(hashes, lambda rows: np.ones(rows.num_rows, np.bool_))
+
     def of(self, hashes: Ints, after: int) -> Spans:
         """The entries of these keys that end after a point in time."""
         found = self._log.lookup(sorted_unique(hashes))

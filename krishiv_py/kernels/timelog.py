@@ -7,12 +7,13 @@ from the data, not from a grid: a grid fine enough for windows of 10 ms would be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import TIME
 from krishiv_py.kernels.state import ChunkStore, Meta
@@ -180,6 +181,25 @@ class TimeLog:
         """Hold these rows, in order of arrival, instead of all others."""
         self._delete(list(self._index))
         self.append(rows, frontier)
+
+    def remove(self, gone: Callable[[pa.Table], Mask], frontier: int) -> pa.Table | None:
+        """Take out the rows `gone` picks; returns them, chunks in order of arrival, or None without any."""
+        found = []
+        for entry in list(self._index):
+            table = self._store.get(self._name(entry))
+            picked = gone(table)
+            if not picked.any():
+                continue
+            found.append(table.filter(pa.array(picked)))
+            if picked.all():
+                self._delete([entry])
+                continue
+            kept = table.filter(pa.array(~picked)).combine_chunks()
+            times = times_of(kept)
+            self._store.put(self._name(entry), kept)
+            entry[_ROWS], entry[_LOW], entry[_HIGH] = kept.num_rows, int(times[0]), int(times[-1])
+            self._mark(entry, times, frontier)
+        return pa.concat_tables(found) if found else None
 
     def _name(self, entry: list[int]) -> str:
         return f"{self._prefix}/{entry[_NUMBER]}"

@@ -222,8 +222,8 @@ class TriggeredOperator:
                                        np.full(n, done), np.full(n, is_snap), partials)
             self._append(runs, window[pairs], entries)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`."""
+    def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.ttl_fixed.WindowDropping`."""
         runs = Runs(store, meta, WINDOW, self.log.compact)
         names = [WINDOW, *self.layout.key_names]
         parts = [pa.schema([pa.field(WINDOW, pa.int64()), *self.layout.key_fields]).empty_table()]

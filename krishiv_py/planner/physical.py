@@ -9,7 +9,6 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.triggers import Trigger
 from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.session import SessionWindow
 
 
 @attrs.frozen
@@ -32,8 +31,9 @@ class PhysicalPlan:
 
 def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     """State that may grow without bound, and settings that can lose rows."""
-    found = list(spec.window.warnings())
     options = spec.options
+    forgets = options.ttl is not None and isinstance(spec.window, CountWindow)
+    found = [] if forgets else list(spec.window.warnings())
     if isinstance(spec.watermark, WatermarkSpec) and spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
     if options.future_action != "warn" and options.future_reference == "watermark":
@@ -41,9 +41,8 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
                      "row would be refused, for refused rows do not move the watermark; use reference=\"clock\"")
     if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
-    if options.ttl is not None and isinstance(spec.window, (SessionWindow, CountWindow)):
-        found.append(f"{spec.window.kind} windows keep their state whatever the state TTL; max_duration bounds sessions")
-    if options.ttl is not None and options.ttl.ttl_us < getattr(spec.window, "size_us", 0):
+    length_us = getattr(spec.window, "size_us", None) or getattr(spec.window, "gap_us", None) or 0
+    if options.ttl is not None and options.ttl.ttl_us < length_us:
         found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: "
                      "windows of quiet keys are lost")
     if options.emit_mode == "final" and options.allowed_lateness_us > 0:

@@ -1,0 +1,38 @@
+"""Keys that are to be taken out of state: found by hash first, then by value."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.grouping import Ints, among, key_hashes
+from krishiv_py.kernels.keyed_log import HASH
+
+
+@attrs.frozen(eq=False)
+class DeadKeys:
+    """Keys as columns, and their hashes (sorted, each once)."""
+
+    keys: pa.Table
+    names: list[str]
+    hashes: Ints
+
+    @classmethod
+    def of(cls, keys: pa.Table, names: list[str]) -> DeadKeys:
+        """The keys in the columns `names` of a table."""
+        return cls(keys, names, np.unique(key_hashes([keys[k] for k in names], keys.num_rows)))
+
+    def hashed(self, rows: pa.Table) -> Mask:
+        """Rows whose key has the hash of one of these."""
+        stored = HASH in rows.column_names
+        hashes = rows[HASH].to_numpy() if stored else key_hashes([rows[k] for k in self.names], rows.num_rows)
+        return np.isin(hashes, self.hashes)
+
+    def rows(self, rows: pa.Table) -> Mask:
+        """Rows of these keys."""
+        found = self.hashed(rows)
+        if found.any():
+            found[found] = among(rows.filter(pa.array(found)), self.keys, self.names)
+        return found
