@@ -15,6 +15,7 @@ import numpy.typing as npt
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import Components
+from krishiv_py.kernels.ranking import rank
 from krishiv_py.kernels.session_trail import Contents, Lines, Results
 from krishiv_py.plan.triggers import Trigger
 
@@ -133,12 +134,9 @@ class Bench:
         coming = fresh + np.flatnonzero(counted[s.groups[fresh:]])
         if not len(coming):
             return
-        order = np.argsort(s.groups[coming], kind="stable")
-        by_group = s.groups[coming][order]
-        heads = np.flatnonzero(np.concatenate([[True], by_group[1:] != by_group[:-1]]))
-        rank = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
-        in_turn = coming[order][np.argsort(rank, kind="stable")]
-        turns = np.split(in_turn, np.cumsum(np.bincount(rank))[:-1])
+        turn_of = rank(s.groups[coming])
+        in_turn = coming[np.argsort(turn_of, kind="stable")]
+        turns = np.split(in_turn, np.cumsum(np.bincount(turn_of))[:-1])
         self.present[coming] = False
         before = np.full((3, n), -1, np.int64)
         self._changed(self.cut(counted), before)

@@ -1,0 +1,179 @@
+"""Count windows with triggers or discarding accumulation (SEMANTICS §3.7, §5.2).
+
+Which rows make which window fire, and what it then holds, follows from row numbers alone::
+
+    size 5, on_count(2)   rows 0 1 2 3 4
+    early                      ^   ^        2 rows, then 4
+    final                            ^      all 5, when the window is full
+
+So state is the rows of windows that are not full, in a log by key, and what stands can be made again to withdraw it. The row
+that makes a window full brings the full result only. No row of such a window is ever late.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
+from krishiv_py.kernels.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.ranking import rank
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.triggers import Interval
+from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.fixed import HoppingWindow
+
+NUMBER: Final = "n"
+_PORTION: Final = 1 << 20
+
+
+@attrs.frozen(eq=False)
+class _Firings:
+    """Windows that fire: key, start, number of the last row in it, order in which they are written, and what for."""
+
+    groups: Ints
+    starts: Ints
+    last: Ints
+    moments: Ints
+    pane: npt.NDArray[np.str_]
+
+    def only(self, wanted: Mask) -> _Firings:
+        """Some of them."""
+        return _Firings(*(getattr(self, f.name)[wanted] for f in attrs.fields(_Firings)))
+
+
+class TriggeredCountOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        assert isinstance(spec.window, CountWindow)
+        trigger = spec.options.trigger
+        if isinstance(trigger.early, Interval):
+            raise PlanError(message("count windows do not fire by the clock", trigger.describe(),
+                                    "rows, not time, fill a window", "use Trigger.on_count(n) or on_every_element()"))
+        self.window = spec.window
+        self.layout = Layout(spec)
+        self.emitter = Emitter(self.layout)
+        self.assigner = FixedAssigner(HoppingWindow(spec.window.size, spec.window.slide))
+        self.every = trigger.early
+        self.when_full = trigger.on_time
+        self.discarding = spec.options.accumulation == "discarding"
+        self.retract = spec.options.emit_mode == "retractions" and not self.discarding
+        self.schema = pa.schema([pa.field(HASH, pa.int64()), pa.field(NUMBER, pa.int64()), *self.layout.row_schema])
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """The rows themselves: what number a row has is known only where the rows of its key meet."""
+        return rows
+
+    def step(
+        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
+    ) -> StepResult:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        log = KeyedLog(store, meta, "c", self.schema, self._compact)
+        rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
+        results = [self._number(log, rows)] if rows.num_rows else []
+        if watermark_us == END_OF_TIME and len(log):
+            results.append(self._flush(log))
+            log.clear()
+        table = self.emitter.concat(results)
+        held = len(log)
+        return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
+
+    def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
+        """Give rows their numbers, keep them, and fire what each of them makes fire."""
+        names = self.layout.key_names
+        hashes = key_hashes([rows[k] for k in names], rows.num_rows)
+        held = log.lookup(np.unique(hashes))
+        both = pa.concat_tables([held.select([HASH, *names]), rows.select(names).add_column(0, HASH, pa.array(hashes))])
+        keys = group(list(both.columns[1:]), both.num_rows)
+        of_row = keys.ids[held.num_rows :]
+        numbers = _seen(held, keys)[of_row] + rank(of_row)
+        arrays = [pa.array(hashes), pa.array(numbers), *rows.columns]
+        fresh = pa.Table.from_arrays(arrays, schema=self.schema)
+        log.append(fresh)
+        at, starts = self.assigner.windows(numbers)
+        at, starts = at[starts >= 0], starts[starts >= 0]
+        n = numbers[at] - starts + 1
+        full = (n == self.window.size) & self.when_full
+        fires = full if self.every is None else full | (n % self.every == 0)
+        firings = _Firings(of_row[at], starts, numbers[at], at, np.where(full, "final", "early"))
+        return self._written(pa.concat_tables([held, fresh]), keys.ids, firings.only(fires))
+
+    def _flush(self, log: KeyedLog) -> pa.Table:
+        """The windows that will never be full."""
+        entries = log.everything()
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        last = _seen(entries, keys) - 1
+        groups, starts = self.assigner.windows(last)
+        open_ = (starts >= 0) & (starts + self.window.size > last[groups] + 1) & self.when_full
+        firings = _Firings(groups, starts, last[groups], starts, np.full(len(starts), "final"))
+        if (self.discarding or self.retract) and self.every is not None:
+            n = last[groups] - starts + 1
+            open_ &= (n % self.every != 0)
+        return self._written(entries, keys.ids, firings.only(open_))
+
+    def _written(self, rows: pa.Table, groups: Ints, f: _Firings) -> pa.Table:
+        """Result rows of firings; `groups` is the key of every row."""
+        order = np.lexsort((rows[NUMBER].to_numpy(), groups))
+        newest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+        newest[groups[order]] = np.arange(len(order))  # of two writes to one place the last one stands
+        numbers = rows[NUMBER].to_numpy()[order]
+        ends = newest[f.groups] - (numbers[newest[f.groups]] - f.last)  # rows of windows not yet full lie side by side
+        place = f.last - f.starts
+        index = np.zeros(len(place), np.int64) if self.every is None else place // self.every
+        told = index * (self.every or 0)
+        first = np.where(self.discarding, ends - place + told, ends - place)
+        old = np.flatnonzero((told > 0) & self.retract)
+        stops = np.concatenate([ends, (ends - place + told - 1)[old]])
+        begins = np.concatenate([first, (ends - place)[old]])
+        source = np.concatenate([np.arange(len(ends)), old])
+        adds = np.arange(len(source)) < len(ends)
+        op = np.where(adds, np.where((told > 0) & self.retract, "+U", "+I")[source], "-U")
+        line = np.lexsort((adds, f.starts[source], f.moments[source]))
+        by = source[line]
+        merged = self._contents(rows, order, begins[line], stops[line])
+        starts = f.starts[by]
+        return self.emitter.rows(merged, starts, starts + self.window.size, op[line], f.pane[by], index[by])
+
+    def _contents(self, rows: pa.Table, order: Ints, begins: Ints, stops: Ints) -> pa.Table:
+        """Keys and partials of stretches of rows, both ends inclusive, a portion of them at a time."""
+        schema = pa.schema([*self.layout.key_fields, *self.layout.partial_fields])
+        lengths = stops - begins + 1
+        portions = np.split(np.arange(len(begins)), np.flatnonzero(np.diff(np.cumsum(lengths) // _PORTION)) + 1)
+        made = [schema.empty_table()]
+        for part in portions:
+            if not len(part):
+                continue
+            n = lengths[part]
+            ids = np.repeat(np.arange(len(part)), n)
+            within = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
+            picked = rows.take(pa.array(order[np.repeat(begins[part], n) + within]))
+            keys = rows.select(self.layout.key_names).take(pa.array(order[begins[part]]))
+            made.append(pa.Table.from_arrays([*keys.columns, *self.layout.create(picked, ids, len(part))], schema=schema))
+        return pa.concat_tables(made)
+
+    def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
+        """Rows of windows not yet full, and the newest of every key, which numbers go by."""
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        numbers = entries[NUMBER].to_numpy()
+        seen = _seen(entries, keys)[keys.ids]
+        return entries.filter(pa.array((self.assigner.last_end(numbers) > seen) | (numbers == seen - 1)))
+
+
+def _seen(entries: pa.Table, keys: Groups) -> Ints:
+    """How many rows of each key have come; entries come first among what was grouped."""
+    newest = np.full(keys.n, -1, np.int64)
+    np.maximum.at(newest, keys.ids[: entries.num_rows], entries[NUMBER].to_numpy())
+    return newest + 1
