@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import attrs
@@ -12,6 +13,22 @@ from krishiv_py.errors import CheckpointError, message
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.spark.files import file_system
+
+
+@attrs.frozen
+class Claim:
+    """What a checkpoint fixes for all runs from it.
+
+    Attributes
+    ----------
+    buckets : int
+        How many buckets, and so partitions, its state has.
+    outputs : str
+        The mark its output files carry in their names, so that only they are replaced when a batch is repeated.
+    """
+
+    buckets: int
+    outputs: str
 
 
 @attrs.frozen
@@ -38,8 +55,8 @@ class CheckpointNotes:
             stream.write(json.dumps(value, indent=1).encode())
         system.move(path + ".tmp", path)
 
-    def claim(self, spec: OperatorSpec, buckets: int) -> int:
-        """Take the checkpoint for a plan; returns the number of partitions its state has.
+    def claim(self, spec: OperatorSpec, buckets: int) -> Claim:
+        """Take the checkpoint for a plan.
 
         Raises
         ------
@@ -49,8 +66,9 @@ class CheckpointNotes:
         mine = fingerprint(spec)
         stored = self._read("plan.json")
         if stored is None:
-            self._write("plan.json", {"plan": mine, "buckets": buckets})
-            return buckets
+            claim = Claim(buckets, uuid.uuid4().hex[:8])
+            self._write("plan.json", {"plan": mine, **attrs.asdict(claim)})
+            return claim
         changed = differences(stored["plan"], mine)
         if changed:
             raise CheckpointError(
@@ -61,7 +79,7 @@ class CheckpointNotes:
                     f"use a new checkpoint folder instead of {self.checkpoint}",
                 )
             )
-        return int(stored["buckets"])
+        return Claim(stored["buckets"], stored["outputs"])
 
     def metrics(self) -> dict[str, Any]:
         """The last metrics by bucket."""

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from krishiv_py.plan.sinks import JsonSink, ParquetSink
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.files import file_system
-from krishiv_py.spark.outputs import STAGING, Publisher
+from krishiv_py.spark.outputs import Publisher, staging_of
 from krishiv_py.spark.scan import spark_ddl
 
 
@@ -36,11 +36,11 @@ def show(frame: DataFrame, title: str, batch_id: int, max_rows: int) -> None:
             print("   ", ", ".join(f"{k}={v}" for k, v in row.items()))
 
 
-def written_files(frame: DataFrame, sink: JsonSink | ParquetSink, batch_id: int) -> None:
+def written_files(frame: DataFrame, sink: JsonSink | ParquetSink, mark: str, batch_id: int) -> None:
     """Write rows through Spark into the staging folder, and publish the files."""
     system, root = file_system(sink.path)
-    staging = f"{STAGING}/{batch_id:012d}"
+    staging = staging_of(mark, batch_id)
     writer = frame.write.mode("overwrite")
     (writer.json if isinstance(sink, JsonSink) else writer.parquet)(f"{sink.path}/{staging}")
     found = system.get_file_info(pafs.FileSelector(f"{root}/{staging}"))
-    Publisher(sink.path).publish(batch_id, [f.base_name for f in found if f.base_name.startswith("part-") and f.size])
+    Publisher(sink.path, mark).publish(batch_id, [f.base_name for f in found if f.base_name.startswith("part-") and f.size])

@@ -23,11 +23,17 @@ STAGING: Final = "_krishiv_staging"
 Written: TypeAlias = dict[str, Any]
 
 
+def staging_of(mark: str, batch_id: int) -> str:
+    """Where the files of a micro-batch wait, below the sink's folder."""
+    return f"{STAGING}/{mark}-{batch_id:012d}"
+
+
 @attrs.frozen
 class TaskOutput:
     """Where tasks write: sink folders by kind of row (``result``, ``late``); kinds without a folder go to the driver."""
 
     folders: dict[str, str]
+    mark: str
 
     def write(self, kind: str, bucket: int, table: pa.Table) -> Written | None:
         """Write one table; returns what the driver must publish, or None when this kind has no folder."""
@@ -37,7 +43,7 @@ class TaskOutput:
         batch_id = batch_number()
         name = f"{bucket:05d}-{uuid.uuid4().hex}.parquet"
         system, root = file_system(folder)
-        staging = f"{root}/{STAGING}/{batch_id:012d}"
+        staging = f"{root}/{staging_of(self.mark, batch_id)}"
         system.create_dir(staging, recursive=True)
         with system.open_output_stream(f"{staging}/{name}") as stream:
             pq.write_table(table, stream, compression="snappy", store_schema=False)
@@ -54,13 +60,14 @@ class Publisher:
     """The driver's side of one output folder."""
 
     folder: str
+    mark: str
     _first: bool = True
 
     def publish(self, batch_id: int, names: list[str]) -> None:
         """Put the files of a batch in place, replacing those of an earlier attempt at it."""
         system, root = file_system(self.folder)
-        staging = f"{root}/{STAGING}/{batch_id:012d}"
-        stem = f"part-{batch_id:012d}-"
+        staging = f"{root}/{staging_of(self.mark, batch_id)}"
+        stem = f"part-{self.mark}-{batch_id:012d}-"
         if self._first:  # only the first batch after a start can be a repetition
             system.create_dir(root, recursive=True)
             for found in system.get_file_info(pafs.FileSelector(root)):
@@ -73,14 +80,13 @@ class Publisher:
         if system.get_file_info(staging).type != pafs.FileType.NotFound:
             system.delete_dir(staging)
 
-    @staticmethod
-    def _clean(system: pafs.FileSystem, root: str, batch_id: int) -> None:
+    def _clean(self, system: pafs.FileSystem, root: str, batch_id: int) -> None:
         """Remove what crashed attempts at other batches left in the staging folder."""
         staging = f"{root}/{STAGING}"
         if system.get_file_info(staging).type == pafs.FileType.NotFound:
             return
         for found in system.get_file_info(pafs.FileSelector(staging)):
-            if found.base_name != f"{batch_id:012d}":
+            if found.base_name.startswith(f"{self.mark}-") and not found.path.endswith(staging_of(self.mark, batch_id)):
                 system.delete_dir(found.path)
 
 

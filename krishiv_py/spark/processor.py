@@ -126,9 +126,9 @@ class BucketProcessor(StatefulProcessor):
         return combined, refused.replace_schema_metadata(notes.metadata())
 
     def _load(self) -> Meta:
-        if not self._state.containsKey((_META,)):
-            return {}
         stored: Any = self._state.getValue((_META,))
+        if stored is None:
+            return {}
         loaded: Meta = json.loads(bytes(stored[0]))
         return loaded
 

@@ -72,6 +72,7 @@ class BatchSteps:
     publishers: dict[str, Publisher]
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
+    mark: str
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [
@@ -139,7 +140,7 @@ class BatchSteps:
                 show(rows, self.spec.name if kind == RESULT else f"{self.spec.name}: late", batch_id, sink.max_rows)
             else:
                 assert isinstance(sink, (JsonSink, ParquetSink))
-                written_files(rows, sink, batch_id)
+                written_files(rows, sink, self.mark, batch_id)
 
 
 def _side_output(handler: LateEventHandler) -> Sink | None:
@@ -160,16 +161,16 @@ def start(
     spec = stream.spec()
     late_sink = _side_output(stream.late_handler)
     notes = CheckpointNotes(checkpoint)
-    buckets = notes.claim(spec, int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
+    claim = notes.claim(spec, int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
     ledger = Ledger(notes)
     ledger.restore()
     folders = {kind: folder for kind, s in ((RESULT, sink), (LATE_ROWS, late_sink)) if (folder := folder_of(s)) is not None}
     clock = clock_for(spec, checkpoint)
     pulse = Pulse.for_plan(spec, clock, checkpoint, now)
     controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
-    frame = stateful(spark, spec, source_of(stream.node), clock, buckets, TaskOutput(folders), controls)
-    publishers = {k: Publisher(f) for k, f in folders.items()}
-    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now)
+    frame = stateful(spark, spec, source_of(stream.node), clock, claim.buckets, TaskOutput(folders, claim.outputs), controls)
+    publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
+    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now, claim.outputs)
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
@@ -256,4 +257,4 @@ def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
         show(frame, "late", 0, sink.max_rows)
     else:
         assert isinstance(sink, (JsonSink, ParquetSink))
-        written_files(frame, sink, 0)
+        written_files(frame, sink, uuid.uuid4().hex[:8], 0)
