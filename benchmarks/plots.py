@@ -85,5 +85,7 @@ def panel(bars: Sequence[Bar], axis: Axes) -> None:
     colours = [OURS if bar.side.startswith("krishiv") else THEIRS for bar in bars]
     axis.barh([bar.title for bar in bars], middle, xerr=spread, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
     axis.set_xlabel("events per CPU second" if rate else f"CPU seconds per {bars[0].unit}", fontsize=9)
+    if max(middle) > 30 * min(middle):
+        axis.set_xscale("log")
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)

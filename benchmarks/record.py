@@ -115,8 +115,11 @@ def versions(side: Side) -> dict[str, str]:
 
 def commit() -> str:
     """Commit of this repository, with a plus sign where files differ from it."""
+    head = run_text("git", "rev-parse", "--short", "HEAD")
+    if head.startswith("fatal"):
+        return ""
     changed = run_text("git", "status", "--porcelain", "--untracked-files=no", "--", "../krishiv_py", ".")
-    return run_text("git", "rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    return head + ("+" if changed else "")
 
 
 def write(record: Record, folder: Path = RESULTS) -> Path:

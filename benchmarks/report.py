@@ -100,7 +100,7 @@ def summary(rounds: Sequence[Record]) -> Summary:
 
 def ratio(own: Summary, other: Summary) -> str:
     """How many times the CPU of `own` the other takes for the same work."""
-    return f"{other.cpu / own.cpu:.2f}" if own.cpu > 0 else "-"
+    return f"{other.cpu / own.cpu:.2f} ×" if own.cpu > 0 and other.cpu > 0 else "below noise"
 
 
 def cost(value: float, unit: str) -> str:
@@ -123,9 +123,36 @@ def section(mode: str, found: Sequence[Summary]) -> list[str]:
         wall = s.wall * (1e6 if unit == "event" else 1)
         cells = [s.job, s.data, s.title, cost(s.cpu, unit), f"{cost(s.high, unit)} – {cost(s.low, unit)}", f"{wall:.2f}"]
         cells += [f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}", f"{s.rounds}" + (f" ({s.failed} failed)" if s.failed else "")]
-        cells += [f"{ratio(own, s)} ×" if own else "", *(f"{s.extra[name]:.3f}" if name in s.extra else "" for name in extras)]
+        cells += [ratio(own, s) if own else "", *(f"{s.extra[name]:.3f}" if name in s.extra else "" for name in extras)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def bounded_section(records: Sequence[Record]) -> list[str]:
+    """Times of ``collect()`` in a warm session beside those of whole processes."""
+    groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for kept in records:
+        if kept.mode == "bounded" and kept.ok:
+            groups[kept.job, kept.data, kept.side].append(kept.extra.get("warm_s", kept.long["wall_s"]))
+    lines = [
+        "",
+        f"### {TITLES['bounded']}",
+        "",
+        "| job | data | side | seconds | spread | rounds | times DuckDB |",
+        "|" + "---|" * 7,
+    ]
+    for (job, data, side), seconds in sorted(groups.items(), key=lambda item: (item[0][0], data_key(item[0][1]), item[0][2])):
+        limit = groups.get((job, data, "duckdb"))
+        cells = [
+            job,
+            data,
+            SIDES[side].title,
+            f"{median(seconds):.2f}",
+            f"{min(seconds):.2f} – {max(seconds):.2f}",
+            str(len(seconds)),
+        ]
+        lines.append("| " + " | ".join([*cells, f"{median(seconds) / median(limit):.1f} ×" if limit else ""]) + " |")
+    return [*lines, "", "krishiv_py: `collect()` in a session warmed by the same call; the others: the whole process."]
 
 
 def report(records: Sequence[Record], images: Path) -> str:
@@ -149,7 +176,9 @@ def report(records: Sequence[Record], images: Path) -> str:
     ]
     for mode in TITLES:
         rows = [s for s in found if s.mode == mode]
-        if rows:
+        if rows and mode == "bounded":
+            lines += bounded_section(records)
+        elif rows:
             lines += section(mode, rows)
             lines += plots.draw(mode, rows, images)
     used = sorted({s.job for s in found})

@@ -1,0 +1,66 @@
+"""Generator and check, without Spark: two engines agree with the truth, and what is wrong is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.check import check
+from benchmarks.data import Spec, draw, first_parts, make, parts_of, rows_of
+from benchmarks.jobs import JOBS
+from benchmarks.peers import bounded_duckdb, bounded_polars
+from benchmarks.truth import Rules
+from benchmarks.truth_sessions import walk
+
+SPEC = Spec(5_000, "A", parts=5)
+ALL = Rules("none", complete=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set."""
+    return make(SPEC, tmp_path_factory.mktemp("data"))
+
+
+def test_data_is_seeded_and_in_arrival_order(data: Path) -> None:
+    assert draw(SPEC, 3).equals(draw(SPEC, 3))
+    parts = parts_of(data)
+    stamps = [path.stat().st_mtime for path in parts]
+    assert stamps == sorted(set(stamps)) and len(parts) == 5
+    assert rows_of(data) == 5_000 and rows_of(first_parts(data, 1)) == 1_000
+
+
+@pytest.mark.parametrize("job", ["J1", "J2", "J3", "J4"])
+@pytest.mark.parametrize("side", [bounded_duckdb, bounded_polars], ids=["duckdb", "polars"])
+def test_bounded_sides_agree_with_the_truth(data: Path, tmp_path: Path, job: str, side: object) -> None:
+    main = bounded_duckdb.main if side is bounded_duckdb else bounded_polars.main
+    main(["--job", job, "--data", str(data), "--out", str(tmp_path / "out")])
+    verdict = check(JOBS[job], data, tmp_path / "out", ALL)
+    assert verdict.ok and verdict.compared > 1_000
+
+
+def test_a_wrong_count_is_found(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bounded_duckdb.main(["--job", "J1", "--data", str(data), "--out", str(out)])
+    table = pq.read_table(out / "result.parquet")
+    counts = table["count"].to_numpy().copy()
+    counts[7] += 1
+    at = table.schema.get_field_index("count")
+    pq.write_table(table.set_column(at, "count", [counts]), out / "result.parquet")
+    verdict = check(JOBS["J1"], data, out, ALL)
+    assert (verdict.ok, verdict.missing, verdict.unexpected) == (False, 1, 1)
+
+
+def test_late_rows_make_a_difference(data: Path, tmp_path: Path) -> None:
+    # A side that counts late rows is right only where none is late.
+    bounded_duckdb.main(["--job", "J1", "--data", str(data), "--out", str(tmp_path / "out")])
+    assert not check(JOBS["J1"], data, tmp_path / "out", Rules("event", complete=True)).ok
+
+
+def test_long_sessions_are_cut() -> None:
+    #  0   4   8   12  16 | gap 5, at most 10: 12 is the first row 10 or more after 0; 30 follows a pause
+    t = np.array([0, 4, 8, 12, 16, 30], dtype=np.int64)
+    assert walk(np.zeros(6, dtype=np.int64), t, 5, 10, merge=False).tolist() == [0, 3, 5]
