@@ -22,6 +22,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
@@ -90,6 +91,15 @@ class TriggeredCountOperator:
         table = self.emitter.concat(results)
         held = len(log)
         return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
+
+    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that were not full. Numbers start at 0 again."""
+        gone = DeadKeys.of(dead, self.layout.key_names)
+        entries = KeyedLog(store, meta, "c", self.schema, self._compact).remove(gone.hashes, gone.rows)
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        last = _seen(entries, keys) - 1
+        groups, starts = self.assigner.windows(last)
+        return int(np.count_nonzero((starts >= 0) & (starts + self.window.size > last[groups] + 1)))
 
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
         """Give rows their numbers, keep them, and fire what each of them makes fire."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import Components
+from krishiv_py.kernels.intervals import Components, components
 from krishiv_py.kernels.ranking import rank
 from krishiv_py.kernels.session_trail import Contents, Lines, Results
 from krishiv_py.plan.triggers import Trigger
@@ -85,8 +85,10 @@ class Bench:
 
     def cut(self, wanted: Mask) -> Cut:
         """The sessions of the rows present of some groups."""
+        return self._cut(np.flatnonzero(self.present & wanted[self.state.groups]))
+
+    def _cut(self, at: Ints) -> Cut:
         s = self.state
-        at = np.flatnonzero(self.present & wanted[s.groups])
         groups = s.groups[at]
         sessions = self._divide(groups, s.starts[at], s.reaches[at])
         of_session = np.empty(sessions.n, np.int64)
@@ -139,14 +141,14 @@ class Bench:
         turns = np.split(in_turn, np.cumsum(np.bincount(turn_of))[:-1])
         self.present[coming] = False
         before = np.full((3, n), -1, np.int64)
-        self._changed(self.cut(counted), before)
+        held = self.cut(counted)
+        self._changed(held, before)
+        near = _Nearby(s, held.at)
         for turn in turns:
             self.present[turn] = True
-            wanted = np.zeros(n_groups, np.bool_)
-            wanted[s.groups[turn]] = True
             moment = np.zeros(n_groups, np.int64)
             moment[s.groups[turn]] = turn
-            self._after_row(self.cut(wanted), before, moment, watermark_us)
+            self._after_row(self._cut(near.rows(turn, self.present, n_groups)), before, moment, watermark_us)
 
     def _after_row(self, cut: Cut, before: Ints, moment: Ints, watermark_us: int) -> None:
         complete = cut.sessions.ends <= watermark_us
@@ -216,3 +218,34 @@ class Bench:
         if len(gone):
             self.state.stands[cut.at[np.isin(self.state.stands[cut.at], gone)]] = -1
         return gone, by
+
+
+class _Nearby:
+    """Finds the rows whose session the coming of a row may change: those it is linked with by reaches that meet.
+
+    `low` and `high` are the bounds of all that a row is linked with; rows beyond them neither join it nor divide it.
+    """
+
+    def __init__(self, state: RowState, held: Ints) -> None:
+        self._state = state
+        self._low, self._high = state.starts.copy(), state.reaches.copy()
+        linked = components(state.groups[held], state.starts[held], state.reaches[held], touching=True)
+        self._low[held], self._high[held] = linked.starts[linked.ids], linked.ends[linked.ids]
+        self._pool = np.arange(len(state.starts))
+
+    def rows(self, turn: Ints, present: Mask, n_groups: int) -> Ints:
+        """The rows present that matter now that those of `turn` come, one of a group; who sits out once has no more turns."""
+        groups, low, high = self._state.groups, self._low, self._high
+        wanted = np.zeros(n_groups, np.bool_)
+        wanted[groups[turn]] = True
+        if len(turn) < n_groups:
+            self._pool = self._pool[wanted[groups[self._pool]]]
+        first, last = np.empty((2, n_groups), np.int64)
+        first[groups[turn]], last[groups[turn]] = low[turn], high[turn]
+        pool = self._pool
+        of = groups[pool]
+        at: Ints = pool[present[pool] & (low[pool] <= last[of]) & (high[pool] >= first[of])]
+        np.minimum.at(first, groups[at], low[at])
+        np.maximum.at(last, groups[at], high[at])
+        low[at], high[at] = first[groups[at]], last[groups[at]]
+        return at
