@@ -201,11 +201,11 @@ class _Step:
         if not over.all():
             going = ~over
             self._postpone(pool.filter(pa.array(going)), parts.ends[ids[going]])
-            if self.rows.by_window:
-                open_parts = np.unique(ids[going])
-                of_part = np.empty(parts.n, np.int64)
-                of_part[ids] = spans.hashes
-                self.skeleton.append(of_part[open_parts], parts.starts[open_parts], parts.ends[open_parts])
+            # rows of one session may wait for different ends, so what joins them must outlast the shortest of their own spans
+            open_parts = np.unique(ids[going])
+            of_part = np.empty(parts.n, np.int64)
+            of_part[ids] = spans.hashes
+            self.skeleton.append(of_part[open_parts], parts.starts[open_parts], parts.ends[open_parts])
             pool = pool.filter(pa.array(over))
         return self._fire(pool) if pool.num_rows else self.op.emitter.concat([])
 

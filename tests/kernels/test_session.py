@@ -200,3 +200,11 @@ def test_without_a_longest_duration_the_plan_warns() -> None:
     assert "unbounded" in keyed().session_window("5 s").agg(count()).explain()
     assert "unbounded" not in keyed().session_window("5 s", max_duration="1 min").agg(count()).explain()
     assert "! session" not in keyed().count_window(2).agg(count()).explain()
+
+
+#   gap 25, horizon      0                    28   34
+#   rows              |-35   |-10      |4  |17 |22          the row at -10 joins what is on both sides of it
+def test_rows_that_wait_for_different_ends_are_one_session() -> None:
+    stream = keyed().session_window(25).allowed_lateness(15).emit("final").agg(count())
+    batches = [[(-34, 0)], [(-10, 1), (-5, 2)], [(4, 3)], [(18, 4)], [(22, 5)], [(43, 6)], [(49, 7)]]
+    assert [len(found) for found in sent(stream, *batches)] == [0, 0, 0, 0, 0, 0, 0, 1]
