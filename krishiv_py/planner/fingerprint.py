@@ -8,6 +8,8 @@ import attrs
 
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.session import SessionWindow
 
 
 def fingerprint(spec: OperatorSpec) -> dict[str, str]:
@@ -25,8 +27,19 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
     parts["emit"] = spec.options.emit_mode
-    if not spec.options.fires_once:  # windows that fire often keep a log of firings instead of plain slices
-        parts["firings"] = f"logged, {spec.options.accumulation}"
+    parts |= _firings(spec)
+    return parts
+
+
+def _firings(spec: OperatorSpec) -> dict[str, str]:
+    """How windows that fire often keep their state: a log of firings or whole rows instead of plain partials."""
+    options = spec.options
+    by_rows = isinstance(spec.window, (SessionWindow, CountWindow))
+    if options.fires_by_default if by_rows else options.fires_once:
+        return {}
+    parts = {"firings": f"logged, {options.accumulation}"}
+    if isinstance(spec.window, CountWindow):
+        parts["trigger"] = options.trigger.describe()  # what was written is known from row numbers and the trigger
     return parts
 
 
