@@ -119,7 +119,7 @@ class Driver:
     def close(self) -> StepOutput:
         """End of input: every open window fires."""
         self._tracker.advance(END_OF_TIME, None, self.clock.now_us)
-        return self._step(None)
+        return self._step(None, ended=True)
 
     def why_not_fired(self, window_end: TimePoint) -> str:
         """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
@@ -152,7 +152,7 @@ class Driver:
             again._store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())
         return again
 
-    def _step(self, batch: pa.RecordBatch | None) -> StepOutput:
+    def _step(self, batch: pa.RecordBatch | None, *, ended: bool = False) -> StepOutput:
         late: list[pa.Table] = []
         chunks = []
         if batch is not None:
@@ -165,7 +165,7 @@ class Driver:
         self._tracker.settle(self.clock.now_us)
         moved = self._tracker.current > self._in_force
         self._in_force = self._tracker.current
-        if self._idle_batches and moved:
+        if moved and (self._idle_batches or ended):
             results.append(self._run([], late))
         late_table = pa.concat_tables([self._prepare.layout.late_schema.empty_table(), *late])
         self._hand_on(late_table)

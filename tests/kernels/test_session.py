@@ -202,9 +202,15 @@ def test_without_a_longest_duration_the_plan_warns() -> None:
     assert "! session" not in keyed().count_window(2).agg(count()).explain()
 
 
-#   gap 25, horizon      0                    28   34
-#   rows              |-35   |-10      |4  |17 |22          the row at -10 joins what is on both sides of it
+#   gap 25               |-34----|   |4-----|   |22----|
+#                                |-10----|
+#   horizon                             3                 28, 34      the first waits for 29, the second for 47
 def test_rows_that_wait_for_different_ends_are_one_session() -> None:
-    stream = keyed().session_window(25).allowed_lateness(15).emit("final").agg(count())
-    batches = [[(-34, 0)], [(-10, 1), (-5, 2)], [(4, 3)], [(18, 4)], [(22, 5)], [(43, 6)], [(49, 7)]]
-    assert [len(found) for found in sent(stream, *batches)] == [0, 0, 0, 0, 0, 0, 0, 1]
+    driver = Driver(keyed().session_window(25).allowed_lateness(15).emit("final").agg(count()))
+    for t in (-34, -10, 4):
+        driver.send([{"k": "a", "t": t, "v": 0}])
+    driver.advance_watermark(18)
+    driver.send([{"k": "a", "t": 22, "v": 0}])
+    assert driver.advance_watermark(43).results.num_rows == 0
+    assert driver.advance_watermark(49).results.num_rows == 0
+    assert [tuple(r.values()) for r in driver.close().results.to_pylist()] == [("a", -34, 47, 4)]
