@@ -135,3 +135,16 @@ def test_count_windows_do_not_fire_by_the_clock() -> None:
     keyed = stream_of("key string, at bigint").watermark("at", 0).key_by("key").trigger(kv.Trigger.on_interval("1 s"))
     with pytest.raises(PlanError, match=r"clock.*Hint"):
         keyed.count_window(3).agg(kv.count())
+
+
+def test_a_key_that_expired_is_numbered_anew() -> None:
+    keyed = stream_of("key string, at bigint").watermark("at", 0).key_by("key").emit("retractions")
+    keyed = keyed.trigger(kv.Trigger.on_count(2))
+    driver = Driver(keyed.with_state_ttl(kv.StateTtlConfig(10)).count_window(5).agg(kv.count()))
+    assert driver.send([{"key": "a", "at": t} for t in range(3)]).results["count"].to_pylist() == [2]
+    driver = driver.restarted()
+    assert driver.advance_watermark(100).results.num_rows == 0
+    assert driver.counters["ttl_dropped"] == 1
+    assert driver.send([{"key": "a", "at": 200}] * 2).results.to_pylist() == [
+        {"key": "a", "window_start": 0, "window_end": 5, "count": 2, "op": "+I"},
+    ]
