@@ -207,8 +207,9 @@ def test_without_a_longest_duration_the_plan_warns() -> None:
 #   horizon                             3                 28, 34      the first waits for 29, the second for 47
 def test_rows_that_wait_for_different_ends_are_one_session() -> None:
     driver = Driver(keyed().session_window(25).allowed_lateness(15).emit("final").agg(count()))
-    for t in (-34, -10, 4):
-        driver.send([{"k": "a", "t": t, "v": 0}])
+    others = [{"k": str(n), "t": -34, "v": 0} for n in range(50)]  # so that bounds of the few are not merged on the way
+    for batch in ([*others, {"k": "a", "t": -34, "v": 0}], [{"k": "a", "t": -10, "v": 0}], [{"k": "a", "t": 4, "v": 0}]):
+        driver.send(batch)
     driver.advance_watermark(18)
     driver.send([{"k": "a", "t": 22, "v": 0}])
     assert driver.advance_watermark(43).results.num_rows == 0
