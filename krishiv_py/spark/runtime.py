@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stream import Stream
+from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.late import SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
@@ -66,6 +67,15 @@ class SparkRunner:
         self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
+        if type(self.spark).__module__.startswith("pyspark.sql.connect"):
+            raise PlanError(
+                message(
+                    "start() needs the driver in this process",
+                    "a Spark Connect session",
+                    "outputs could not be published together",
+                    "use collect(), or to_dataframe() and its writeStream",
+                )
+            )
         check_checkpoint(self.profile, checkpoint)
         temporary = self.folder("checkpoint") if checkpoint is None else None
 
@@ -152,6 +162,7 @@ def _cores(master: str | None) -> int | None:
 
 def remote_session(url: str, settings: dict[str, str]) -> SparkSession:
     """A Spark Connect session."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
     builder = SparkSession.builder.remote(url)
     for key, value in settings.items():
         builder = builder.config(key, value)
