@@ -132,17 +132,17 @@ class TriggeredCountOperator:
         if (self.discarding or self.retract) and self.every is not None:
             n = last[groups] - starts + 1
             open_ &= (n % self.every != 0)
-        return self._written(entries, keys.ids, firings.only(open_))
+        return self._written(entries, keys.ids, firings.only(open_), closing=True)
 
-    def _written(self, rows: pa.Table, groups: Ints, f: _Firings) -> pa.Table:
-        """Result rows of firings; `groups` is the key of every row."""
+    def _written(self, rows: pa.Table, groups: Ints, f: _Firings, *, closing: bool = False) -> pa.Table:
+        """Result rows of firings; `groups` is the key of every row. When `closing` the last row may have fired before."""
         order = np.lexsort((rows[NUMBER].to_numpy(), groups))
         newest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
         newest[groups[order]] = np.arange(len(order))  # of two writes to one place the last one stands
         numbers = rows[NUMBER].to_numpy()[order]
         ends = newest[f.groups] - (numbers[newest[f.groups]] - f.last)  # rows of windows not yet full lie side by side
         place = f.last - f.starts
-        index = np.zeros(len(place), np.int64) if self.every is None else place // self.every
+        index = np.zeros(len(place), np.int64) if self.every is None else (place + closing) // self.every
         told = index * (self.every or 0)
         first = np.where(self.discarding, ends - place + told, ends - place)
         old = np.flatnonzero((told > 0) & self.retract)
