@@ -20,6 +20,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import gap_lengths, stamp, unstamp
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow
@@ -161,12 +162,12 @@ class Prepare:
         return pa.Table.from_arrays([pa.array(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 
     @staticmethod
-    def _input(value: object, where: object, rows: pa.RecordBatch) -> pa.Array:
+    def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:
         """An aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
-        from_rows = pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate(value, rows)  # type: ignore[arg-type]
+        from_rows = pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate(value, rows)
         if where is None:
             return from_rows
-        mask = pc.fill_null(evaluate(where, rows), False)  # type: ignore[arg-type]
+        mask = pc.fill_null(evaluate(where, rows), False)
         return pc.if_else(mask, from_rows, pa.scalar(None, from_rows.type))
 
     def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:
