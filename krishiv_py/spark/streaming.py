@@ -73,6 +73,7 @@ class BatchSteps:
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
     mark: str
+    title: str
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [
@@ -137,7 +138,7 @@ class BatchSteps:
             if isinstance(sink, ForeachBatchSink):
                 sink.function(rows, batch_id)
             elif isinstance(sink, ConsoleSink):
-                show(rows, self.spec.name if kind == RESULT else f"{self.spec.name}: late", batch_id, sink.max_rows)
+                show(rows, self.title if kind == RESULT else f"{self.title}: late", batch_id, sink.max_rows)
             else:
                 assert isinstance(sink, (JsonSink, ParquetSink))
                 written_files(rows, sink, self.mark, batch_id)
@@ -170,8 +171,8 @@ def start(
     controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
     frame = stateful(spark, spec, source_of(stream.node), clock, claim.buckets, TaskOutput(folders, claim.outputs), controls)
     publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
-    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now, claim.outputs)
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
+    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now, claim.outputs, title)
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import (
+    ConsoleSink,
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
     ForeachBatchSink,
@@ -140,6 +141,29 @@ def test_json_and_foreach_batch(memory: Memory, tmp_path: Path) -> None:
     lines = [json.loads(line) for f in (tmp_path / "json").glob("part-*") for line in f.read_text().splitlines()]
     assert lines == [{"user": "a", "window_start": 0, "window_end": 1000, "count": 1, "sum_amount": 1}]
     assert [r.asDict() for batch in batches for r in batch] == lines
+
+
+def test_the_console_shows_both_outputs_and_says_what_it_left_out(
+    memory: Memory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream, sender = memory()
+    plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(ConsoleSink()))
+    query = plan.start(ConsoleSink(max_rows=2), name="seen")
+    sender.send([row("a", 10), row("b", 20), row("c", 30), row("a", 1_500)])
+    query.process_all_available()
+    sender.send([row("a", 999), row("a", 1_400)])
+    sender.close()
+    query.process_all_available()
+    query.stop()
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line for line in lines if line.startswith("-- ")]
+    shown = [line.strip() for line in lines if line.startswith("    ")]
+    # the first batch fires three windows of which two are shown, the last one at the end of input; others fire none
+    assert [h.split(", batch")[0] for h in heads] == ["-- seen", "-- seen: late", "-- seen"]
+    assert [h.endswith(" (more rows not shown)") for h in heads] == [True, False, False]
+    assert len(shown) == 2 + 1 + 1
+    assert shown[-1] == "user=a, window_start=1000, window_end=2000, count=2, sum_amount=2"
+    assert "user=a, at=999, amount=1, reason=late" in shown[2]
 
 
 def test_a_streaming_dataframe_goes_on_in_plain_spark(session: Session, memory: Memory) -> None:
