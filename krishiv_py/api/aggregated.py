@@ -12,6 +12,7 @@ from typing_extensions import Self
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
@@ -130,4 +131,4 @@ class AggregatedStream(OptionMethods):
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
-        return explain(self.node, self.spec())
+        return plan_text(explain(self.node, self.spec()))
