@@ -12,6 +12,7 @@ from typing_extensions import Self
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.display.html import plan_html
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
@@ -132,3 +133,7 @@ class AggregatedStream(OptionMethods):
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
         return plan_text(explain(self.node, self.spec()))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the plan, with its route and warnings."""
+        return plan_html(explain(self.node, self.spec()))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.display.html import query_html
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
@@ -224,6 +225,12 @@ class StreamQuery:
 
     def __repr__(self) -> str:
         return f"<Query {self._name}: {self.status}, {self.progress}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where the query stands."""
+        status = self.status
+        problem = self.exception() if status == "failed" else None
+        return query_html(self._name, status, self.progress, None if problem is None else str(problem))
 
 
 _RAISED = re.compile(r"(?:krishiv_py\.errors\.(\w+)|(\w+(?:\.\w+)*(?:Error|Exception))): ([^\n]+)")
