@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from krishiv_py.display.progress import Show
 from krishiv_py.plan.durations import Duration, TimePoint
 from krishiv_py.plan.progress import Progress
 
@@ -37,8 +38,15 @@ class Query(Protocol):
         """Wait for the end, at most `timeout`; True when it came. Raises what made the query fail."""
         ...
 
-    def process_all_available(self) -> None:
-        """Wait until everything sent so far is processed and the query is idle."""
+    def process_all_available(self, *, progress: Show = False) -> None:
+        """Wait until everything sent so far is processed and the query is idle.
+
+        Parameters
+        ----------
+        progress : bool or None
+            Whether to show on standard error batch, rows, watermark and late rows while waiting; None for yes where that is a
+            terminal and tqdm (the extra ``progress``) is installed.
+        """
         ...
 
     def exception(self) -> Exception | None:

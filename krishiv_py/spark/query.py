@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.display.html import query_html
+from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
@@ -166,10 +167,11 @@ class StreamQuery:
             raise failure(problem, self._name) from problem
         return ended
 
-    def process_all_available(self) -> None:
-        """Wait until everything sent so far is processed and the query is idle."""
+    def process_all_available(self, *, progress: Show = False) -> None:
+        """Wait until everything sent so far is processed and the query is idle, with or without a `progress` line."""
         try:
-            self._query.processAllAvailable()
+            with shown(lambda: of_query(self._name, self.progress), progress):
+                self._query.processAllAvailable()
         except StreamingQueryException as problem:
             raise failure(problem, self._name) from problem
 
