@@ -144,6 +144,7 @@ def lateness(late: pa.Table) -> Figure:
         for share, style in ((50, "--"), (95, ":")):
             at = float(np.percentile(behind, share, method="inverted_cdf")) / us  # a value that is there: so many are within
             left.axvline(at, color=_LINE, linestyle=style, label=f"{share} % within {at:.3g} {unit}")
+        left.set_xlim(left=0)
         left.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, borderaxespad=0)
     left.yaxis.set_major_locator(MaxNLocator(integer=True))
     _plain(left, f"behind the watermark ({unit})", "late rows")
@@ -210,12 +211,15 @@ def _batches(axes: Axes, edges: tuple[int, ...]) -> None:
 def _windows(above: Axes, below: Axes, axis: TimeAxis, group: list[Band]) -> None:
     """Bars in lanes below the rows; where none overlap, every other one is shaded up through the rows."""
     lanes = max((w.lane for w in group), default=-1) + 1
+    lengths = {w.end_us - w.start_us for w in group}
     for number, window in enumerate(group):
+        # windows of one length are shaded alike in all panels
+        odd = (window.start_us // max(lengths) if len(lengths) == 1 else number) % 2
         start, end = float(axis.at(window.start_us)), float(axis.at(window.end_us))
         below.barh(window.lane, end - start, left=start, height=0.8, color=_BAND, edgecolor="white", linewidth=1.2)
         below.text((start + end) / 2, window.lane, window.text, ha="center", va="center", fontsize="x-small", clip_on=True)
         if lanes == 1:
-            above.axvspan(start, end, color=_BAND, alpha=0.22 if number % 2 else 0.1, linewidth=0, zorder=0)
+            above.axvspan(start, end, color=_BAND, alpha=0.22 if odd else 0.1, linewidth=0, zorder=0)
     below.set_ylim(-0.6, max(lanes, 1) - 0.4)
     below.set_yticks([])
     below.set_ylabel("windows" if group else "", rotation=0, ha="right", va="center")
