@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Literal, TypeAlias
+
+from pyspark.sql import SparkSession
 
 from krishiv_py.errors import PlanError, message
 
@@ -21,6 +26,13 @@ QUERY_SETTINGS: Final[dict[str, str]] = {
 """Settable on a running session: what the streaming and bounded adapters rely on."""
 
 
+_JVM: Final = " ".join((
+    # a run of a few minutes would spend more on optimising Spark's planner than the planner ever takes
+    "-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
+))  # fmt: skip
+
+
 def session_settings(profile: Profile, cores: int | None = None) -> dict[str, str]:
     """All settings of an embedded session."""
     partitions = cores or os.cpu_count() or 2
@@ -30,12 +42,36 @@ def session_settings(profile: Profile, cores: int | None = None) -> dict[str, st
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": _JVM,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
+    if profile == "dev-local":  # no checksum file beside every file of a checkpoint: half the files of a micro-batch
+        settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "org.apache.hadoop.fs.local.RawLocalFs"
     return settings
+
+
+_CHUNKS_ONLY: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_CHANGING: Final = threading.Lock()
+
+
+@contextmanager
+def chunks_only(spark: SparkSession) -> Iterator[None]:
+    """Start a query whose JVM side sees a few chunks a batch: to generate code for them costs more than it saves.
+
+    A query keeps the settings it was started under, so those of the session are put back.
+    """
+    with _CHANGING:
+        before = {name: spark.conf.get(name) for name in _CHUNKS_ONLY}
+        for name, value in _CHUNKS_ONLY.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, kept in before.items():
+                spark.conf.set(name, kept or "")
 
 
 def checked_profile(profile: str) -> Profile:

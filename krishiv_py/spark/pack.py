@@ -22,6 +22,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.scan import Reader, Scanned
+from krishiv_py.spark.workers import settle_worker
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"
@@ -86,6 +87,7 @@ class Pack:
     source: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         context = TaskContext.get()
         assert context is not None
         task = _Task(self, batch_number(), context.partitionId() << 32)
@@ -173,6 +175,7 @@ class RawPack:
     bucket_ids: tuple[int, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         context = TaskContext.get()
         assert context is not None
         prepare, seq = Prepare(self.spec), context.partitionId() << 32

@@ -21,6 +21,7 @@ from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.outputs import TaskOutput
 from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
+from krishiv_py.spark.workers import settle_worker
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
@@ -63,6 +64,7 @@ class BucketProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the one state variable."""
+        settle_worker()
         self._handle = handle
         self._state = handle.getMapState("chunks", "name string", "blob binary")
         self._operator = operator_for(self._spec)

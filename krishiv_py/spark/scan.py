@@ -111,6 +111,13 @@ def listing(spark: SparkSession, path: str, *, streaming: bool, max_files: int |
     return spark.read.format("binaryFile").schema(_LISTING).option("pathGlobFilter", "*.parquet").load(path).select("path")
 
 
+def arrow_scanned(source: Source) -> bool:
+    """Whether Arrow reads the files of a source, so that only their names travel through the JVM."""
+    return isinstance(source, MemorySource) or (
+        isinstance(source, FileSource) and source.format == "parquet" and arrow_reads(source.path)
+    )
+
+
 def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streaming: bool) -> Scan:
     """The scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
@@ -123,7 +130,7 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
 
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
-    if source.format == "parquet" and arrow_reads(source.path):
+    if arrow_scanned(source):
         found = listing(spark, source.path, streaming=streaming, max_files=source.max_files_per_batch)
         return Scan(found, ParquetReader(schema))
     ddl = spark_ddl(source.schema)

@@ -6,7 +6,8 @@ import functools
 import json
 import uuid
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -26,6 +27,7 @@ from krishiv_py.planner.branches import branches
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
 from krishiv_py.spark.codec import decode
+from krishiv_py.spark.config import chunks_only
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
@@ -33,8 +35,11 @@ from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, control_spool
 from krishiv_py.spark.query import Ledger, StreamQuery, deliver, metrics_of
-from krishiv_py.spark.scan import ParquetReader, listing, scan
+from krishiv_py.spark.scan import ParquetReader, arrow_scanned, listing, scan
 from krishiv_py.spool import Control, Spool
+
+ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)
+"""Sinks that take the rows of a micro-batch as a Spark DataFrame."""
 
 
 def stateful(
@@ -76,11 +81,7 @@ class BatchSteps:
     title: str
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        on_cluster = [
-            k
-            for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink))
-            if isinstance(s, (ForeachBatchSink, ConsoleSink, JsonSink))
-        ]
+        on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)) if isinstance(s, ON_CLUSTER)]
         if on_cluster:
             frame = frame.persist()
         try:
@@ -169,7 +170,8 @@ def start(
     clock = clock_for(spec, checkpoint)
     pulse = Pulse.for_plan(spec, clock, checkpoint, now)
     controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
-    frame = stateful(spark, spec, source_of(stream.node), clock, claim.buckets, TaskOutput(folders, claim.outputs), controls)
+    source = source_of(stream.node)
+    frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), controls)
     publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
     steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now, claim.outputs, title)
@@ -184,13 +186,21 @@ def start(
         pulse.start()
     stop = cleanup if pulse is None else pulse.stopping(cleanup)
 
+    rows_in_jvm = not all(arrow_scanned(b.source) for b in branches(spec, source)) or any(
+        isinstance(s, ON_CLUSTER) for s in (sink, late_sink)
+    )
+
+    def launch() -> StreamingQuery:
+        with nullcontext() if rows_in_jvm else chunks_only(spark):
+            return writer.start()
+
     def flush() -> StreamingQuery:
         assert controls is not None
         controls.control(Control(END_OF_TIME, None, now()))
-        return writer.start()
+        return launch()
 
     return StreamQuery(
-        writer.start(),
+        launch(),
         flush if trigger.flush else None,
         title,
         ledger,
