@@ -68,6 +68,11 @@ class Query(Protocol):
         ...
 
     @property
+    def operator(self) -> str:
+        """The name of its operator, as in late rows and ``explain()``."""
+        ...
+
+    @property
     def status(self) -> str:
         """``running``, ``stopped`` or ``failed``."""
         ...

@@ -17,14 +17,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.api.query import Progress
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.prepare import REFUSED
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
-
-_REASONS = ("late", "null_time", "null_key", "out_of_range")
 
 
 @attrs.define(eq=False)
@@ -66,7 +65,7 @@ class Ledger:
                 counters[name] = counters.get(name, 0) + n
         return Progress(
             batch_id=batch_id, watermark_us=watermark, rows=counters.get("rows", 0),
-            late={r: counters.get(r, 0) for r in _REASONS}, counters=counters,
+            late={r: counters.get(r, 0) for r in REFUSED}, counters=counters,
             open_windows=max((e["open_windows"] for e in entries), default=0),
             open_rows=sum(e["open_rows"] for e in entries), state_bytes=sum(e["state_bytes"] for e in entries),
             firings=counters.get("firings", 0), source_watermarks_us=dict(self.sources_us),
@@ -127,6 +126,11 @@ class StreamQuery:
     def id(self) -> str:
         """Spark's query id, kept across restarts from one checkpoint."""
         return str(self._query.id)
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator, as in late rows and ``explain()``."""
+        return self._spec.name
 
     @property
     def status(self) -> str:

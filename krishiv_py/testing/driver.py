@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.prepare import COUNTERS, Prepare
+from krishiv_py.api.query import Progress
+from krishiv_py.kernels.prepare import COUNTERS, REFUSED, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.kernels.state import MemoryStore, Meta
@@ -54,6 +55,8 @@ class Driver:
         input). Turn it off to see what back-to-back batches do.
     clock : ManualClock, optional
         Processing time; one that stands at the epoch by default. Move it, then call :meth:`tick` or send a batch.
+    name : str
+        What it is called where several are shown, as by :func:`krishiv_py.metrics.register`.
 
     Examples
     --------
@@ -68,7 +71,10 @@ class Driver:
     [{'at': 2000, 'reason': 'late'}]
     """
 
-    def __init__(self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None) -> None:
+    def __init__(
+        self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None, name: str = "driver"
+    ) -> None:
+        self.name = name
         self.clock = clock or ManualClock()
         self.spec = stream.spec(late="rows")
         self._stream = stream
@@ -84,6 +90,24 @@ class Driver:
         self._in_force = self._tracker.current
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.open_windows = 0
+        self._open_rows = 0
+        self._firings = 0
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator."""
+        return self.spec.name
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands, as a query on Spark tells it; state bytes are those of the tables in memory."""
+        return Progress(
+            batch_id=self._batch_id - 1, watermark_us=self._in_force, rows=self.counters["rows"],
+            late={reason: self.counters.get(reason, 0) for reason in REFUSED},
+            counters={**self.counters, "firings": self._firings}, open_windows=self.open_windows, open_rows=self._open_rows,
+            state_bytes=sum(t.nbytes for t in self._store.tables.values()), firings=self._firings,
+            source_watermarks_us=self.source_watermarks_us if self.spec.source_column is not None else {},
+        )  # fmt: skip
 
     @property
     def watermark_us(self) -> int:
@@ -138,12 +162,13 @@ class Driver:
 
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
-        saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters}))
-        again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock)
+        saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters,
+                                       "firings": self._firings}))
+        again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
         again._meta = saved["meta"]
         again._tracker = WatermarkTracker.restored(self.spec.watermark, saved["tracker"])
         again._in_force = again._tracker.current
-        again.counters = saved["counters"]
+        again.counters, again._firings = saved["counters"], saved["firings"]
         again._batch_id = self._batch_id
         for name, table in self._store.tables.items():
             sink = io.BytesIO()
@@ -177,7 +202,8 @@ class Driver:
         self._count(step.counters)
         if step.late is not None:
             late.append(step.late)
-        self.open_windows = step.open_windows
+        self.open_windows, self._open_rows = step.open_windows, step.open_rows
+        self._firings += step.firings
         return step.results
 
     def _count(self, counted: dict[str, int]) -> None:
