@@ -13,7 +13,7 @@ from krishiv_py.api.query import Progress
 from krishiv_py.kernels.prepare import COUNTERS, REFUSED, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
-from krishiv_py.kernels.state import MemoryStore, Meta
+from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
@@ -160,6 +160,25 @@ class Driver:
         end_us = time_point_us(window_end, "window_end")
         return why_not_fired(self.spec, self._tracker.current, self.source_watermarks_us, end_us)
 
+    def state(self) -> pa.Table:
+        """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
+
+        Raises
+        ------
+        PlanError
+            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 5_000).tumbling_window(10_000).agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 2_000}, {"at": 12_000}])
+        >>> driver.state().select(["window_start", "window_end", "count"]).to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
+        """
+        return self._operator.state(self._store, self._meta)
+
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
         saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters,
@@ -198,6 +217,7 @@ class Driver:
         return StepOutput(pa.concat_tables(results), late_table, self._tracker.current)
 
     def _run(self, chunks: list[pa.Table], late: list[pa.Table]) -> pa.Table:
+        self._meta[NOW_MS] = self.clock.now_us // 1_000
         step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
         self._count(step.counters)
         if step.late is not None:
