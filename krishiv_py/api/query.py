@@ -106,6 +106,20 @@ class Query(Protocol):
         """All late rows so far; for a memory side output only."""
         ...
 
+    def state(self) -> pa.Table:
+        """The windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
+
+        Works on a running and on a stopped query, as long as its checkpoint is there (SEMANTICS §6.5).
+
+        Raises
+        ------
+        CheckpointError
+            When the checkpoint is gone: a temporary one goes with :meth:`stop`.
+        PlanError
+            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
+        """
+        ...
+
     def why_not_fired(self, window_end: TimePoint) -> str:
         """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
         ...

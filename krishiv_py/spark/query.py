@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.api.query import Progress
@@ -24,6 +25,7 @@ from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.stored import read_state
 
 
 @attrs.define(eq=False)
@@ -92,6 +94,7 @@ class StreamQuery:
         late: MemorySink | None,
         spec: OperatorSpec,
         cleanup: Callable[[], None],
+        spark: SparkSession,
     ) -> None:
         self._query = query
         self._name = name
@@ -103,6 +106,7 @@ class StreamQuery:
         layout = Layout(spec)
         self._schemas = (layout.result_schema, layout.late_schema)
         self._cleanup = cleanup
+        self._spark = spark
         self._stopped = False
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
         if self._follow is not None:
@@ -210,6 +214,10 @@ class StreamQuery:
             )
         found = sink.table()
         return schema.empty_table() if found is None else found
+
+    def state(self) -> pa.Table:
+        """The windows in state after the last finished micro-batch, with their aggregates so far."""
+        return read_state(self._spark, self._spec, self._ledger.notes)
 
     def why_not_fired(self, window_end: TimePoint) -> str:
         """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""

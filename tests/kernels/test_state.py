@@ -17,9 +17,15 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import PlanError
+from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.state import NOW_MS, MemoryStore
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
+from tests.kernels import test_panes as panes
+from tests.kernels.per_row import Sleeper
 from tests.kernels.session_streams import PLAIN, SCHEMA, Shape
 
 FIXED, BY_ROWS = ("tumbling", "hopping", "ragged"), ("session", "capped", "count", "count hop")
@@ -58,11 +64,16 @@ def lines(table: pa.Table) -> Counter[Line]:
     return Counter(tuple(tuple(v) if isinstance(v, list) else v for v in row.values()) for row in kept.to_pylist())
 
 
-def check_every_step(plan: AggregatedStream, steps: list[ref.Step]) -> int:
-    """State after every step is what an end of input would fire, or was fired and may change; counts the first."""
+def check_every_step(plan: AggregatedStream, steps: list[ref.Step], *, sleeps: bool = False) -> int:
+    """State after every step is what an end of input would fire, or was fired and may change; counts the first.
+
+    Through restarts, or with an operator that `sleeps` while nothing is due.
+    """
     driver, shown, told = Driver(plan), 0, set[Line]()
+    if sleeps:
+        driver._operator = Sleeper(driver._operator)
     for number, step in enumerate(steps):
-        if number % 4 == 3:
+        if number % 4 == 3 and not sleeps:
             driver = driver.restarted()
         told |= set(lines(moved(driver, step)))
         state = driver.state()
@@ -91,7 +102,7 @@ def test_state_is_what_the_end_of_input_would_fire(
     if ttl is not None:
         keyed = keyed.with_state_ttl(kv.StateTtlConfig(ttl, "event"))
     plan = windowed(keyed.emit(emit), kind, size).agg(AGGS)
-    check_every_step(plan, Shape(number, keys=8, gaps=(2, 9)).steps())
+    check_every_step(plan, Shape(number, keys=8, gaps=(2, 9)).steps(), sleeps=number % 2 == 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +120,16 @@ def test_such_a_stream_has_windows_in_state(kind: str) -> None:
 @given(number=st.integers(0, 2**32 - 1), size=st.integers(3, 25), emit=st.sampled_from(["updates", "retractions"]))
 def test_with_triggers_state_holds_what_will_be_told_or_was(kind: str, trigger: Any, number: int, size: int, emit: Any) -> None:
     keyed = stream_of(SCHEMA).watermark("t", 5).key_by("k").allowed_lateness(12).trigger(trigger).emit(emit)
-    check_every_step(windowed(keyed, kind, size).agg(AGGS), Shape(number, keys=8).steps())
+    check_every_step(windowed(keyed, kind, size).agg(AGGS), Shape(number, keys=8).steps(), sleeps=number % 2 == 1)
+
+
+@SOME
+@given(st.integers(0, 2**32 - 1), panes.configs)
+def test_panes(number: int, config: ref.PaneConfig) -> None:
+    period = None if config.period is None else f"{config.period} ms"
+    options = kv.TimeIntervalWindowOptions(f"{config.duration} ms", period, config.discard_age, config.offset)
+    keyed = stream_of(SCHEMA).watermark("t", 0).key_by("k")
+    check_every_step(keyed.time_interval_window(options).agg(AGGS), Shape(number, keys=8).steps())
 
 
 @SOME
@@ -151,6 +171,18 @@ def test_the_last_update_is_the_time_of_the_batch(kind: str) -> None:
     driver.send(rows(("b", 12)))
     last = driver.restarted().state().group_by("user").aggregate([("last_update", "max")])
     assert dict(zip(*last.to_pydict().values(), strict=True)) == {"a": epoch, "b": epoch + timedelta(minutes=1)}
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "count", "lookback"])
+def test_the_last_update_is_null_where_it_was_not_noted(kind: str) -> None:
+    spec = small(kind).spec
+    prepare, operator, store, meta = Prepare(spec), operator_for(spec), MemoryStore(), dict[str, Any]()
+    for now in (None, 7):
+        batch = pa.RecordBatch.from_pylist(rows(("ab"[now is None], 10)), spec.source_schema)
+        meta |= {} if now is None else {NOW_MS: now}
+        operator.step(store, meta, [operator.combine(prepare(batch, UNSET).rows)], UNSET)
+    updated = dict(zip(*operator.state(store, meta).select(["user", "last_update"]).to_pydict().values(), strict=True))
+    assert updated == {"b": None, "a": datetime(1970, 1, 1, 0, 0, 0, 7_000, timezone.utc)}
 
 
 def test_state_is_read_without_changing_it() -> None:
