@@ -5,7 +5,7 @@ Importing the package starts no JVM and imports no Spark.
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.changes import Emit, Retract, changes, fold
-from krishiv_py.api.query import Progress, Query
+from krishiv_py.api.query import Query
 from krishiv_py.api.stream import Stream
 from krishiv_py.plan.aggregates import (
     Aggregator,
@@ -34,6 +34,7 @@ from krishiv_py.plan.late import (
     SideOutputLateEventHandler,
 )
 from krishiv_py.plan.options import StateTtlConfig
+from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
 from krishiv_py.plan.triggers import Interval, Trigger
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec, WatermarkSpec

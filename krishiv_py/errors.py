@@ -12,6 +12,7 @@ Every error says what was wrong, what was got, what follows from it, and a hint:
     ├── SenderClosedError              a batch sent after ``close()`` (also RuntimeError)
     ├── CheckpointError                a checkpoint this plan cannot continue (also RuntimeError)
     ├── EnvironmentSetupError          no Java, no fitting Spark (also RuntimeError)
+    ├── MissingExtraError              an optional package that is not installed (also ImportError)
     └── OperatorError                  a failure inside a running operator (also RuntimeError)
         └── AggregateOverflowError     an integer sum beyond 64 bits (also OverflowError)
 """
@@ -65,6 +66,10 @@ class EnvironmentSetupError(KrishivError, RuntimeError):
     """Java or Spark is missing or does not fit."""
 
 
+class MissingExtraError(KrishivError, ImportError):
+    """A package that only an extra installs is missing; names the extra."""
+
+
 class OperatorError(KrishivError, RuntimeError):
     """A failure inside a running operator, naming operator and row."""
 
@@ -76,6 +81,12 @@ class AggregateOverflowError(OperatorError, OverflowError):
 def message(what: str, got: object, consequence: str, hint: str) -> str:
     """Compose the four parts every error of this library has."""
     return f"{what} (got: {got}): {consequence}. Hint: {hint}."
+
+
+def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:
+    """A :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
+    return MissingExtraError(message(f"{package} is not installed", "no such module", consequence,
+                                     f'pip install "krishiv_py[{extra}]"'))
 
 
 def unknown_column(name: str, available: Iterable[str], where: str) -> ColumnError:

@@ -38,9 +38,9 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from krishiv_py.api.query import Progress
-from krishiv_py.errors import EnvironmentSetupError, message
+from krishiv_py.errors import missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.progress import Progress
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -180,14 +180,7 @@ def _client() -> Any:
     try:
         return importlib.import_module("prometheus_client")
     except ImportError as missing:
-        raise EnvironmentSetupError(
-            message(
-                "prometheus-client is not installed",
-                str(missing),
-                "queries cannot be scraped",
-                'install the extra that brings it: pip install "krishiv_py[metrics]"',
-            )
-        ) from missing
+        raise missing_extra("prometheus-client", "metrics", "no query can be scraped") from missing
 
 
 def register(query: Observed, registry: CollectorRegistry | None = None) -> None:
@@ -203,7 +196,7 @@ def register(query: Observed, registry: CollectorRegistry | None = None) -> None
 
     Raises
     ------
-    EnvironmentSetupError
+    MissingExtraError
         When ``prometheus-client`` is not installed; names the extra that brings it.
 
     Examples

@@ -12,6 +12,9 @@ from typing_extensions import Self
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.display.html import plan_html
+from krishiv_py.display.progress import Show
+from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
@@ -73,21 +76,29 @@ class AggregatedStream(OptionMethods):
         """Schema of the results: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions."""
         return Layout(self.spec()).result_schema
 
-    def run(self) -> BoundedResult:
+    def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.
 
         The end of the input fires every window; late rows are the same as in a streaming query over the same batches.
+
+        Parameters
+        ----------
+        progress : bool or None
+            Whether to show on standard error how many of Spark's tasks are done, and at the end rows and late rows; None
+            for yes where that is a terminal and tqdm (the extra ``progress``) is installed.
 
         Raises
         ------
         PlanError
             For a source that never ends: use :meth:`start`.
+        MissingExtraError
+            For ``progress=True`` without tqdm.
         """
-        return self.runner.run_bounded(self)
+        return self.runner.run_bounded(self, progress)
 
-    def collect(self) -> pa.Table:
-        """The results of :meth:`run`."""
-        return self.run().table
+    def collect(self, *, progress: Show = False) -> pa.Table:
+        """The results of :meth:`run`, `progress` being what it is there."""
+        return self.run(progress=progress).table
 
     def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows."""
@@ -130,4 +141,8 @@ class AggregatedStream(OptionMethods):
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
-        return explain(self.node, self.spec())
+        return plan_text(explain(self.node, self.spec()))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the plan, with its route and warnings."""
+        return plan_html(explain(self.node, self.spec()))

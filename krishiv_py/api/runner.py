@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import attrs
 import pyarrow as pa
 
+from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 
@@ -37,8 +38,8 @@ class BoundedResult:
 class Runner(Protocol):
     """Runs plans."""
 
-    def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
-        """One batch job over a finite input."""
+    def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
+        """One batch job over a finite input, with or without a `progress` line."""
         ...
 
     def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
@@ -58,7 +59,7 @@ class NoRunner:
         raise PlanError(message(f"{what} needs a session", "a stream made without one", "there is nothing to run it on",
                                 "use krishiv_py.testing.Driver, or make the stream from a Session"))
 
-    def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
+    def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """Refuse."""
         self._refuse("collect()")
 

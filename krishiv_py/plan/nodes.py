@@ -165,12 +165,20 @@ class WindowAggregate(Node):
     output: tuple[tuple[str, str], ...] | None = None
     """Result columns as (name, what it is called otherwise); None for keys, bounds and aggregates (SEMANTICS §5.5)."""
 
-    def detail(self) -> str:
-        keys = ", ".join(self.keys) or "(one global key)"
-        aggs = ", ".join(map(str, self.aggs))
+    @property
+    def shown_keys(self) -> str:
+        """The keys for people."""
+        return ", ".join(self.keys) or "(one global key)"
+
+    @property
+    def shown_aggs(self) -> str:
+        """The aggregates for people, and the result columns where the plan names them."""
         shown = [name if name == source else f"{source} AS {name}" for name, source in self.output or ()]
         output = f"; columns {', '.join(shown)}" if shown else ""
-        return f"{self.window.describe()} by {keys}: {aggs}{output} [{self.options.describe()}]"
+        return ", ".join(map(str, self.aggs)) + output
+
+    def detail(self) -> str:
+        return f"{self.window.describe()} by {self.shown_keys}: {self.shown_aggs} [{self.options.describe()}]"
 
 
 Prefix: TypeAlias = "Project | Filter | MapBatches"

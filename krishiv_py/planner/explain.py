@@ -1,28 +1,70 @@
-"""``explain()``: the logical, checked and physical plan as text."""
+"""What there is to say about a plan, as one value; ``krishiv_py.display`` makes text or HTML of it."""
 
 from __future__ import annotations
 
+import attrs
+
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.nodes import Node, WindowAggregate, chain, source_of
-from krishiv_py.planner.physical import physical
+from krishiv_py.plan.nodes import WindowAggregate, chain, prefix_of, source_of
+from krishiv_py.planner.physical import PhysicalPlan, physical
 
 
-def _tree(node: Node) -> list[str]:
-    lines = []
-    for depth, at in enumerate(chain(node)):
-        lines.append("   " * depth + ("└─ " if depth else "") + f"{at.title} {at.detail()}".rstrip())
-    return lines
+@attrs.frozen
+class Part:
+    """One piece of a plan: what it is, and its particulars."""
+
+    title: str
+    detail: str
 
 
-def explain(node: WindowAggregate, spec: OperatorSpec) -> str:
-    """Three sections and the warnings."""
-    lines = ["== Logical plan ==", *_tree(node), "", "== Checked plan =="]
-    shown = [f"{f.name}: {f.type}" for f in spec.row_schema]
-    lines.append(f"rows      {', '.join(shown[:12])}" + (f", … ({len(shown)} columns)" if len(shown) > 12 else ""))
-    lines.append(f"reads     {', '.join(spec.needs_columns[:12])}" + (" …" if len(spec.needs_columns) > 12 else ""))
-    lines.append(f"time      {spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)")
-    plan = physical(spec, bounded=source_of(node).bounded)
-    lines += ["", "== Physical plan ==", *(f"{s.name:<9} {s.route:<9} {s.what}\n{'':<20}because {s.why}" for s in plan.stages)]
-    if plan.warnings:
-        lines += ["", "== Warnings ==", *(f"! {w}" for w in plan.warnings)]
-    return "\n".join(lines)
+@attrs.frozen
+class Explained:
+    """A plan, ready to be shown.
+
+    Attributes
+    ----------
+    logical : tuple of Part
+        The nodes of the logical plan, last one first.
+    flow : tuple of Part
+        What rows go through, in their order: source, stateless steps, watermark, key, window, aggregates, options.
+    rows : tuple of (str, str)
+        Columns after the stateless steps, with their types.
+    reads : tuple of str
+        Columns read from the source.
+    time : str
+        The event-time column, its kind and resolution.
+    physical : PhysicalPlan
+        The stages with route and reason, and the warnings.
+    """
+
+    logical: tuple[Part, ...]
+    flow: tuple[Part, ...]
+    rows: tuple[tuple[str, str], ...]
+    reads: tuple[str, ...]
+    time: str
+    physical: PhysicalPlan
+
+
+def explain(node: WindowAggregate, spec: OperatorSpec) -> Explained:
+    """Gather what there is to say about a logical plan, `node`, and what became of it, `spec`."""
+    return Explained(
+        logical=tuple(Part(n.title, n.detail()) for n in chain(node)),
+        flow=_flow(node),
+        rows=tuple((f.name, str(f.type)) for f in spec.row_schema),
+        reads=spec.needs_columns,
+        time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)",
+        physical=physical(spec, bounded=source_of(node).bounded),
+    )
+
+
+def _flow(node: WindowAggregate) -> tuple[Part, ...]:
+    source = source_of(node)
+    return (
+        Part("source", f"{source.title} {source.detail()}".rstrip()),
+        *(Part(step.title.lower(), step.detail()) for step in prefix_of(node)),
+        Part("watermark", node.input.detail()),
+        Part("key", node.shown_keys),
+        Part("window", node.window.describe()),
+        Part("aggregates", node.shown_aggs),
+        Part("options", node.options.describe()),
+    )

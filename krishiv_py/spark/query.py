@@ -15,13 +15,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.api.query import Progress
+from krishiv_py.display.html import query_html
+from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.prepare import REFUSED
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
@@ -173,10 +175,11 @@ class StreamQuery:
             raise failure(problem, self._name) from problem
         return ended
 
-    def process_all_available(self) -> None:
-        """Wait until everything sent so far is processed and the query is idle."""
+    def process_all_available(self, *, progress: Show = False) -> None:
+        """Wait until everything sent so far is processed and the query is idle, with or without a `progress` line."""
         try:
-            self._query.processAllAvailable()
+            with shown(lambda: of_query(self._name, self.progress), progress):
+                self._query.processAllAvailable()
         except StreamingQueryException as problem:
             raise failure(problem, self._name) from problem
 
@@ -236,6 +239,12 @@ class StreamQuery:
 
     def __repr__(self) -> str:
         return f"<Query {self._name}: {self.status}, {self.progress}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where the query stands."""
+        status = self.status
+        problem = self.exception() if status == "failed" else None
+        return query_html(self._name, status, self.progress, None if problem is None else str(problem))
 
 
 _RAISED = re.compile(r"(?:krishiv_py\.errors\.(\w+)|(\w+(?:\.\w+)*(?:Error|Exception))): ([^\n]+)")

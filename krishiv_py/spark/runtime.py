@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stream import Stream
+from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.late import SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
@@ -30,6 +31,7 @@ from krishiv_py.spark.java import require_java
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.scan import arrow_schema
 from krishiv_py.spark.stored import read_state
+from krishiv_py.spark.tasks import counted
 from krishiv_py.spool import wall_clock_us
 
 
@@ -54,15 +56,22 @@ class SparkRunner:
         path.mkdir(parents=True)
         return str(path)
 
-    def run_bounded(self, stream: AggregatedStream) -> BoundedResult:
+    def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        result = bounded.run(self.spark, stream, self.clock())
+        result = bounded.run(self.spark, stream, self.clock()) if progress is False else self._watched(stream, progress)
         handler = stream.late_handler
         if result.late.num_rows:
             if isinstance(handler, SideOutputLateEventHandler):
                 bounded_side_output(self.spark, handler.sink, result.late)
             else:
                 deliver(handler, [result.late], stream.spec().name, 0)
+        return result
+
+    def _watched(self, stream: AggregatedStream, progress: Show) -> BoundedResult:
+        counters: dict[str, int] = {}
+        with counted(self.spark) as tasks, shown(lambda: of_job(*tasks(), counters), progress):
+            result = bounded.run(self.spark, stream, self.clock())
+            counters.update(result.counters)
         return result
 
     def start(

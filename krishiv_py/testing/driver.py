@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import Progress
 from krishiv_py.kernels.prepare import COUNTERS, REFUSED, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
@@ -17,6 +16,7 @@ from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.plan.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.testing.clock import ManualClock
 

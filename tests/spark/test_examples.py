@@ -32,3 +32,6 @@ def test_notebook() -> None:
     notebook = nbformat.read(EXAMPLES / "late_rows.ipynb", as_version=4)
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     assert "as an independent count says" in str(notebook.cells[-1].outputs)
+    shown = [output.data for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
+    assert "↓ watermark" in shown[0]["text/html"]  # the plan
+    assert sum("image/png" in kinds for kinds in shown) == 2  # the timeline, the lateness

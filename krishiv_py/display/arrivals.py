@@ -1,0 +1,137 @@
+"""What a timeline draws: rows in the order they came, the watermark they met, and which were refused. Knows no plotting."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message, unknown_column
+from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.timecodec import stamp
+from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
+from krishiv_py.plan.durations import UNSET, Duration, to_us
+from krishiv_py.plan.schema import TimeKind, normal_type, time_kind
+from krishiv_py.plan.watermarks import WatermarkSpec
+
+
+@attrs.frozen(eq=False)
+class Arrivals:
+    """Rows in order of arrival.
+
+    Attributes
+    ----------
+    times_us : array of int64
+        Event times, µs; 0 where there is none.
+    usable : array of bool
+        Whether a row has an event time within range, hence a place on the time axis.
+    keys : tuple
+        The key of every row; None for all when no key column was named.
+    edges : tuple of int
+        Where each micro-batch begins, and after the last where it ends: batch n is rows ``edges[n]:edges[n + 1]``.
+    watermarks_us : tuple of int
+        The watermark in force in every micro-batch, µs.
+    reasons : tuple of (str or None)
+        Why a row was refused; None for one that was taken in.
+    """
+
+    times_us: Ints
+    usable: Mask
+    keys: tuple[object, ...]
+    edges: tuple[int, ...]
+    watermarks_us: tuple[int, ...]
+    reasons: tuple[str | None, ...]
+
+
+def arrivals(batches: Sequence[pa.Table], time: str, lag: Duration | None, watermarks_us: Sequence[int] | None,
+             late: pa.Table | None, key: str | None) -> Arrivals:  # fmt: skip
+    """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
+    if not batches:
+        raise PlanError(message("no batch to draw", "0 batches", "there is no time axis", "pass the tables as they were sent"))
+    rows = pa.concat_tables(batches)
+    if key is not None and key not in rows.column_names:
+        raise unknown_column(key, rows.column_names, "timeline")
+    kind = time_kind(pa.schema([pa.field(f.name, normal_type(f.type)) for f in rows.schema]), time)
+    times_us, usable = instants(rows[time], kind)
+    edges = tuple(int(n) for n in np.cumsum([0, *(b.num_rows for b in batches)]))
+    in_force = _in_force(times_us, usable, edges, lag, watermarks_us)
+    return Arrivals(
+        times_us,
+        usable,
+        (None,) * rows.num_rows if key is None else tuple(rows[key].to_pylist()),
+        edges,
+        in_force,
+        (None,) * rows.num_rows if late is None else _reasons(rows, time, kind, edges, in_force, late),
+    )
+
+
+def instants(column: pa.ChunkedArray, kind: TimeKind) -> tuple[Ints, Mask]:
+    """Times in µs, and which of them can be placed on a time axis."""
+    stamped = stamp(column.cast(normal_type(column.type)), kind)
+    return stamped.times, ~(stamped.null | stamped.out_of_range)
+
+
+def _in_force(times: Ints, usable: Mask, edges: tuple[int, ...], lag: Duration | None,
+              given: Sequence[int] | None) -> tuple[int, ...]:  # fmt: skip
+    if (lag is None) == (given is None):
+        got = "neither" if lag is None else "both"
+        raise PlanError(message("a timeline takes either `lag` or `watermarks_us`", got, "the watermark cannot be drawn",
+                                'pass lag="10 seconds", as in the plan'))  # fmt: skip
+    if given is not None:
+        if len(given) != len(edges) - 1:
+            got = f"{len(given)} for {len(edges) - 1} batches"
+            raise PlanError(message("`watermarks_us` needs one watermark per batch", got, "rows would meet the wrong one",
+                                    "pass the one that was in force in each batch"))  # fmt: skip
+        return tuple(given)
+    tracker = WatermarkTracker(WatermarkSpec(to_us(lag or 0, "lag", allow_zero=True)))
+    found = []
+    for begin, end in itertools.pairwise(edges):
+        found.append(tracker.current)
+        seen = times[begin:end][usable[begin:end]]
+        tracker.saw({ONLY: int(seen.max())} if len(seen) else {}, 0)
+        tracker.settle(0)
+    return tuple(found)
+
+
+def _reasons(rows: pa.Table, time: str, kind: TimeKind, edges: tuple[int, ...], in_force: tuple[int, ...],
+             late: pa.Table) -> tuple[str | None, ...]:  # fmt: skip
+    """Find every late row among those that came: equal in all columns both have, and in the watermark it met.
+
+    Rows that agree in all of that share their fate, so it does not matter which of them is taken.
+    """
+    own, (reason, watermark, _) = late.column_names[:-3], late.column_names[-3:]
+    shared = [name for name in own if name in rows.column_names]
+    if time not in shared:
+        raise PlanError(message(f"the late rows have no column {time!r}", ", ".join(late.column_names),
+                                "they cannot be found among the batches",
+                                "collect whole late rows: SideOutputLateEventHandler(MemorySink())"))  # fmt: skip
+    met, known = instants(late[watermark], kind)
+    tick = 1_000 if kind == "bigint_ms" else 1
+    marks = [int(us) if ok else UNSET for us, ok in zip(met, known, strict=True)]
+    labels = [_label(row) for row in late.select(shared).to_pylist()]
+    wanted = Counter(zip(labels, marks, late[reason].to_pylist(), strict=True))
+    found: list[str | None] = [None] * rows.num_rows
+    batch_of = np.repeat(np.arange(len(in_force)), np.diff(edges))
+    by_row: dict[tuple[str, int], list[str]] = {}
+    for (label, mark, why), n in wanted.items():
+        by_row.setdefault((label, mark), []).extend([why] * n)
+    for at, row in enumerate(rows.select(shared).to_pylist()):
+        in_batch = in_force[int(batch_of[at])]
+        waiting = by_row.get((_label(row), in_batch if in_batch == UNSET else in_batch // tick * tick))
+        if waiting:
+            found[at] = waiting.pop()
+    lost = sum(map(len, by_row.values()))
+    if lost:
+        raise PlanError(message("late rows that came in no batch", f"{lost} of {late.num_rows}",
+                                "the picture would not be true",
+                                "pass the batches as they were sent, and the lag, or watermarks_us, of the query"))  # fmt: skip
+    return tuple(found)
+
+
+def _label(row: dict[str, object]) -> str:
+    return repr(tuple(row.values()))  # values may be unhashable, and a NaN is not equal to itself

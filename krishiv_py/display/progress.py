@@ -1,0 +1,136 @@
+"""A progress line for work that takes long, on standard error; needs tqdm, which the extra ``progress`` installs.
+
+Whoever waits gives a function that says how far the work is, and a thread of this room asks it a few times a second. So
+nothing here knows what the work is, and waiting itself is as it was.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TextIO, TypeAlias
+
+import attrs
+
+from krishiv_py.errors import missing_extra
+from krishiv_py.plan.progress import Progress
+
+Show: TypeAlias = "bool | None"
+"""Whether to show progress: yes, no, or (None) where standard error is a terminal and tqdm is installed."""
+_EVERY_S: Final = 0.25
+
+
+@attrs.frozen
+class Standing:
+    """How far the work is.
+
+    Attributes
+    ----------
+    done : int
+        How much is done, in `unit`.
+    total : int or None
+        Of how much; None when nobody knows.
+    unit : str
+        What is counted.
+    label : str
+        In front of the counts.
+    note : str
+        Behind them.
+    """
+
+    done: int
+    total: int | None
+    unit: str
+    label: str
+    note: str = ""
+
+
+def of_query(name: str, progress: Progress) -> Standing:
+    """How far a query is: batch, rows, watermark, refused rows by reason.
+
+    Examples
+    --------
+    >>> print(of_query("per minute", Progress(batch_id=3, rows=1_200, late={"late": 7, "null_key": 0})))
+    Standing(done=1200, total=None, unit='rows', label='per minute, batch 3', note='watermark unset, late 7')
+    """
+    late = [f"{reason} {n}" for reason, n in progress.late.items() if n]
+    batch = "no batch yet" if progress.batch_id < 0 else f"batch {progress.batch_id}"
+    note = ", ".join([f"watermark {progress.watermark}", *(late or ["no late rows"])])
+    return Standing(progress.rows, None, "rows", f"{name}, {batch}", note)
+
+
+def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standing:
+    """How far a bounded run is: tasks, and once its `counters` are known rows and late rows.
+
+    Examples
+    --------
+    >>> of_job(2, 4, {}).note, of_job(4, 4, {"rows": 90, "late": 2}).note
+    ('', '90 rows, late 2')
+    """
+    late = [f"late {counters['late']}"] if counters.get("late") else ["no late rows"]
+    note = ", ".join([f"{counters['rows']} rows", *late]) if "rows" in counters else ""
+    return Standing(done, total, "tasks", "bounded run", note)
+
+
+@contextmanager
+def shown(look: Callable[[], Standing], show: Show, *, to: TextIO | None = None, every_s: float = _EVERY_S) -> Iterator[None]:
+    """Show what `look` returns while the body runs, and once more at its end.
+
+    Parameters
+    ----------
+    look : callable
+        Says how far the work is; called from another thread, so it must be safe to call there.
+    show : bool or None
+        Whether to show anything; None where `to` is a terminal and tqdm is installed.
+    to : text stream, optional
+        Where to; standard error by default.
+    every_s : float
+        Seconds between two looks, positive.
+
+    Raises
+    ------
+    MissingExtraError
+        For ``show=True`` without tqdm.
+    """
+    stream = to or sys.stderr
+    bar = _bar(look(), show, stream) if show or (show is None and stream.isatty()) else None
+    if bar is None:
+        yield
+        return
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(bar, look, ended, every_s), name="krishiv-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        bar.close()
+
+
+def _bar(first: Standing, show: Show, stream: TextIO) -> Any:
+    try:
+        from tqdm import tqdm  # here, for the room is loaded with every query and tqdm is optional
+    except ImportError as problem:
+        if show is None:
+            return None
+        raise missing_extra("tqdm", "progress", "no progress can be shown") from problem
+    # counts of a restarted query go on from where they were, the rate is that of this run
+    bar = tqdm(desc=first.label, total=first.total, initial=first.done, unit=f" {first.unit}", file=stream, dynamic_ncols=True)
+    _draw(bar, first)
+    return bar
+
+
+def _watch(bar: Any, look: Callable[[], Standing], ended: threading.Event, every_s: float) -> None:
+    while not ended.wait(every_s):
+        _draw(bar, look())
+    _draw(bar, look())
+
+
+def _draw(bar: Any, standing: Standing) -> None:
+    bar.total = standing.total
+    bar.n = standing.done
+    bar.set_description_str(standing.label, refresh=False)
+    bar.set_postfix_str(standing.note, refresh=True)

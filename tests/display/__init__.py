@@ -1,0 +1,1 @@
+"""Displays, without a JVM."""
