@@ -100,14 +100,8 @@ class Session:
     def connect(cls, url: str) -> Session:
         """A session on the Spark Connect server at `url`: ``sc://host:15002``."""
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
-            raise PlanError(
-                message(
-                    "not a Spark Connect address",
-                    repr(url),
-                    "there is no server to talk to",
-                    'write Session.connect("sc://host:15002")',
-                )
-            )
+            raise PlanError(message("not a Spark Connect address", repr(url), "there is no server to talk to",
+                                    'write Session.connect("sc://host:15002")'))
         runtime = _runtime()
         return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
 
@@ -317,6 +311,18 @@ class Session:
             path, format_, found, bounded=not streaming, max_files_per_batch=max_files, options=tuple(sorted(options.items()))
         )
         return Stream(source, found, self._runner)
+
+    def read_state(self, checkpoint: str, stream: AggregatedStream) -> pa.Table:
+        """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
+
+        `stream` is the plan it was started with: it says how state is to be read. See :meth:`krishiv_py.Query.state`.
+
+        Raises
+        ------
+        CheckpointError
+            When no query has kept its state there, or one with another plan; names what differs.
+        """
+        return self._runner.read_state(stream, checkpoint)
 
     @property
     def streams(self) -> list[Query]:

@@ -25,6 +25,11 @@ class Query(Protocol):
         ...
 
     @property
+    def operator(self) -> str:
+        """The name of its operator, as in late rows and ``explain()``."""
+        ...
+
+    @property
     def status(self) -> str:
         """``running``, ``stopped`` or ``failed``."""
         ...
@@ -63,6 +68,20 @@ class Query(Protocol):
 
     def late_rows(self) -> pa.Table:
         """All late rows so far; for a memory side output only."""
+        ...
+
+    def state(self) -> pa.Table:
+        """The windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
+
+        Works on a running and on a stopped query, as long as its checkpoint is there (SEMANTICS §6.5).
+
+        Raises
+        ------
+        CheckpointError
+            When the checkpoint is gone: a temporary one goes with :meth:`stop`.
+        PlanError
+            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
+        """
         ...
 
     def why_not_fired(self, window_end: TimePoint) -> str:

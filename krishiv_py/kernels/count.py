@@ -18,9 +18,10 @@ import pyarrow as pa
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
@@ -83,6 +84,13 @@ class CountOperator:
         now = seen + np.bincount(of_row, minlength=keys.n)
         return self._windows(pa.concat_tables([held, fresh]), groups, seen, now)
 
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        content, windows, starts = self._contents(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
+        return Opened(self.layout).merged(content, windows.ids, starts, starts + self.window.size)
+
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that were not full. Numbers start at 0 again."""
         keys = DeadKeys.of(dead, self.layout.key_names)
@@ -100,8 +108,8 @@ class CountOperator:
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         return self._windows(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
 
-    def _windows(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> pa.Table:
-        """Results of windows not full when `seen` rows of a key had come: those full at `now`, or all of them."""
+    def _contents(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> tuple[pa.Table, Groups, Ints]:
+        """Entries in the windows not full when `seen` rows of a key had come, those full at `now` or all, and their starts."""
         rows, starts = self.assigner.windows(entries[SLICE].to_numpy())
         ends = starts + self.window.size
         wanted = (starts >= 0) & (ends > seen[groups[rows]])
@@ -111,11 +119,14 @@ class CountOperator:
         order = np.argsort(rows, kind="stable")  # arrival order within a window is what first and last go by
         rows, starts = rows[order], starts[order]
         windows = group([groups[rows], starts], len(rows))
-        content = entries.take(pa.array(rows))
+        return entries.take(pa.array(rows)), windows, starts[windows.first]
+
+    def _windows(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> pa.Table:
+        """Results of windows not full when `seen` rows of a key had come: those full at `now`, or all of them."""
+        content, windows, start = self._contents(entries, groups, seen, now)
         head = content.select(self.layout.key_names).take(pa.array(windows.first))
         names = [*self.layout.key_names, *(f.name for f in self.layout.partial_fields)]
         merged = pa.Table.from_arrays([*head.columns, *self.layout.merge(content, windows.ids, windows.n)], names=names)
-        start = starts[windows.first]
         by_end = np.argsort(start, kind="stable")
         start = start[by_end]
         return self.emitter.rows(merged.take(pa.array(by_end)), start, start + self.window.size, "+I")

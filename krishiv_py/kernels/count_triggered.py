@@ -27,6 +27,7 @@ from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ranking import rank
 from krishiv_py.kernels.spec import OperatorSpec
@@ -91,6 +92,18 @@ class TriggeredCountOperator:
         table = self.emitter.concat(results)
         held = len(log)
         return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
+        entries = entries.take(pa.array(np.argsort(entries[NUMBER].to_numpy(), kind="stable")))
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        rows, starts = self.assigner.windows(entries[NUMBER].to_numpy())
+        open_ = (starts >= 0) & (starts + self.window.size > _seen(entries, keys)[keys.ids[rows]])
+        rows, starts = rows[open_], starts[open_]
+        windows = group([keys.ids[rows], starts], len(rows))
+        begin = starts[windows.first]
+        return Opened(self.layout).created(entries.take(pa.array(rows)), windows.ids, begin, begin + self.window.size)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that were not full. Numbers start at 0 again."""

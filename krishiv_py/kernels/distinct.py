@@ -17,6 +17,7 @@ from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.lookback import BLOCKS, shift
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.ranges import Ranges, expand, running
@@ -24,7 +25,7 @@ from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.sliding import range_partials
 from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.distinct import SlidingWindows
@@ -92,6 +93,19 @@ class DistinctOperator:
         counters = {"late": late.num_rows} if late is not None and late.num_rows else {}
         return StepResult(table, self._wakeup(log, due_to), log.waiting, log.rows, table.num_rows, counters, late)
 
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        rows, opened = TimeLog(store, meta, "d").written(), Opened(self.layout)
+        if rows is None:
+            return opened.empty()
+        o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach)
+        horizon = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
+        w, partials = self._contents(o, self._windows(o, horizon, END_OF_TIME))
+        if not len(w.ids):
+            return opened.empty()
+        updated = Ranges(w.low, w.high, o.times // self.block_us).reduce(np.maximum, o.rows[WRITTEN].to_numpy())
+        return opened.table(o.rows.take(pa.array(w.low)), updated, partials, w.starts, w.starts + self.spans.size)
+
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that had not ended."""
         passed = floor_watermark(meta["fired_at"], self.wait_us)
@@ -128,7 +142,7 @@ class DistinctOperator:
             rows = log.load(shift(start, -back), stop)
             if rows is not None:
                 o = ordered(rows, self.layout.key_names, back, back)
-                out.append(self._results(o, self._windows(o, start, stop)))
+                out.append(self._table(o, *self._contents(o, self._windows(o, start, stop))))
         return out
 
     def _windows(self, o: Ordered, above: int, upto: int) -> _Windows:
@@ -146,16 +160,19 @@ class DistinctOperator:
         found = _Windows(ids, starts, o.start(ids, starts), o.stop(ids, starts + size))
         return found.only(np.flatnonzero(found.high > found.low))
 
-    def _results(self, o: Ordered, w: _Windows) -> pa.Table:
+    def _contents(self, o: Ordered, w: _Windows) -> tuple[_Windows, list[pa.Array]]:
+        """Those of the windows that hold rows, and their partials."""
         block = o.times // self.block_us
         straggling = np.empty(0, np.int64)
         if self.by_window:
             straggling = np.flatnonzero(o.rows[FROM].to_numpy() > o.times)
         if not len(straggling):
-            return self._table(o, w, range_partials(self.layout, o.rows, Ranges(w.low, w.high, block)))
+            return w, range_partials(self.layout, o.rows, Ranges(w.low, w.high, block))
         return self._with_stragglers(o, w, straggling, block)
 
-    def _with_stragglers(self, o: Ordered, w: _Windows, straggling: Ints, block: Ints) -> pa.Table:
+    def _with_stragglers(
+        self, o: Ordered, w: _Windows, straggling: Ints, block: Ints
+    ) -> tuple[_Windows, list[pa.Array]]:
         """Rows that came after some of their windows were closed are told apart, window by window, and merged in."""
         is_straggler = np.zeros(len(o.times), np.bool_)
         is_straggler[straggling] = True
@@ -174,7 +191,7 @@ class DistinctOperator:
         owners = np.concatenate([some, windows])
         used, ids = np.unique(owners, return_inverse=True)
         merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
-        return self._table(o, w.only(used), merged)
+        return w.only(used), merged
 
     def _table(self, o: Ordered, w: _Windows, partials: list[pa.Array]) -> pa.Table:
         order = np.argsort(w.starts, kind="stable")

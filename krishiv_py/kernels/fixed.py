@@ -6,6 +6,7 @@ read only when one of their windows fires, fires again, or is withdrawn. What is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -16,11 +17,12 @@ from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, distinct, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 SLICE: Final = "s"
@@ -108,10 +110,10 @@ class FixedOperator:
         kept: list[int] = np.unique(starts[(ends <= upto) & (ends > above)]).tolist()
         return kept
 
-    def _content(self, runs: Runs, starts: list[int]) -> pa.Table | None:
-        """Partials of these windows: columns ``w`` (start), keys, partials."""
+    def _content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
+        """Partials of these windows: columns ``w`` (start), keys, partials, and what else `load` gives."""
         wanted = [s for s in runs.names() if starts[0] <= s < starts[-1] + self.window.size_us]
-        loaded = [t for s in wanted for t in runs.load(s)]
+        loaded = [t for s in wanted for t in (load or runs.load)(s)]
         if not loaded:
             return None
         stacked = pa.concat_tables(loaded)
@@ -188,6 +190,21 @@ class FixedOperator:
     def _bounds(self, merged: pa.Table) -> tuple[Ints, Ints]:
         starts = merged["w"].to_numpy()
         return starts, starts + self.window.size_us
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        runs, opened = Runs(store, meta, SLICE, self._merge), Opened(self.layout)
+        horizon = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
+        starts = self._windows_of(runs.names(), horizon, END_OF_TIME)
+        tables = [opened.empty()]
+        for portion in self._portions(runs, starts) if starts else ():
+            content = self._content(runs, portion, runs.written)
+            if content is not None:
+                windows = content["w"].to_numpy()
+                groups = group([windows, *(content[k] for k in self.layout.key_names)], content.num_rows)
+                begin = windows[groups.first]
+                tables.append(opened.merged(content, groups.ids, begin, begin + self.window.size_us))
+        return pa.concat_tables(tables)
 
     def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
         """See :class:`~krishiv_py.kernels.ttl_fixed.WindowDropping`."""

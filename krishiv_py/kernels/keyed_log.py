@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 HASH: Final = "h"
 _PIECE: Final = 1 << 15
@@ -42,7 +42,9 @@ class KeyedLog:
         self._name = name
         self._schema = schema
         self._compact = compact
-        self._runs: list[list[list[int]]] = meta.setdefault(f"log:{name}", [])  # a run: [[number, rows], first hashes]
+        self._now: int | None = meta.get(NOW_MS)
+        self._runs: list[list[list[int]]] = meta.setdefault(f"log:{name}", [])
+        """A run: ``[[number, rows, when written], first hashes]``, the time if known."""
 
     def __len__(self) -> int:
         return sum(run[0][1] for run in self._runs)
@@ -70,6 +72,12 @@ class KeyedLog:
     def everything(self) -> pa.Table:
         """All rows; older runs first."""
         return pa.concat_tables([self._schema.empty_table(), *(t for run in self._runs for t in self._load(run))])
+
+    def written(self) -> pa.Table:
+        """All rows as :meth:`everything` gives them, with a column that says when they were written."""
+        times = [run[0][2] if len(run[0]) > 2 else None for run in self._runs]
+        found = [with_written(t, at) for run, at in zip(self._runs, times, strict=True) for t in self._load(run)]
+        return pa.concat_tables([with_written(self._schema.empty_table(), None), *found])
 
     def lookup(self, hashes: Ints) -> pa.Table:
         """All rows with one of these hashes (sorted, each once); older runs first."""
@@ -105,7 +113,8 @@ class KeyedLog:
         order = np.argsort(hashes, kind="stable")
         ordered = rows.take(pa.array(order))
         starts = range(0, rows.num_rows, _PIECE)
-        run = [[number, rows.num_rows], [int(hashes[order[s]]) for s in starts]]
+        head = [number, rows.num_rows] if self._now is None else [number, rows.num_rows, self._now]
+        run = [head, [int(hashes[order[s]]) for s in starts]]
         for piece, start in enumerate(starts):
             self._store.put(self._piece(run, piece), ordered.slice(start, _PIECE))
         self._runs.append(run)

@@ -17,11 +17,13 @@ from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.met import product_for
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.ranges import Ranges, running
+from krishiv_py.kernels.sliding import range_partials
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.triggers import Trigger
@@ -80,6 +82,24 @@ class LookBackOperator:
         log.forget(floor_watermark(fired_at, self.keep_us))
         table = pa.concat_tables([self.layout.result_schema.empty_table(), *results])
         return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`: the rows that wait for their result."""
+        if self.window.output != "aggregates":
+            raise PlanError(message("state has no aggregates to show", self.window.describe(),
+                                    "what a row met is worked out when it has its result", "read the results instead"))
+        rows, opened = TimeLog(store, meta, "b").written(), Opened(self.layout)
+        if rows is None:
+            return opened.empty()
+        frontier = floor_watermark(meta.get("fired_at", UNSET), self.wait_us)
+        o = ordered(rows, self.layout.key_names, self.before, self.after)
+        anchors = np.flatnonzero(o.times >= frontier)
+        r, times = self._ranges(o, anchors), o.times[anchors]
+        if not len(anchors):
+            return opened.empty()
+        updated = r.reduce(np.maximum, o.rows[WRITTEN].to_numpy())
+        partials = range_partials(self.layout, o.rows, r)
+        return opened.table(o.rows.take(pa.array(anchors)), updated, partials, times - self.before, times + self.after)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had not had their result."""

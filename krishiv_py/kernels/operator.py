@@ -64,3 +64,23 @@ class WindowOperator(Protocol):
             Processing time, µs since the epoch; needed by interval triggers and a processing-time TTL only.
         """
         ...
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """The windows that are in state, with their aggregates so far; changes nothing (SEMANTICS §6.5).
+
+        Parameters
+        ----------
+        store, meta
+            The state of the bucket, as the last step left it.
+
+        Returns
+        -------
+        pyarrow.Table
+            In the layout of :class:`~krishiv_py.kernels.opened.Opened`.
+
+        Raises
+        ------
+        PlanError
+            Where the state of a window kind holds no aggregates.
+        """
+        ...

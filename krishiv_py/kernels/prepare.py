@@ -30,6 +30,8 @@ COUNTERS = (
     "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
     "future_dropped", "future_side_output",
 )  # fmt: skip
+REFUSED = ("late", "null_time", "null_key", "out_of_range")
+"""Counters of refused rows, as ``progress.late`` shows them."""
 _FUTURE, _DROPPED, _GAP = 5, 6, 7  # reasons beyond "late"; the last two are counted only
 
 

@@ -17,6 +17,7 @@ class ProjectedOperator:
     def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
         assert spec.output is not None
         self.inner = inner
+        self.renamed = {source: name for name, source in reversed(spec.output)}
         self.schema = Layout(spec).result_schema
         names = Layout(attrs.evolve(spec, output=None)).result_schema.names
         picked = [names.index(source) for _, source in spec.output]
@@ -26,6 +27,12 @@ class ProjectedOperator:
     def combine(self, rows: pa.Table) -> pa.Table:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         return self.inner.combine(rows)
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; columns that are results have their names."""
+        found = self.inner.state(store, meta)
+        names = [self.renamed.get(n, n) for n in found.schema.names]
+        return found.rename_columns(names) if len(set(names)) == len(names) else found
 
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None

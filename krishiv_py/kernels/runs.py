@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from krishiv_py.kernels.grouping import among
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 FAN: Final = 8
 
@@ -23,13 +23,14 @@ def _tier(rows: int) -> int:
 
 
 class Runs:
-    """The runs of one operator. `meta` maps run name → list of ``[chunk number, rows]``."""
+    """The runs of one operator. `meta` maps run name → list of ``[chunk number, rows, when written]``, the last if known."""
 
     def __init__(self, store: ChunkStore, meta: Meta, prefix: str, merge: Callable[[pa.Table], pa.Table] | None) -> None:
         self._store = store
         self._index: dict[str, list[list[int]]] = meta.setdefault(f"runs:{prefix}", {})
         self._prefix = prefix
         self._merge = merge
+        self._now: int | None = meta.get(NOW_MS)
 
     def __contains__(self, run: int) -> bool:
         return str(run) in self._index
@@ -58,11 +59,16 @@ class Runs:
                     self._store.delete(self._name(run, old[0]))
                 del chunks[-FAN + 1 :]
         self._store.put(self._name(run, number), table)
-        chunks.append([number, table.num_rows])
+        chunks.append([number, table.num_rows] if self._now is None else [number, table.num_rows, self._now])
 
     def load(self, run: int) -> list[pa.Table]:
         """The chunks of a run, oldest first."""
         return [self._store.get(self._name(run, c[0])) for c in self._index.get(str(run), [])]
+
+    def written(self, run: int) -> list[pa.Table]:
+        """The chunks of a run as :meth:`load` gives them, with a column that says when each was written."""
+        times = [c[2] if len(c) > 2 else None for c in self._index.get(str(run), [])]
+        return [with_written(table, at) for table, at in zip(self.load(run), times, strict=True)]
 
     def chunks(self, run: int) -> int:
         """How many chunks the run has."""
@@ -70,8 +76,8 @@ class Runs:
 
     def drop(self, run: int) -> None:
         """Remove a run."""
-        for number, _ in self._index.pop(str(run)):
-            self._store.delete(self._name(run, number))
+        for chunk in self._index.pop(str(run)):
+            self._store.delete(self._name(run, chunk[0]))
 
     def replace(self, run: int, table: pa.Table) -> None:
         """Put one chunk in place of all of a run (or remove it, when empty)."""

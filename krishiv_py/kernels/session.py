@@ -33,12 +33,13 @@ from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state import ChunkStore, Meta, with_written
 from krishiv_py.plan.durations import UNSET
 
 _DATA: Final = 0
@@ -69,6 +70,16 @@ class SessionOperator:
     ) -> StepResult:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        queues = [DueQueue(store, meta, name, self.finest_us) for name in ("w", "f")]
+        rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
+        rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn
+        rows = rows.take(pa.array(np.argsort(rows[SEQ].to_numpy(), kind="stable")))
+        keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
+        parts = components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching)
+        return Opened(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""

@@ -24,6 +24,7 @@ from krishiv_py.kernels.intervals import Codes, Components
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
@@ -62,6 +63,16 @@ class CappedSessionOperator:
     ) -> StepResult:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        entries = KeyedLog(store, meta, "k", self.log.schema, self.log.compact).written()
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        alive = np.flatnonzero(self.log.sift(entries, keys.ids, keys.n).rows)
+        alive = alive[np.argsort(entries[SEQ].to_numpy()[alive], kind="stable")]
+        rows = entries.take(pa.array(alive))
+        sessions = self.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
+        return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""

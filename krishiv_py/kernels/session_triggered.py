@@ -22,6 +22,7 @@ from krishiv_py.kernels.intervals import Components, components
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.session_bench import Bench, Cut, RowState
 from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
@@ -68,6 +69,13 @@ class TriggeredSessionOperator:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         return _Step(self, store, meta, watermark_us).run(rows, now_us)
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        rows = self.book.page(KeyedLog(store, meta, "k", self.book.schema, self.book.compact).written()).rows
+        keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
+        sessions = self.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
+        return Opened(self.layout).created(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not ended."""

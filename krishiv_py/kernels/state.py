@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.plan.durations import UNSET
+
 Meta: TypeAlias = dict[str, Any]
 """Numbers, texts, lists and dictionaries only: adapters store it as JSON-like data."""
+
+
+NOW_MS: Final = "now_ms"
+"""Where adapters note in `meta`, before a step, the processing time of the batch, ms since the epoch; logs keep it by chunk."""
+WRITTEN: Final = "__at"
+"""Working column: when the chunk of a row was written (µs since the epoch, processing time); ``UNSET`` if it was not noted."""
+
+
+def with_written(table: pa.Table, at_ms: int | None) -> pa.Table:
+    """The rows of a chunk with the time it was written at."""
+    at_us = UNSET if at_ms is None else at_ms * 1_000
+    return table.append_column(WRITTEN, pa.repeat(pa.scalar(at_us, pa.int64()), table.num_rows))
 
 
 class ChunkStore(Protocol):

@@ -16,12 +16,12 @@ import pyarrow as pa
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import TIME
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 FAN: Final = 8
 PIECE: Final = 8_192
 PORTION: Final = 1_000_000
-_NUMBER, _ROWS, _LOW, _HIGH, _WAITING, _NEXT = range(6)
+_NUMBER, _ROWS, _LOW, _HIGH, _WAITING, _NEXT, _WRITTEN = range(7)
 
 
 def times_of(table: pa.Table) -> Ints:
@@ -41,9 +41,10 @@ def _tier(rows: int) -> int:
 
 
 class TimeLog:
-    """The rows of one operator. Its entry in `meta`: ``[number, rows, low, high, waiting, next]`` per chunk, oldest first.
+    """The rows of one operator. In `meta`, per chunk, oldest first: ``[number, rows, low, high, waiting, next, written]``.
 
-    ``waiting`` counts the rows not passed yet by the frontier of firing, ``next`` is the earliest of them.
+    ``waiting`` counts the rows not passed yet by the frontier of firing, ``next`` is the earliest of them; ``written`` is when
+    the chunk was written, if known.
     """
 
     def __init__(self, store: ChunkStore, meta: Meta, prefix: str) -> None:
@@ -94,7 +95,8 @@ class TimeLog:
         times = times_of(table)
         number = self._meta.get(self._counter, 0)
         self._meta[self._counter] = number + 1
-        entry = [number, table.num_rows, int(times[0]), int(times[-1]), 0, 0]
+        now: int | None = self._meta.get(NOW_MS)
+        entry = [number, table.num_rows, int(times[0]), int(times[-1]), 0, 0, *(() if now is None else (now,))]
         self._mark(entry, times, frontier)
         self._store.put(self._name(entry), table.combine_chunks())
         self._index.append(entry)
@@ -123,6 +125,13 @@ class TimeLog:
                 start, stop = (int(x) for x in np.searchsorted(times_of(table), [low, high]))
             if stop > start:
                 found.append(table.slice(start, stop - start))
+        return pa.concat_tables(found) if found else None
+
+    def written(self) -> pa.Table | None:
+        """All rows, chunks in order of arrival, with a column that says when they were written; None without any."""
+        times = [e[_WRITTEN] if len(e) > _WRITTEN else None for e in self._index]
+        tables = [self._store.get(self._name(e)) for e in self._index]
+        found = [with_written(table, at) for table, at in zip(tables, times, strict=True)]
         return pa.concat_tables(found) if found else None
 
     def any_between(self, low: int, high: int) -> bool:

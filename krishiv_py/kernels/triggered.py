@@ -6,6 +6,8 @@ have been counted, and read the windows a batch touches; all others append parti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -17,6 +19,7 @@ from krishiv_py.kernels.fixed import SLICE, FixedOperator
 from krishiv_py.kernels.grouping import Ints, distinct, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
@@ -117,10 +120,10 @@ class TriggeredOperator:
         ids = pair_of[groups.ids[units.n :]]
         return self.log.resolve(log.filter(pa.array(ids >= 0)), ids[ids >= 0], units.n)
 
-    def _load(self, runs: Runs, windows: list[int]) -> pa.Table:
+    def _load(self, runs: Runs, windows: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table:
         tables = []
         for w in windows:
-            run = pa.concat_tables(runs.load(w))
+            run = pa.concat_tables((load or runs.load)(w))
             tables.append(run.append_column(WINDOW, pa.repeat(pa.scalar(w, pa.int64()), run.num_rows)))
         return pa.concat_tables(tables)
 
@@ -221,6 +224,23 @@ class TriggeredOperator:
             entries = self.log.entries(keys.take(pa.array(pairs)), np.zeros(n, np.int64), state.fired[pairs] + is_snap,
                                        np.full(n, done), np.full(n, is_snap), partials)
             self._append(runs, window[pairs], entries)
+
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; when discarding, what came since the last firing."""
+        runs, opened = Runs(store, meta, WINDOW, self.log.compact), Opened(self.layout)
+        tables = [opened.empty()]
+        for part in self._portions(runs, runs.names()):
+            log = self._load(runs, part, runs.written)
+            groups = group([log[WINDOW].to_numpy(), *(log[k] for k in self.layout.key_names)], log.num_rows)
+            found = self.log.resolve(log, groups.ids, groups.n)
+            held = found.pend_at >= 0 if self.discarding else (found.pend_at >= 0) | (found.snap_at >= 0)
+            wanted = np.flatnonzero(held)
+            value = found.pends.take(pa.array(found.pend_at[wanted])) if self.discarding else self.log.total(found, wanted)
+            heads, updated = opened.heads(log, groups.ids, groups.n)
+            heads = heads.take(pa.array(wanted))
+            starts = heads[WINDOW].to_numpy()
+            tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
+        return pa.concat_tables(tables)
 
     def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
         """See :class:`~krishiv_py.kernels.ttl_fixed.WindowDropping`."""

@@ -87,6 +87,10 @@ class Expiring:
             wakeup_now_us=_earlier(found.wakeup_now_us, None if self.by_event else wakeup),
         )  # fmt: skip
 
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        return self.inner.state(store, meta)
+
     def _standing(self, store: ChunkStore, meta: Meta, results: pa.Table, watermark_us: int) -> pa.Table:
         """Results that may be written."""
         return results

@@ -42,6 +42,12 @@ class ExpiringFixed(Expiring):
         self.lateness_us = spec.options.allowed_lateness_us
         self.unit_us = spec.tick_us
 
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; a window that lost rows will not be written."""
+        found = self.inner.state(store, meta)
+        graves = Runs(store, meta, _GRAVE, None)
+        return self._without(graves, found) if graves.names() and found.num_rows else found
+
     def _standing(self, store: ChunkStore, meta: Meta, results: pa.Table, watermark_us: int) -> pa.Table:
         """Results of windows that lost no row; what is over is forgotten."""
         graves = Runs(store, meta, _GRAVE, None)

@@ -63,13 +63,12 @@ class CheckpointNotes:
         CheckpointError
             When it belongs to a plan whose state this one cannot follow; names what changed.
         """
-        mine = fingerprint(spec)
         stored = self._read("plan.json")
         if stored is None:
             claim = Claim(buckets, uuid.uuid4().hex[:8])
-            self._write("plan.json", {"plan": mine, **attrs.asdict(claim)})
+            self._write("plan.json", {"plan": fingerprint(spec), **attrs.asdict(claim)})
             return claim
-        changed = differences(stored["plan"], mine)
+        changed = differences(stored["plan"], fingerprint(spec))
         if changed:
             raise CheckpointError(
                 message(
@@ -80,6 +79,35 @@ class CheckpointNotes:
                 )
             )
         return Claim(stored["buckets"], stored["outputs"])
+
+    def check(self, spec: OperatorSpec) -> None:
+        """See that the state of a query of this plan is here to be read.
+
+        Raises
+        ------
+        CheckpointError
+            When there is none, or it belongs to another plan; names what differs.
+        """
+        stored = self._read("plan.json")
+        if stored is None:
+            raise CheckpointError(
+                message(
+                    "no query has kept its state here",
+                    self.checkpoint,
+                    "there is nothing to read",
+                    "pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped",
+                )
+            )
+        changed = differences(stored["plan"], fingerprint(spec))
+        if changed:
+            raise CheckpointError(
+                message(
+                    "the state is of another plan",
+                    "; ".join(changed),
+                    "it cannot be decoded",
+                    f"pass the stream whose query was started with {self.checkpoint}",
+                )
+            )
 
     def metrics(self) -> dict[str, Any]:
         """The last metrics by bucket."""

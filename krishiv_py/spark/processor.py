@@ -16,7 +16,7 @@ from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import Meta
+from krishiv_py.kernels.state import NOW_MS, Meta
 from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.outputs import TaskOutput
@@ -28,7 +28,8 @@ RESULT: Final = "result"
 LATE_ROWS: Final = "late"
 METRICS: Final = "metrics"
 FILE: Final = "file"
-_META: Final = "meta"
+STATE: Final = "chunks"
+META: Final = "meta"
 
 
 class SparkStore:
@@ -66,7 +67,7 @@ class BucketProcessor(StatefulProcessor):
         """Open the one state variable."""
         settle_worker()
         self._handle = handle
-        self._state = handle.getMapState("chunks", "name string", "blob binary")
+        self._state = handle.getMapState(STATE, "name string", "blob binary")
         self._operator = operator_for(self._spec)
         self._prepare = Prepare(attrs.evolve(self._spec, prefix=()))
         self._stepped: set[int] = set()
@@ -128,7 +129,7 @@ class BucketProcessor(StatefulProcessor):
         return combined, refused.replace_schema_metadata(notes.metadata())
 
     def _load(self) -> Meta:
-        stored: Any = self._state.getValue((_META,))
+        stored: Any = self._state.getValue((META,))
         if stored is None:
             return {}
         loaded: Meta = json.loads(bytes(stored[0]))
@@ -140,12 +141,13 @@ class BucketProcessor(StatefulProcessor):
         sizes = meta.setdefault("sizes", {})
         notes = [notes_of(table) for table in late]
         now_us = max([in_force.now_us, *(n.latest_us() for n in notes)])
+        meta[NOW_MS] = now_us // 1_000 or None  # 0: no clock has been read yet
         step = self._operator.step(SparkStore(self._state, sizes), meta, chunks, in_force.watermark_us, now_us)
         for counted in [*(n.counters for n in notes), step.counters, {"firings": step.firings}]:
             for name, n in counted.items():
                 counters[name] = counters.get(name, 0) + n
         self._set_timer(meta, self._timer_ms(batch, step))
-        self._state.updateValue((_META,), (json.dumps(meta).encode(),))
+        self._state.updateValue((META,), (json.dumps(meta).encode(),))
         self._stepped.add(bucket)
         yield from self._emit(RESULT, bucket, step.results)
         refused = [t.replace_schema_metadata(None) for t in [*late, step.late] if t is not None and t.num_rows]

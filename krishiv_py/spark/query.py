@@ -12,12 +12,14 @@ from typing import Any
 import attrs
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.prepare import REFUSED
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
@@ -25,8 +27,7 @@ from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
-
-_REASONS = ("late", "null_time", "null_key", "out_of_range")
+from krishiv_py.spark.stored import read_state
 
 
 @attrs.define(eq=False)
@@ -68,7 +69,7 @@ class Ledger:
                 counters[name] = counters.get(name, 0) + n
         return Progress(
             batch_id=batch_id, watermark_us=watermark, rows=counters.get("rows", 0),
-            late={r: counters.get(r, 0) for r in _REASONS}, counters=counters,
+            late={r: counters.get(r, 0) for r in REFUSED}, counters=counters,
             open_windows=max((e["open_windows"] for e in entries), default=0),
             open_rows=sum(e["open_rows"] for e in entries), state_bytes=sum(e["state_bytes"] for e in entries),
             firings=counters.get("firings", 0), source_watermarks_us=dict(self.sources_us),
@@ -95,6 +96,7 @@ class StreamQuery:
         late: MemorySink | None,
         spec: OperatorSpec,
         cleanup: Callable[[], None],
+        spark: SparkSession,
     ) -> None:
         self._query = query
         self._name = name
@@ -106,6 +108,7 @@ class StreamQuery:
         layout = Layout(spec)
         self._schemas = (layout.result_schema, layout.late_schema)
         self._cleanup = cleanup
+        self._spark = spark
         self._stopped = False
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
         if self._follow is not None:
@@ -129,6 +132,11 @@ class StreamQuery:
     def id(self) -> str:
         """Spark's query id, kept across restarts from one checkpoint."""
         return str(self._query.id)
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator, as in late rows and ``explain()``."""
+        return self._spec.name
 
     @property
     def status(self) -> str:
@@ -209,6 +217,10 @@ class StreamQuery:
             )
         found = sink.table()
         return schema.empty_table() if found is None else found
+
+    def state(self) -> pa.Table:
+        """The windows in state after the last finished micro-batch, with their aggregates so far."""
+        return read_state(self._spark, self._spec, self._ledger.notes)
 
     def why_not_fired(self, window_end: TimePoint) -> str:
         """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""

@@ -25,10 +25,12 @@ from krishiv_py.plan.late import SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.spark import bounded, streaming
+from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, session_settings
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.scan import arrow_schema
+from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.tasks import counted
 from krishiv_py.spool import wall_clock_us
 
@@ -97,6 +99,10 @@ class SparkRunner:
         )
         self.queries.append(query)
         return query
+
+    def read_state(self, stream: AggregatedStream, checkpoint: str) -> pa.Table:
+        """The state in a checkpoint as a table."""
+        return read_state(self.spark, stream.spec(), CheckpointNotes(checkpoint))
 
     def to_dataframe(self, stream: AggregatedStream) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""

@@ -209,6 +209,7 @@ def start(
         late_sink if isinstance(late_sink, MemorySink) else None,
         spec,
         stop,
+        spark,
     )
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.prepare import COUNTERS, Prepare
+from krishiv_py.kernels.prepare import COUNTERS, REFUSED, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
-from krishiv_py.kernels.state import MemoryStore, Meta
+from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.plan.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.testing.clock import ManualClock
 
@@ -54,6 +55,8 @@ class Driver:
         input). Turn it off to see what back-to-back batches do.
     clock : ManualClock, optional
         Processing time; one that stands at the epoch by default. Move it, then call :meth:`tick` or send a batch.
+    name : str
+        What it is called where several are shown, as by :func:`krishiv_py.metrics.register`.
 
     Examples
     --------
@@ -68,7 +71,10 @@ class Driver:
     [{'at': 2000, 'reason': 'late'}]
     """
 
-    def __init__(self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None) -> None:
+    def __init__(
+        self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None, name: str = "driver"
+    ) -> None:
+        self.name = name
         self.clock = clock or ManualClock()
         self.spec = stream.spec(late="rows")
         self._stream = stream
@@ -84,6 +90,24 @@ class Driver:
         self._in_force = self._tracker.current
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.open_windows = 0
+        self._open_rows = 0
+        self._firings = 0
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator."""
+        return self.spec.name
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands, as a query on Spark tells it; state bytes are those of the tables in memory."""
+        return Progress(
+            batch_id=self._batch_id - 1, watermark_us=self._in_force, rows=self.counters["rows"],
+            late={reason: self.counters.get(reason, 0) for reason in REFUSED},
+            counters={**self.counters, "firings": self._firings}, open_windows=self.open_windows, open_rows=self._open_rows,
+            state_bytes=sum(t.nbytes for t in self._store.tables.values()), firings=self._firings,
+            source_watermarks_us=self.source_watermarks_us if self.spec.source_column is not None else {},
+        )  # fmt: skip
 
     @property
     def watermark_us(self) -> int:
@@ -136,14 +160,34 @@ class Driver:
         end_us = time_point_us(window_end, "window_end")
         return why_not_fired(self.spec, self._tracker.current, self.source_watermarks_us, end_us)
 
+    def state(self) -> pa.Table:
+        """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
+
+        Raises
+        ------
+        PlanError
+            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 5_000).tumbling_window(10_000).agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 2_000}, {"at": 12_000}])
+        >>> driver.state().select(["window_start", "window_end", "count"]).to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
+        """
+        return self._operator.state(self._store, self._meta)
+
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
-        saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters}))
-        again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock)
+        saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters,
+                                       "firings": self._firings}))
+        again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
         again._meta = saved["meta"]
         again._tracker = WatermarkTracker.restored(self.spec.watermark, saved["tracker"])
         again._in_force = again._tracker.current
-        again.counters = saved["counters"]
+        again.counters, again._firings = saved["counters"], saved["firings"]
         again._batch_id = self._batch_id
         for name, table in self._store.tables.items():
             sink = io.BytesIO()
@@ -173,11 +217,13 @@ class Driver:
         return StepOutput(pa.concat_tables(results), late_table, self._tracker.current)
 
     def _run(self, chunks: list[pa.Table], late: list[pa.Table]) -> pa.Table:
+        self._meta[NOW_MS] = self.clock.now_us // 1_000
         step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
         self._count(step.counters)
         if step.late is not None:
             late.append(step.late)
-        self.open_windows = step.open_windows
+        self.open_windows, self._open_rows = step.open_windows, step.open_rows
+        self._firings += step.firings
         return step.results
 
     def _count(self, counted: dict[str, int]) -> None:

@@ -112,6 +112,9 @@ class Sleeper:
         self.last = self.operator.step(store, meta, chunks, watermark_us, now_us)
         return self.last
 
+    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+        return self.operator.state(store, meta)
+
 
 def observed(plan: Plan, windowed: Callable[[KeyedStream], AggregatedStream]) -> tuple[list[Seen], list[Seen]]:
     """What the driver writes and refuses, step by step, going through a restart, or a sleep, now and then."""

@@ -1,0 +1,233 @@
+"""Counters and gauges of queries for Prometheus (SEMANTICS §4.5).
+
+Nothing is counted here: a scrape reads ``progress`` of every registered query and shows it. So nothing is counted twice, and
+after a restart from a checkpoint the counters go on where they stood. Needs ``prometheus-client``: the extra ``metrics``.
+
+All names begin with ``krishiv_window_``, all samples have the labels ``query`` and ``operator``:
+
+====================================  =======  ====================================================================
+name                                  kind     meaning
+====================================  =======  ====================================================================
+``rows_total``                        counter  rows read
+``very_late_events_total``            counter  rows with ``t < W - L``
+``mildly_late_events_total``          counter  rows with ``W - L <= t < W``
+``future_events_total``               counter  rows further ahead than the future tolerance
+``refused_events_total``              counter  rows that entered no window, by ``reason``
+``firings_total``                     counter  result rows fired
+``ttl_dropped_total``                 counter  windows (look-back windows: rows) dropped with the state of their key
+``limited_rows_total``                counter  rows dropped by ``max_rows_per_key``
+``limited_unfired_rows_total``        counter  those of them that had not had their result
+``pending_window_count``              gauge    ``progress.open_windows``
+``state_rows``                        gauge    rows and partial aggregates in state; keys are not counted, state knows no number
+``state_bytes``                       gauge    bytes of state
+``last_batch_id``                     gauge    the last finished micro-batch, -1 before the first
+``watermark_seconds``                 gauge    the watermark, s since the epoch; -Inf while unset, +Inf at the end of input
+``source_watermark_seconds``          gauge    the same by declared ``source``
+====================================  =======  ====================================================================
+
+``ttl_dropped_total`` and ``limited_…`` are shown for plans that can drop such rows only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from krishiv_py.errors import missing_extra
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.progress import Progress
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+PREFIX: Final = "krishiv_window_"
+LABELS: Final = ("query", "operator")
+REASONS: Final = ("late", "null_time", "null_key", "out_of_range", "unassigned", "future_dropped", "future_side_output")
+
+
+class Observed(Protocol):
+    """What can be registered: a :class:`~krishiv_py.Query` or a :class:`~krishiv_py.testing.Driver`."""
+
+    @property
+    def name(self) -> str:
+        """The label ``query``."""
+        ...
+
+    @property
+    def operator(self) -> str:
+        """The label ``operator``."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands."""
+        ...
+
+
+@attrs.frozen
+class Shown:
+    """One metric: its name without prefix, and its samples by the value of its own label (``""`` where it has none)."""
+
+    name: str
+    text: str
+    kind: Literal["counter", "gauge"]
+    samples: Callable[[Progress], dict[str, float]]
+    label: str | None = None
+
+
+def seconds(time_us: int) -> float:
+    """Seconds since the epoch; unset and the end of input are the infinities.
+
+    Examples
+    --------
+    >>> from krishiv_py.plan.durations import END_OF_TIME, UNSET
+    >>> seconds(1_500_000), seconds(UNSET), seconds(END_OF_TIME)
+    (1.5, -inf, inf)
+    """
+    if time_us in (UNSET, END_OF_TIME):
+        return float("-inf") if time_us == UNSET else float("inf")
+    return time_us / 1_000_000
+
+
+def _counted(name: str, text: str, counter: str, *, always: bool = True) -> Shown:
+    def samples(progress: Progress) -> dict[str, float]:
+        return {"": progress.counters.get(counter, 0)} if always or counter in progress.counters else {}
+
+    return Shown(name, text, "counter", samples)
+
+
+def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> Shown:
+    return Shown(name, text, "gauge", lambda progress: {"": value(progress)})
+
+
+def _refused(progress: Progress) -> dict[str, float]:
+    return {reason: progress.counters.get(reason, 0) for reason in REASONS}
+
+
+def _by_source(progress: Progress) -> dict[str, float]:
+    return {source: seconds(at) for source, at in progress.source_watermarks_us.items() if source}  # the only one has no name
+
+
+SHOWN: Final = (
+    _counted("rows", "Rows read", "rows"),
+    _counted("very_late_events", "Rows with event time below watermark minus allowed lateness", "very_late"),
+    _counted("mildly_late_events", "Rows behind the watermark by no more than the allowed lateness", "mildly_late"),
+    _counted("future_events", "Rows further ahead than the future tolerance", "future"),
+    Shown("refused_events", "Rows that entered no window, by reason", "counter", _refused, "reason"),
+    _counted("firings", "Result rows fired", "firings"),
+    _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),
+    _counted("limited_rows", "Rows dropped by max_rows_per_key", "limited", always=False),
+    _counted("limited_unfired_rows", "Rows dropped by max_rows_per_key without a result", "limited_unfired", always=False),
+    _gauge("pending_window_count", "Windows open, as the query's progress counts them", lambda p: p.open_windows),
+    _gauge("state_rows", "Rows and partial aggregates in state", lambda p: p.open_rows),
+    _gauge("state_bytes", "Bytes of state", lambda p: p.state_bytes),
+    _gauge("last_batch_id", "The last finished micro-batch, -1 before the first", lambda p: p.batch_id),
+    _gauge("watermark_seconds", "Watermark, seconds since the epoch; -Inf while unset", lambda p: seconds(p.watermark_us)),
+    Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
+)
+
+
+@attrs.define(eq=False)
+class QueryCollector:
+    """The registered queries of one registry, as one collector: however many queries show it, a metric has one header."""
+
+    _client: Any
+    _queries: dict[str, Observed] = attrs.field(factory=dict)
+    _lock: Any = attrs.field(factory=threading.Lock)
+
+    def add(self, query: Observed) -> None:
+        """Show a query, in place of an earlier one of its name."""
+        with self._lock:
+            self._queries[query.name] = query
+
+    def remove(self, query: Observed) -> None:
+        """Show a query no longer; one that is not shown is left alone."""
+        with self._lock:
+            if self._queries.get(query.name) is query:
+                del self._queries[query.name]
+
+    def describe(self) -> Iterator[Any]:
+        """Names without samples: what a registry asks for, so that registering reads no query."""
+        return self._families([])
+
+    def collect(self) -> Iterator[Any]:
+        """One reading of every query."""
+        with self._lock:
+            queries = list(self._queries.values())
+        return self._families([((q.name, q.operator), q.progress) for q in queries])
+
+    def _families(self, seen: list[tuple[tuple[str, str], Progress]]) -> Iterator[Any]:
+        makers = {"counter": self._client.CounterMetricFamily, "gauge": self._client.GaugeMetricFamily}
+        for shown in SHOWN:
+            own = () if shown.label is None else (shown.label,)
+            family = makers[shown.kind](PREFIX + shown.name, shown.text, labels=(*LABELS, *own))
+            for labels, progress in seen:
+                for value, sample in shown.samples(progress).items():
+                    family.add_metric((*labels, value) if own else labels, sample)
+            yield family
+
+
+_COLLECTORS: WeakKeyDictionary[CollectorRegistry, QueryCollector] = WeakKeyDictionary()
+_LOCK: Final = threading.Lock()
+
+
+def _client() -> Any:
+    try:
+        return importlib.import_module("prometheus_client")
+    except ImportError as missing:
+        raise missing_extra("prometheus-client", "metrics", "no query can be scraped") from missing
+
+
+def register(query: Observed, registry: CollectorRegistry | None = None) -> None:
+    """Show a query to Prometheus from now on.
+
+    Parameters
+    ----------
+    query : Query or Driver
+        A query, running or stopped. One registered earlier under the same name is shown no longer: a restarted query takes the
+        place of the one it continues.
+    registry : prometheus_client.CollectorRegistry, optional
+        Where to register; the client's own registry by default, which ``prometheus_client.start_http_server(port)`` serves.
+
+    Raises
+    ------
+    MissingExtraError
+        When ``prometheus-client`` is not installed; names the extra that brings it.
+
+    Examples
+    --------
+    >>> from prometheus_client import CollectorRegistry
+    >>> from krishiv_py import count
+    >>> from krishiv_py.metrics import register
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> driver = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(1_000).agg(count()))
+    >>> registry = CollectorRegistry()
+    >>> register(driver, registry)
+    >>> _ = driver.send([{"at": 5_000}])
+    >>> _ = driver.send([{"at": 100}, {"at": 5_100}])
+    >>> registry.get_sample_value("krishiv_window_very_late_events_total", {"query": driver.name, "operator": driver.operator})
+    1
+    """
+    client = _client()
+    target = client.REGISTRY if registry is None else registry
+    with _LOCK:
+        collector = _COLLECTORS.get(target)
+        if collector is None:
+            collector = QueryCollector(importlib.import_module("prometheus_client.metrics_core"))
+            target.register(collector)
+            _COLLECTORS[target] = collector
+    collector.add(query)
+
+
+def unregister(query: Observed, registry: CollectorRegistry | None = None) -> None:
+    """Show a `query` to Prometheus no longer; `registry` as in :func:`register`. One that is not registered is left alone."""
+    target = _client().REGISTRY if registry is None else registry
+    with _LOCK:
+        collector = _COLLECTORS.get(target)
+    if collector is not None:
+        collector.remove(query)

@@ -1,0 +1,165 @@
+"""What Prometheus reads: the text of a scrape after on-time, mildly late, very late and future rows (SEMANTICS §4.5)."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from krishiv_py import (
+    AggregatedStream,
+    MemorySink,
+    MultiSourceWatermarkSpec,
+    Session,
+    StateTtlConfig,
+    Stream,
+    WatermarkSpec,
+    count,
+)
+from krishiv_py.errors import MissingExtraError
+from krishiv_py.metrics import PREFIX, Observed, register, unregister
+from krishiv_py.testing import Driver, stream_of
+
+DDL = "user string, at bigint"
+Samples = dict[tuple[str, tuple[str, ...]], float]
+
+
+def judged(stream: Stream) -> AggregatedStream:
+    """The example of SEMANTICS §4.1: W = 200, L = 60, F = 60."""
+    keyed = stream.watermark("at", 0).key_by("user").allowed_lateness(60).future_tolerance(60)
+    return keyed.tumbling_window(1_000).agg(count())
+
+
+def rows(*times: int | None) -> list[dict[str, object]]:
+    return [{"user": "a", "at": at} for at in times]
+
+
+FIRST, SECOND = rows(200), rows(195, 140, 130, 200, 260, 261, None)
+WANTED = {
+    "rows_total": 8, "mildly_late_events_total": 2, "very_late_events_total": 1, "future_events_total": 1,
+    "pending_window_count": 1, "last_batch_id": 1,
+}  # fmt: skip
+
+
+def scraped(registry: CollectorRegistry) -> Samples:
+    """Samples of the text exposition by name without prefix and the values of their labels: query, operator, its own."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            key = (sample.name.removeprefix(PREFIX), (labels.pop("query"), labels.pop("operator"), *labels.values()))
+            assert key not in found, "one line per sample"
+            found[key] = sample.value
+    return found
+
+
+def of(query: Observed, registry: CollectorRegistry, *label: str) -> dict[str, float]:
+    """Samples of a query that have these further labels and no others."""
+    labels = (query.name, query.operator, *label)
+    return {name: value for (name, values), value in scraped(registry).items() if values == labels}
+
+
+def test_the_classes_of_rows_are_counted_once() -> None:
+    registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
+    register(driver, registry)
+    driver.send(FIRST)
+    driver.send(SECOND)
+    for _ in range(2):  # a scrape changes nothing
+        shown = of(driver, registry)
+        assert {name: shown[name] for name in WANTED} == WANTED
+        assert shown["watermark_seconds"] == 0.261
+        assert of(driver, registry, "late") == {"refused_events_total": 1}
+        assert of(driver, registry, "null_time") == {"refused_events_total": 1}
+        assert of(driver, registry, "null_key") == {"refused_events_total": 0}
+    assert shown["state_rows"] == driver.progress.open_rows > 0
+    assert shown["state_bytes"] == driver.progress.state_bytes > 0
+    assert "ttl_dropped_total" not in shown
+    driver.close()
+    shown = of(driver, registry)
+    assert (shown["firings_total"], shown["pending_window_count"], shown["state_bytes"]) == (1, 0, 0)
+    assert shown["watermark_seconds"] == float("inf")
+
+
+def test_a_restart_goes_on_counting_under_the_same_name() -> None:
+    registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
+    register(driver, registry)
+    driver.send(FIRST)
+    again = driver.restarted()
+    register(again, registry)
+    again.send(SECOND)
+    assert {name: of(again, registry)[name] for name in WANTED} == WANTED
+
+
+def test_the_exposition_has_names_help_and_types() -> None:
+    registry = CollectorRegistry()
+    register(Driver(judged(stream_of(DDL)), name="q"), registry)
+    text = generate_latest(registry).decode()
+    assert "# TYPE krishiv_window_very_late_events_total counter" in text
+    assert "# TYPE krishiv_window_pending_window_count gauge" in text
+    assert 'krishiv_window_very_late_events_total{operator="window-aggregate",query="q"} 0.0' in text
+    assert 'krishiv_window_watermark_seconds{operator="window-aggregate",query="q"} -Inf' in text
+
+
+def test_two_queries_share_a_header_and_leave_one_by_one() -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    one, two = (Driver(judged(stream_of(DDL)), name=name) for name in ("one", "two"))
+    register(one, registry)
+    register(two, registry)
+    one.send(FIRST)
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE krishiv_window_rows_total counter") == 1
+    assert (of(one, registry)["rows_total"], of(two, registry)["rows_total"]) == (1, 0)
+    unregister(one, registry)
+    assert of(one, registry) == {}
+    unregister(one, registry)
+    unregister(two, CollectorRegistry())
+    assert of(two, registry)["rows_total"] == 0
+
+
+def test_a_watermark_per_source() -> None:
+    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(50))
+    stream = stream_of("source string, at bigint").with_watermark(lags, "at", source_column="source")
+    registry, driver = CollectorRegistry(), Driver(stream.tumbling_window(1_000).agg(count()))
+    register(driver, registry)
+    driver.send([{"source": "a", "at": 100}])
+    assert of(driver, registry, "a") == {"source_watermark_seconds": 0.1}
+    assert of(driver, registry, "b") == {"source_watermark_seconds": float("-inf")}
+    driver.send([{"source": "b", "at": 80}])
+    assert of(driver, registry, "b") == {"source_watermark_seconds": 0.03}
+    assert of(driver, registry)["watermark_seconds"] == 0.03
+
+
+def test_what_a_time_to_live_dropped_is_shown_where_there_is_one() -> None:
+    keyed = stream_of(DDL).watermark("at", 0).key_by("user").with_state_ttl(StateTtlConfig(100, "event"))
+    registry, driver = CollectorRegistry(), Driver(keyed.tumbling_window(10_000).agg(count()))
+    register(driver, registry)
+    driver.send([{"user": "a", "at": 1}])
+    driver.send([{"user": "b", "at": 500}])
+    assert of(driver, registry)["ttl_dropped_total"] == 1
+
+
+def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "krishiv_py\[metrics\]"'):
+        register(Driver(judged(stream_of(DDL))))
+
+
+def test_a_query_on_spark_shows_what_the_driver_shows(session: Session) -> None:
+    stream, sender = session.memory_stream(DDL)
+    registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
+    query = judged(stream).start(MemorySink(), name="judged")
+    register(query, registry)
+    register(driver, registry)
+    for batch in (FIRST, SECOND):
+        sender.send(batch)
+        driver.send(batch)
+        query.process_all_available()
+    shown, wanted = of(query, registry), of(driver, registry)
+    differing = {"last_batch_id", "state_bytes"}  # Spark numbers the batches without rows too, and stores what is encoded
+    assert {n: v for n, v in shown.items() if n not in differing} == {n: v for n, v in wanted.items() if n not in differing}
+    assert shown["state_bytes"] > 0
+    assert of(query, registry, "late") == of(driver, registry, "late")
+    query.stop()
+    assert of(query, registry) == shown
