@@ -72,8 +72,9 @@ class SessionBuilder:
         """
         runtime = _runtime()
         profile = importlib.import_module("krishiv_py.spark.config").checked_profile(self._profile)
-        spark, owned = runtime.local_session(self._master, self._app, dict(self._settings), profile)
-        return Session(runtime.SparkRunner(spark, profile, owned=owned))
+        given = dict(self._settings)
+        spark, owned = runtime.local_session(self._master, self._app, given, profile)
+        return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
 class Session:

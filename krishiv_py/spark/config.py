@@ -16,12 +16,16 @@ Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-du
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
+"""From which size on a chunk of state is a file beside the checkpoint instead of a value in the state store, bytes."""
+
 QUERY_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    CHUNK_FILE_BYTES: str(64 << 10),
 }
 """Settable on a running session: what the streaming and bounded adapters rely on."""
 
@@ -30,6 +34,7 @@ _JVM: Final = " ".join((
     # a run of a few minutes would spend more on optimising Spark's planner than the planner ever takes
     "-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
+    "-XX:+UseParallelGC",  # G1 marks the whole heap again and again when objects are as large as chunks
 ))  # fmt: skip
 
 
@@ -72,6 +77,13 @@ def chunks_only(spark: SparkSession) -> Iterator[None]:
         finally:
             for name, kept in before.items():
                 spark.conf.set(name, kept or "")
+
+
+def setting(spark: SparkSession, name: str) -> int:
+    """A whole number among a session's settings."""
+    value = spark.conf.get(name)
+    assert value is not None
+    return int(value)
 
 
 def checked_profile(profile: str) -> Profile:

@@ -17,6 +17,7 @@ from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import NOW_MS, Meta
+from krishiv_py.spark.blobs import BlobFolder, BucketBlobs
 from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.outputs import TaskOutput
@@ -33,24 +34,31 @@ META: Final = "meta"
 
 
 class SparkStore:
-    """Chunks in a Spark map state; sizes are kept in the meta dictionary."""
+    """Chunks in a Spark map state, large ones in files it names; sizes are kept in the meta dictionary."""
 
-    def __init__(self, state: Any, sizes: dict[str, int]) -> None:
+    def __init__(self, state: Any, sizes: dict[str, int], blobs: BucketBlobs | None) -> None:
         self._state = state
         self._sizes = sizes
+        self._blobs = blobs
 
     def get(self, name: str) -> pa.Table:
         """See ChunkStore."""
-        return decode(bytes(self._state.getValue((name,))[0]))
+        mapped = self._blobs.read(name) if self._blobs is not None else None
+        return decode(bytes(self._state.getValue((name,))[0])) if mapped is None else mapped
 
     def put(self, name: str, table: pa.Table) -> None:
         """See ChunkStore."""
-        blob = encode(table)
-        self._sizes[name] = len(blob)
-        self._state.updateValue((name,), (blob,))
+        written = self._blobs.write(name, table) if self._blobs is not None else None
+        if written is None:
+            blob = encode(table)
+            written = blob, len(blob)
+        self._sizes[name] = written[1]
+        self._state.updateValue((name,), (written[0],))
 
     def delete(self, name: str) -> None:
         """See ChunkStore."""
+        if self._blobs is not None:
+            self._blobs.drop(name)
         del self._sizes[name]
         self._state.removeKey((name,))
 
@@ -58,10 +66,13 @@ class SparkStore:
 class BucketProcessor(StatefulProcessor):
     """One instance per task; every bucket is one grouping key."""
 
-    def __init__(self, spec: OperatorSpec, output: TaskOutput | None, clock: Clock | None) -> None:
+    def __init__(
+        self, spec: OperatorSpec, output: TaskOutput | None, clock: Clock | None, blobs: BlobFolder | None = None
+    ) -> None:
         self._spec = spec
         self._output = output
         self._clock = clock
+        self._blobs = blobs
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the one state variable."""
@@ -142,7 +153,11 @@ class BucketProcessor(StatefulProcessor):
         notes = [notes_of(table) for table in late]
         now_us = max([in_force.now_us, *(n.latest_us() for n in notes)])
         meta[NOW_MS] = now_us // 1_000 or None  # 0: no clock has been read yet
-        step = self._operator.step(SparkStore(self._state, sizes), meta, chunks, in_force.watermark_us, now_us)
+        blobs = BucketBlobs(self._blobs, bucket, batch, meta) if self._blobs is not None else None
+        store = SparkStore(self._state, sizes, blobs)
+        step = self._operator.step(store, meta, chunks, in_force.watermark_us, now_us)
+        if blobs is not None:
+            blobs.tidy()
         for counted in [*(n.counters for n in notes), step.counters, {"firings": step.firings}]:
             for name, n in counted.items():
                 counters[name] = counters.get(name, 0) + n

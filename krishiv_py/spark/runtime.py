@@ -8,7 +8,7 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from krishiv_py.spool import wall_clock_us
 class SparkRunner:
     """Implements :class:`krishiv_py.api.runner.Runner`."""
 
-    def __init__(self, spark: SparkSession, profile: Profile, *, owned: bool) -> None:
+    def __init__(self, spark: SparkSession, profile: Profile, *, owned: bool, given: Mapping[str, str] | None = None) -> None:
         self.spark = spark
         self.profile = profile
         self._owned = owned
@@ -46,7 +46,7 @@ class SparkRunner:
         self.queries: list[StreamQuery] = []
         self.clock: Callable[[], int] = wall_clock_us
         for name, value in QUERY_SETTINGS.items():
-            spark.conf.set(name, value)
+            spark.conf.set(name, (given or {}).get(name, value))
 
     def folder(self, name: str) -> str:
         """A new temporary folder that goes with the session."""

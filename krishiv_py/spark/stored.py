@@ -19,6 +19,7 @@ from krishiv_py.kernels.opened import in_order
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import MemoryStore
+from krishiv_py.spark.blobs import BlobFolder, chunk_of
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.codec import decode, encode
 from krishiv_py.spark.files import file_system
@@ -34,6 +35,7 @@ class OpenWindows:
     """In a task: rows ``(bucket, name, blob)`` of the state store to encoded state tables."""
 
     spec: OperatorSpec
+    blobs: BlobFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[int, dict[str, bytes]] = {}
@@ -41,9 +43,10 @@ class OpenWindows:
             for bucket, name, blob in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 held.setdefault(bucket, {})[name] = blob
         operator = operator_for(self.spec)
-        for blobs in held.values():
-            meta = json.loads(blobs.pop(META))
-            found = operator.state(MemoryStore({name: decode(blob) for name, blob in blobs.items()}), meta)
+        for bucket, values in held.items():
+            meta = json.loads(values.pop(META))
+            folder = self.blobs.of_bucket(bucket)
+            found = operator.state(MemoryStore({name: chunk_of(value, folder) for name, value in values.items()}), meta)
             pieces = [encode(found.slice(at, _PIECE)) for at in range(0, found.num_rows, _PIECE)]
             yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
 
@@ -63,7 +66,7 @@ def read_state(spark: SparkSession, spec: OperatorSpec, notes: CheckpointNotes) 
     if _has_batch(notes.checkpoint):
         state = spark.read.format("statestore").option("stateVarName", STATE).load(notes.checkpoint)
         chunks = state.select("key.bucket", "user_map_key.name", "user_map_value.blob")
-        found = chunks.mapInArrow(OpenWindows(spec).__call__, _DDL).toArrow()
+        found = chunks.mapInArrow(OpenWindows(spec, BlobFolder(notes.checkpoint, 0, 0)).__call__, _DDL).toArrow()
         tables += [decode(blob.as_py()) for blob in found["blob"]]
     return in_order(tables, len(spec.keys))
 

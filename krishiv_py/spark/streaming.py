@@ -24,10 +24,11 @@ from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.nodes import Source, UnionSource, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.planner.branches import branches
+from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
 from krishiv_py.spark.codec import decode
-from krishiv_py.spark.config import chunks_only
+from krishiv_py.spark.config import CHUNK_FILE_BYTES, chunks_only, setting
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
@@ -48,7 +49,8 @@ def stateful(
     source: Source,
     clock: Clock,
     buckets: int,
-    output: TaskOutput | None,
+    output: TaskOutput,
+    blobs: BlobFolder,
     heartbeats: Spool | None,
 ) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
@@ -62,7 +64,7 @@ def stateful(
         beats = listing(spark, heartbeats.folder, streaming=True, max_files=None)
         frames.append(beats.mapInArrow(Pack(spec, ParquetReader(spec.source_schema), ids, clock).__call__, PACKED_DDL))
     packed = functools.reduce(DataFrame.union, frames)
-    return _operator(packed, BucketProcessor(spec, output, clock))
+    return _operator(packed, BucketProcessor(spec, output, clock, blobs))
 
 
 @attrs.define(eq=False)
@@ -163,15 +165,16 @@ def start(
     spec = stream.spec()
     late_sink = _side_output(stream.late_handler)
     notes = CheckpointNotes(checkpoint)
-    claim = notes.claim(spec, int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
+    claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
     ledger = Ledger(notes)
     ledger.restore()
     folders = {kind: folder for kind, s in ((RESULT, sink), (LATE_ROWS, late_sink)) if (folder := folder_of(s)) is not None}
     clock = clock_for(spec, checkpoint)
     pulse = Pulse.for_plan(spec, clock, checkpoint, now)
     controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
+    blobs = BlobFolder(checkpoint, setting(spark, "spark.sql.streaming.minBatchesToRetain"), setting(spark, CHUNK_FILE_BYTES))
     source = source_of(stream.node)
-    frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), controls)
+    frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), blobs, controls)
     publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
     steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now, claim.outputs, title)
@@ -245,7 +248,7 @@ def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
             )
         )
     found = scan(spark, source, spec.needs_columns, streaming=True)
-    ids = bucket_ids(int(spark.conf.get("spark.sql.shuffle.partitions") or "2"))
+    ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
     packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
     chunks = _operator(packed, BucketProcessor(spec, None, None))
     return explode(chunks.filter(chunks["kind"] == RESULT), Layout(spec).result_schema)

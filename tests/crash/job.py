@@ -25,7 +25,8 @@ def plan(stream: Stream, kind: str) -> AggregatedStream:
 
 def main(kind: str, source: str, work: str) -> None:
     """Run, or go on."""
-    with Session.builder().master("local[2]").profile("single-node-durable").get_or_create() as session:
+    settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
+    with settings.get_or_create() as session:
         stream = session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1)
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
         query = (

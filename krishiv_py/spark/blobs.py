@@ -1,0 +1,124 @@
+"""Large chunks of state: files beside the checkpoint, to which the state store refers.
+
+Whatever a task gets from the state store is pickled byte by byte in the JVM, which for large chunks costs more than all else.
+So a chunk above some size becomes a file that is written once, under a name of its own, and never changed; what the state
+store holds under the chunk's name, and versions with each micro-batch, is the file's name. A repeated batch starts from the
+state of the one before and so from the files that one had. A file no longer referred to stays for as many batches as Spark
+keeps state for, since Spark can go back that far. What a failed attempt wrote, no state refers to: it is removed when a
+bucket is opened for the first time in a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.kernels.state import Meta
+from krishiv_py.spark.codec import decode
+from krishiv_py.spark.files import file_system
+
+_MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255
+_NAME: Final = re.compile("([0-9a-f]+)-[0-9a-f]{12}")  # batch, and what makes it unique
+_FILES: Final = "files"
+_DROPPED: Final = "dropped"
+_opened: Final[set[str]] = set()
+
+
+@attrs.frozen
+class BlobFolder:
+    """Where the large chunks of a query lie.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The query's checkpoint.
+    batches : int
+        For how many micro-batches a file is kept after its chunk was dropped.
+    large_bytes : int
+        From which size on a chunk becomes a file.
+    """
+
+    checkpoint: str
+    batches: int
+    large_bytes: int
+
+    def of_bucket(self, bucket: int) -> str:
+        """The folder of one bucket."""
+        return f"{self.checkpoint}/krishiv/chunks/{bucket:05d}"
+
+
+class BucketBlobs:
+    """The large chunks of one bucket in one micro-batch; `meta` keeps chunk name → file, and files that wait for removal."""
+
+    def __init__(self, folder: BlobFolder, bucket: int, batch: int, meta: Meta) -> None:
+        self._keep = folder.batches
+        self._large = folder.large_bytes
+        self._batch = batch
+        self._system, self._root = file_system(folder.of_bucket(bucket))
+        self._files: dict[str, str] = meta.setdefault(_FILES, {})
+        self._dropped: list[list[int | str]] = meta.setdefault(_DROPPED, [])
+        if self._root not in _opened:
+            _opened.add(self._root)
+            self._remove_orphans()
+
+    def write(self, name: str, table: pa.Table) -> tuple[bytes, int] | None:
+        """Write a chunk; returns what the state store holds of it, and its size in bytes. None for a small one."""
+        self.drop(name)
+        if table.nbytes < self._large:
+            return None
+        file = f"{self._batch:x}-{uuid.uuid4().hex[:12]}"
+        with self._system.open_output_stream(f"{self._root}/{file}") as stream, pa.ipc.new_stream(stream, table.schema) as out:
+            out.write_table(table)
+            size = stream.tell()
+        self._files[name] = file
+        return _MARK + file.encode(), size
+
+    def read(self, name: str) -> pa.Table | None:
+        """A chunk that has a file; None for one that has none."""
+        file = self._files.get(name)
+        return None if file is None else _mapped(self._system, f"{self._root}/{file}")
+
+    def drop(self, name: str) -> None:
+        """Let go of the file of a chunk, if it has one."""
+        file = self._files.pop(name, None)
+        if file is not None:
+            self._dropped.append([self._batch, file])
+
+    def tidy(self) -> None:
+        """Remove the files no state Spark could go back to refers to."""
+        old = [d for d in self._dropped if int(d[0]) < self._batch - self._keep]
+        self._delete([str(file) for _, file in old])
+        del self._dropped[: len(old)]
+
+    def _remove_orphans(self) -> None:
+        self._system.create_dir(self._root, recursive=True)
+        known = {*self._files.values(), *(str(file) for _, file in self._dropped)}
+        found = self._system.get_file_info(pafs.FileSelector(self._root))
+        ours = [m for f in found if (m := _NAME.fullmatch(f.base_name))]
+        self._delete([m[0] for m in ours if int(m[1], 16) < self._batch and m[0] not in known])
+
+    def _delete(self, files: list[str]) -> None:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # an earlier attempt at this batch removed it
+                self._system.delete_file(f"{self._root}/{file}")
+
+
+def chunk_of(value: bytes, folder: str) -> pa.Table:
+    """The chunk behind a value of the state store of the bucket with that folder."""
+    if not value.startswith(_MARK):
+        return decode(value)
+    system, root = file_system(folder)
+    return _mapped(system, f"{root}/{value.removeprefix(_MARK).decode()}")
+
+
+def _mapped(system: pafs.FileSystem, path: str) -> pa.Table:
+    """A file's table; local files are mapped into memory, not copied."""
+    opened = pa.memory_map(path) if isinstance(system, pafs.LocalFileSystem) else system.open_input_stream(path)
+    with opened as stream:
+        return pa.ipc.open_stream(stream).read_all()

@@ -1,0 +1,84 @@
+"""Chunks of state in files: kept as long as Spark can go back to them, never left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py.spark import blobs
+from krishiv_py.spark.blobs import BlobFolder, BucketBlobs, chunk_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BlobFolder:
+    blobs._opened.clear()
+    return BlobFolder(str(tmp_path), batches=2, large_bytes=100)
+
+
+def on_disk(folder: BlobFolder) -> set[str]:
+    """The files of bucket 0."""
+    return {p.name for p in Path(folder.of_bucket(0)).iterdir()}
+
+
+TABLE = pa.table({"n": list(range(100))})
+
+
+def test_only_large_chunks_become_files(folder: BlobFolder) -> None:
+    meta: dict[str, Any] = {}
+    opened = BucketBlobs(folder, 0, 5, meta)
+    assert opened.write("small", TABLE.slice(0, 3)) is None
+    written = opened.write("large", TABLE)
+    assert written is not None
+    assert written[1] >= TABLE.nbytes
+    assert opened.read("small") is None
+    assert opened.read("large") == TABLE
+    assert chunk_of(written[0], folder.of_bucket(0)) == TABLE
+    assert on_disk(folder) == set(meta["files"].values())
+
+
+def test_a_dropped_file_outlives_the_batches_spark_can_go_back_to(folder: BlobFolder) -> None:
+    meta: dict[str, Any] = {}
+    BucketBlobs(folder, 0, 5, meta).write("a", TABLE)
+    first = meta["files"]["a"]
+    BucketBlobs(folder, 0, 6, meta).write("a", TABLE.slice(50))  # replaced: the first file is let go
+    second = meta["files"]["a"]
+    for batch in (7, 8):
+        BucketBlobs(folder, 0, batch, meta).tidy()
+        assert on_disk(folder) == {first, second}
+    BucketBlobs(folder, 0, 9, meta).tidy()
+    assert on_disk(folder) == {second}
+    assert meta["dropped"] == []
+    last = BucketBlobs(folder, 0, 10, meta)
+    assert last.write("a", TABLE.slice(0, 1)) is None  # now small: no file any more
+    assert last.read("a") is None
+    BucketBlobs(folder, 0, 13, meta).tidy()
+    assert on_disk(folder) == set()
+
+
+def test_what_a_failed_attempt_wrote_is_removed_by_the_next_process(folder: BlobFolder) -> None:
+    meta: dict[str, Any] = {}
+    BucketBlobs(folder, 0, 5, meta).write("a", TABLE)
+    failed = {"files": dict(meta["files"]), "dropped": []}
+    BucketBlobs(folder, 0, 6, failed).write("b", TABLE)  # the attempt ends here: its meta is lost
+    orphan = failed["files"]["b"]
+    Path(folder.of_bucket(0), "notes.txt").touch()  # not ours
+    blobs._opened.clear()
+    BucketBlobs(folder, 0, 6, meta)  # the same batch again, as a twin of it may still be running
+    assert orphan in on_disk(folder)
+    blobs._opened.clear()
+    BucketBlobs(folder, 0, 7, meta)
+    assert on_disk(folder) == {meta["files"]["a"], "notes.txt"}
+
+
+def test_removing_twice_is_no_error(folder: BlobFolder) -> None:
+    meta: dict[str, Any] = {}
+    opened = BucketBlobs(folder, 0, 1, meta)
+    opened.write("a", TABLE)
+    opened.drop("a")
+    before = {"files": {}, "dropped": list(meta["dropped"])}
+    BucketBlobs(folder, 0, 9, meta).tidy()
+    BucketBlobs(folder, 0, 9, before).tidy()  # the batch is repeated from the state before
+    assert on_disk(folder) == set()
