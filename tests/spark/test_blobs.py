@@ -61,7 +61,7 @@ def test_a_dropped_file_outlives_the_batches_spark_can_go_back_to(folder: BlobFo
 def test_what_a_failed_attempt_wrote_is_removed_by_the_next_process(folder: BlobFolder) -> None:
     meta: dict[str, Any] = {}
     BucketBlobs(folder, 0, 5, meta).write("a", TABLE)
-    failed = {"files": dict(meta["files"]), "dropped": []}
+    failed: dict[str, Any] = {"files": dict(meta["files"]), "dropped": []}
     BucketBlobs(folder, 0, 6, failed).write("b", TABLE)  # the attempt ends here: its meta is lost
     orphan = failed["files"]["b"]
     Path(folder.of_bucket(0), "notes.txt").touch()  # not ours
@@ -78,7 +78,7 @@ def test_removing_twice_is_no_error(folder: BlobFolder) -> None:
     opened = BucketBlobs(folder, 0, 1, meta)
     opened.write("a", TABLE)
     opened.drop("a")
-    before = {"files": {}, "dropped": list(meta["dropped"])}
+    before: dict[str, Any] = {"files": {}, "dropped": list(meta["dropped"])}
     BucketBlobs(folder, 0, 9, meta).tidy()
     BucketBlobs(folder, 0, 9, before).tidy()  # the batch is repeated from the state before
     assert on_disk(folder) == set()
