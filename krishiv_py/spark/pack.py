@@ -33,7 +33,7 @@ PACKED: Final = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("wm", CLOCK_TYPE), pa.field("kind", pa.string()),
     pa.field("seq", pa.int64()), pa.field("in_force", pa.int64()), pa.field("blob", pa.binary()),
 ])  # fmt: skip
-_FLUSH_ROWS: Final = 1 << 20
+_FLUSH_ROWS: Final = 1 << 18
 _NOTES: Final = b"krishiv_notes"
 
 

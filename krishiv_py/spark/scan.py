@@ -22,7 +22,7 @@ from krishiv_py.spark.files import arrow_reads, file_system
 from krishiv_py.spool import CONTROL, Control, control_of, sent_at
 
 _LISTING = "path string, modificationTime timestamp, length bigint, content binary"
-_READ_ROWS = 1 << 20
+_READ_ROWS = 1 << 18
 
 
 @attrs.frozen(eq=False)
