@@ -1,0 +1,88 @@
+"""What a batch costs does not depend on what is open: counts of store calls and of rows touched, not times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from krishiv_py import SlidingWindows, StateTtlConfig, TimeIntervalWindowOptions, count, sum
+from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.kernels.state import MemoryStore
+from krishiv_py.testing import Driver, stream_of
+
+DAY = 86_400_000
+KINDS: dict[str, Callable[[KeyedStream], Any]] = {
+    "tumbling": lambda s: s.tumbling_window(DAY),
+    "hopping": lambda s: s.hopping_window(DAY, DAY // 4),
+    "session": lambda s: s.session_window(DAY),
+    "session max_duration": lambda s: s.session_window(DAY, max_duration=3 * DAY),
+    "look-back": lambda s: s.lookback_window(1_000),
+    "distinct": lambda s: s.windowed_by(SlidingWindows.of(1_000).grace(0)),
+    "panes": lambda s: s.time_interval_window(TimeIntervalWindowOptions(interval_duration=DAY)),
+    "count": lambda s: s.count_window(1_000),
+    "TTL": lambda s: s.with_state_ttl(StateTtlConfig(DAY)).tumbling_window(DAY),
+}
+BATCHES, ROWS = 24, 10
+
+
+@attrs.define
+class CountingStore:
+    """Counts what the state store of a cluster would be asked for."""
+
+    inner: MemoryStore = attrs.field(factory=MemoryStore)
+    calls: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+
+    def get(self, name: str) -> pa.Table:
+        table = self.inner.get(name)
+        self.calls += 1
+        self.rows_read += table.num_rows
+        return table
+
+    def put(self, name: str, table: pa.Table) -> None:
+        self.calls += 1
+        self.rows_written += table.num_rows
+        self.inner.put(name, table)
+
+    def delete(self, name: str) -> None:
+        self.calls += 1
+        self.inner.delete(name)
+
+
+def cost(kind: str, open_keys: int) -> CountingStore:
+    """What `BATCHES` small batches ask of the store when `open_keys` keys are open before."""
+    windowed = KINDS[kind](stream_of("user bigint, at bigint, n bigint").watermark("at", 2 * DAY).key_by("user"))
+    driver = Driver(windowed.agg(count(), sum("n")))
+    users = list(range(open_keys))
+    driver.send(pa.table({"user": users, "at": [10 * DAY + u % 997 for u in users], "n": users}))
+    store = CountingStore(driver._store)
+    driver._store = store  # type: ignore[assignment]
+    for batch in range(BATCHES):
+        at = 10 * DAY + 1_000 + batch
+        rows = [{"user": (batch * 7 + i) % 50, "at": at, "n": 1} for i in range(ROWS)]
+        assert driver.send(rows).results.num_rows == 0, "nothing is due: only what the batches bring may cost"
+    return store
+
+
+LOGS_BY_KEY = ("session max_duration", "count")
+"""These look keys up in pieces of 32 768 rows, by bisection: pieces are opened, their rows not gone through."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_costs_what_it_brings(kind: str) -> None:
+    few, many = cost(kind, 500), cost(kind, 50_000)
+    brought = BATCHES * ROWS
+    slices = 4 if kind == "hopping" else 1
+    assert few.calls <= 12 * BATCHES * slices
+    assert few.rows_written <= 6 * brought
+    assert many.rows_written == few.rows_written
+    if kind in LOGS_BY_KEY:
+        assert many.calls <= few.calls + 2 * BATCHES, "one more piece for each of the logs a batch looks into"
+        return
+    assert many.calls == few.calls
+    assert many.rows_read == few.rows_read <= 6 * brought
