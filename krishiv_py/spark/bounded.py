@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from contextlib import nullcontext
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -28,8 +29,10 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.spark.codec import decode, encode
+from krishiv_py.spark.config import chunks_only
 from krishiv_py.spark.pack import split
-from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, scan
+from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, arrow_scanned, scan
+from krishiv_py.spark.workers import settle_worker
 from krishiv_py.spool import Spool
 
 _DDL: Final = "bucket int, batch int, seq bigint, kind string, blob binary"
@@ -102,6 +105,7 @@ class BoundedPack:
     now_us: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         prepare, operator = Prepare(self.spec), operator_for(self.spec)
         for seq, (moment, scanned) in enumerate(self._batches(batches)):
             if scanned.batch is None:
@@ -136,6 +140,7 @@ class BoundedSteps:
     moments: tuple[Moment, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         arrived: dict[int, list[tuple[int, int, bytes]]] = {}
         counters = dict.fromkeys(COUNTERS, 0)
         for batch in batches:
@@ -225,16 +230,20 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedRe
     partitions = _partitions(spark, source)
     packed, when = _plan(spark, spec, source, partitions, now_us)
     shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
-    rows: list[Any] = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).collect()
-    for row in rows:
-        if row.kind == "counters":
-            for name, n in json.loads(bytes(row.blob)).items():
-                counters[name] = counters.get(name, 0) + n
-    return BoundedResult(_tables(rows, "result", layout.result_schema), _tables(rows, "late", layout.late_schema), counters)
+    with chunks_only(spark) if all(arrow_scanned(b.source) for b in branches(spec, source)) else nullcontext():
+        out = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).toArrow()
+    for blob in _blobs(out, "counters"):
+        for name, n in json.loads(blob).items():
+            counters[name] = counters.get(name, 0) + n
+    return BoundedResult(_tables(out, "result", layout.result_schema), _tables(out, "late", layout.late_schema), counters)
 
 
-def _tables(rows: list[Any], kind: str, schema: pa.Schema) -> pa.Table:
-    found = [decode(bytes(r.blob)).cast(schema) for r in rows if r.kind == kind]
+def _blobs(out: pa.Table, kind: str) -> list[bytes]:
+    return [blob for k, blob in zip(*(c.to_pylist() for c in out.columns), strict=True) if k == kind]
+
+
+def _tables(out: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+    found = [decode(blob).cast(schema) for blob in _blobs(out, kind)]
     return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
 
 

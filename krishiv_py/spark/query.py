@@ -259,6 +259,15 @@ def failure(problem: BaseException, name: str) -> OperatorError:
     return OperatorError(f"query {name!r} failed: {kind or other}: {said}")
 
 
-def metrics_of(rows: list[Any]) -> dict[str, Any]:
+@attrs.frozen
+class TaskRow:
+    """What a task hands to the driver at the end of a micro-batch."""
+
+    kind: str
+    bucket: int
+    blob: bytes
+
+
+def metrics_of(rows: list[TaskRow]) -> dict[str, Any]:
     """Metrics rows by bucket; of several of one bucket the last counts."""
-    return {str(r.bucket): json.loads(bytes(r.blob)) for r in rows}
+    return {str(r.bucket): json.loads(r.blob) for r in rows}

@@ -35,7 +35,7 @@ from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, control_spool
-from krishiv_py.spark.query import Ledger, StreamQuery, deliver, metrics_of
+from krishiv_py.spark.query import Ledger, StreamQuery, TaskRow, deliver, metrics_of
 from krishiv_py.spark.scan import ParquetReader, arrow_scanned, listing, scan
 from krishiv_py.spool import Control, Spool
 
@@ -88,7 +88,7 @@ class BatchSteps:
             frame = frame.persist()
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
-            rows = here.collect()
+            rows = self._told(here)
             self._cluster_outputs(frame, on_cluster, batch_id)
             self._files(rows, batch_id)
             self._memory(rows, batch_id)
@@ -96,6 +96,12 @@ class BatchSteps:
             if on_cluster:
                 frame.unpersist()
         self._account(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
+
+    def _told(self, frame: DataFrame) -> list[TaskRow]:
+        """What tasks hand over; rows for a sink in memory in bulk, as collect() would pickle them byte by byte."""
+        if isinstance(self.sink, MemorySink):
+            return [TaskRow(*values) for values in zip(*(c.to_pylist() for c in frame.toArrow().columns), strict=True)]
+        return [TaskRow(r.kind, r.bucket, bytes(r.blob)) for r in frame.collect()]
 
     def _account(self, batch_id: int, reported: dict[str, Any]) -> None:
         """Metrics; and for plans with a ledger what will be in force in the next batch."""
@@ -119,14 +125,14 @@ class BatchSteps:
         self.clock.write(batch_id + 1, {"tracker": tracker.saved(), "now_us": now_us})
         self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached))
 
-    def _files(self, rows: list[Any], batch_id: int) -> None:
-        written = [json.loads(bytes(r.blob)) for r in rows if r.kind == FILE]
+    def _files(self, rows: list[TaskRow], batch_id: int) -> None:
+        written = [json.loads(r.blob) for r in rows if r.kind == FILE]
         for kind, publisher in self.publishers.items():
             publisher.publish(batch_id, [w["name"] for w in written if w["kind"] == kind])
 
-    def _memory(self, rows: list[Any], batch_id: int) -> None:
+    def _memory(self, rows: list[TaskRow], batch_id: int) -> None:
         for kind, sink in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)):
-            tables = [decode(bytes(r.blob)) for r in rows if r.kind == kind]
+            tables = [decode(r.blob) for r in rows if r.kind == kind]
             if isinstance(sink, MemorySink):
                 sink.put(batch_id, tables)
             elif kind == LATE_ROWS and sink is None:
