@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 OURS, THEIRS = "#0b6e4f", "#9aa5b1"
 
@@ -53,9 +55,10 @@ class Bar(Protocol):
 
 
 def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
-    """One picture per mode, a panel per job and data; returns the lines that show it."""
+    """One picture per mode, a panel per job and data with sides to compare; returns the lines that show it."""
     drawn = [bar for bar in bars if bar.low > 0]
-    panels = list(dict.fromkeys((bar.job, bar.data) for bar in drawn))
+    sides = Counter((bar.job, bar.data) for bar in drawn)
+    panels = [case for case, count in sides.items() if count > 1]
     if not panels:
         return []
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +86,12 @@ def panel(bars: Sequence[Bar], axis: Axes) -> None:
         [high - m for m, (_, high) in zip(middle, ends, strict=True)],
     ]
     colours = [OURS if bar.side.startswith("krishiv") else THEIRS for bar in bars]
-    axis.barh([bar.title for bar in bars], middle, xerr=spread, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
+    told = axis.barh([bar.title for bar in bars], middle, xerr=spread, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
+    axis.bar_label(told, [f"{m:,.0f}" if rate else f"{m:.3f}" for m in middle], padding=6, fontsize=8)
+    axis.margins(x=0.18)
+    if rate:
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.set_xlabel("events per CPU second" if rate else f"CPU seconds per {bars[0].unit}", fontsize=9)
     if max(middle) > 30 * min(middle):
         axis.set_xscale("log")
