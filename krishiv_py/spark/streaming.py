@@ -37,6 +37,7 @@ from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT
 from krishiv_py.spark.pulse import Pulse, control_spool
 from krishiv_py.spark.query import Ledger, StreamQuery, TaskRow, deliver, metrics_of
 from krishiv_py.spark.scan import ParquetReader, arrow_scanned, listing, scan
+from krishiv_py.spark.unplanned import forget_unplanned
 from krishiv_py.spool import Control, Spool
 
 ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)
@@ -200,6 +201,7 @@ def start(
     )
 
     def launch() -> StreamingQuery:
+        forget_unplanned(checkpoint)
         with nullcontext() if rows_in_jvm else chunks_only(spark):
             return writer.start()
 

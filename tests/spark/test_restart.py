@@ -74,6 +74,35 @@ def test_a_repeated_batch_replaces_its_files(session: Session, tmp_path: Path) -
     query.stop()
 
 
+def test_a_file_noted_before_a_crash_is_a_batch_of_its_own_all_the_same(session: Session, tmp_path: Path) -> None:
+    """Takes away all that was written after the source noted a file, as a crash between its log and the plan of the batch."""
+    stream, sender = session.memory_stream(DDL)
+    plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(ParquetSink(str(tmp_path / "late"))))
+    checkpoint = tmp_path / "checkpoint"
+    batches = [row("a", 10)], [row("a", 5_000)], [row("a", 20), row("b", 9_000)]  # 20 is late only behind the batch of 5000
+    sender.send(batches[0])
+    query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(checkpoint))
+    query.process_all_available()
+    before = {p.name for p in (checkpoint / "offsets").iterdir()}
+    sender.send(batches[1])
+    query.process_all_available()
+    query.stop()
+    for log in ("offsets", "commits"):
+        for entry in (checkpoint / log).iterdir():
+            if entry.name not in before:
+                entry.unlink()
+    assert (checkpoint / "sources" / "0" / "1").exists()
+    sender.send(batches[2])
+    query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(checkpoint))
+    sender.close()
+    query.process_all_available()
+    query.stop()
+    driver = Driver(per_second(stream))
+    outs = [*(driver.send(b) for b in batches), driver.close()]
+    assert found(pq.read_table(tmp_path / "out")) == sorted((r for o in outs for r in found(o.results)), key=repr)
+    assert pq.read_table(tmp_path / "late")["at"].to_pylist() == [20]
+
+
 def test_per_source_watermarks_survive_a_restart(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream("source string, at bigint")
     lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
