@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Final
 
 import attrs
@@ -29,9 +28,8 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.spark.codec import decode, encode
-from krishiv_py.spark.config import chunks_only
 from krishiv_py.spark.pack import split
-from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, arrow_scanned, scan
+from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, scan
 from krishiv_py.spark.workers import settle_worker
 from krishiv_py.spool import Spool
 
@@ -230,8 +228,7 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedRe
     partitions = _partitions(spark, source)
     packed, when = _plan(spark, spec, source, partitions, now_us)
     shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
-    with chunks_only(spark) if all(arrow_scanned(b.source) for b in branches(spec, source)) else nullcontext():
-        out = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).toArrow()
+    out = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).toArrow()
     for blob in _blobs(out, "counters"):
         for name, n in json.loads(blob).items():
             counters[name] = counters.get(name, 0) + n
