@@ -33,6 +33,7 @@ from attrs import asdict, define, field, frozen
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_S = 10.0
+STARTING_S = 0.5
 
 
 @frozen
@@ -80,6 +81,7 @@ class Sampler:
     peak_rss: int = 0
     peak_pss: int = 0
     unwaited: dict[int, float] = field(factory=dict)
+    first_seen: dict[int, float] = field(factory=dict)
     ended: threading.Event = field(factory=threading.Event)
 
     def run(self) -> None:
@@ -94,14 +96,24 @@ class Sampler:
         rss = pss = 0
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                rss += process.memory_info().rss
                 parent = process.ppid()
                 if parent != os.getpid() and ignores_sigchld(parent):
                     self.unwaited[process.pid] = sum(process.cpu_times()[:4])
+                if self.borrows_memory(process):
+                    continue
+                rss += process.memory_info().rss
                 if with_pss:
                     pss += process.memory_full_info().pss
         self.peak_rss = max(self.peak_rss, rss)
         self.peak_pss = max(self.peak_pss, pss)
+
+    def borrows_memory(self, process: psutil.Process) -> bool:
+        """Whether it may be about to start a program, until when it has its parent's memory (``vfork``, as Java does)."""
+        now = time.monotonic()
+        if now - self.first_seen.setdefault(process.pid, now) > STARTING_S:
+            return False
+        parent = process.parent()
+        return parent is not None and parent.pid != os.getpid() and parent.cmdline() == process.cmdline()
 
     def unwaited_s(self, reaped: Set[int]) -> float:
         """CPU seconds of those nobody waited for, not even we."""

@@ -87,3 +87,19 @@ def test_exit_code_and_memory() -> None:
     )
     assert got["exit_code"] == 3
     assert 190 < got["peak_rss_mb"] < 260
+
+
+def test_memory_lent_to_a_starting_child_counts_once() -> None:
+    # As Java starts programs: until it runs its own, the child has all memory of its parent.
+    program = """
+import os, time
+held = bytearray(200_000_000)
+held[::4096] = b'1' * len(held[::4096])
+for _ in range(8):
+    if not os.fork():
+        time.sleep(0.3)
+        os._exit(0)
+    os.wait()
+"""
+    _, got = run_measure(program)
+    assert 190 < got["peak_rss_mb"] < 330
