@@ -30,7 +30,7 @@ from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.spark.codec import decode, encode
 from krishiv_py.spark.pack import split
 from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, scan
-from krishiv_py.spark.workers import settle_worker
+from krishiv_py.spark.workers import release_memory, settle_worker
 from krishiv_py.spool import Spool
 
 _DDL: Final = "bucket int, batch int, seq bigint, kind string, blob binary"
@@ -118,6 +118,7 @@ class BoundedPack:
                  pa.array([seq] * len(rows), pa.int64()), pa.array([r[1] for r in rows]),
                  pa.array([r[2] for r in rows], pa.binary())], schema=_SCHEMA,
             )  # fmt: skip
+        release_memory()
 
     def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Moment, Scanned]]:
         for batch in batches:
@@ -158,6 +159,7 @@ class BoundedSteps:
                 if table.num_rows:
                     yield _out(kind, encode(table))
             yield _out("counters", json.dumps(counted).encode())
+        release_memory()
 
     def _bucket(self, chunks: list[tuple[int, int, bytes]]) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         operator, store = operator_for(self.spec), MemoryStore()

@@ -22,7 +22,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.scan import Reader, Scanned
-from krishiv_py.spark.workers import settle_worker
+from krishiv_py.spark.workers import release_memory, settle_worker
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"
@@ -95,6 +95,7 @@ class Pack:
             for scanned in self.reader(batch):
                 yield from task.take(scanned)
         yield from task.finish()
+        release_memory()
 
 
 class _Task:
@@ -199,6 +200,7 @@ class RawPack:
                          pa.array([b"0" if table is None else encode(table)], pa.binary())], schema=PACKED,
                     )  # fmt: skip
                     seq += 1
+        release_memory()
 
 
 def split(chunk: pa.Table, keys: list[str], bucket_ids: tuple[int, ...]) -> list[tuple[int, pa.Table]]:

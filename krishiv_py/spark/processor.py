@@ -22,7 +22,7 @@ from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.outputs import TaskOutput
 from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
-from krishiv_py.spark.workers import settle_worker
+from krishiv_py.spark.workers import release_memory, settle_worker
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
@@ -117,7 +117,8 @@ class BucketProcessor(StatefulProcessor):
             yield from self._step(bucket, batch, self._in_force(batch, timerValues), [], [])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """The task is over."""
+        release_memory()
 
     def _in_force(self, batch: int, timers: Any) -> InForce:
         if self._clock is not None:

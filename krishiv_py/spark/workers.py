@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 
+import pyarrow as pa
+
 
 @functools.cache
 def settle_worker() -> None:
@@ -15,3 +17,8 @@ def settle_worker() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def release_memory() -> None:
+    """Give back what a task needed at its height: workers wait for the next one, several to a core."""
+    pa.default_memory_pool().release_unused()
