@@ -32,7 +32,7 @@ class Verdict:
 
 def create_truth(db: duckdb.DuckDBPyConnection, job: Job, data: Path, rules: Rules) -> int:
     """Create ``truth`` and return the final watermark."""
-    final_us = read_rows(db, job, data)
+    final_us = read_rows(db, job, data, rules.files)
     keep_on_time(db, job, rules)
     if job.kind == "session":
         create_sessions(db, job, rules)

@@ -10,6 +10,8 @@ from typing import Literal
 
 Kind = Literal["tumbling", "hopping", "session", "lookback", "distinct"]
 LAG_MS = 5_000
+BATCH_ROWS = 1_000_000
+"""About how many rows a micro-batch takes in the backlog mode: enough that its fixed cost does not count, on every side."""
 HEAP = "3g"
 """Heap of a JVM, the same on every side."""
 

@@ -48,12 +48,12 @@ def session(task: Task) -> Session:
 
 
 def read(opened: Session, task: Task, *, streaming: bool = True) -> Stream:
-    """The parquet parts, one file of each source per batch; in the steady mode what has come."""
+    """The parquet parts, so many files of each source per batch; in the steady mode what has come."""
     if task.job.sources == 1:
-        files = 1 if task.to_the_end else None
+        files = task.files_per_batch if task.to_the_end else None
         return opened.read_parquet(str(task.data), SCHEMA, streaming=streaming, max_files_per_batch=files)
     path, schema = str(task.data / "source-*"), f"{SCHEMA}, source string"
-    return opened.read_parquet(path, schema, streaming=streaming, max_files_per_batch=task.job.sources)
+    return opened.read_parquet(path, schema, streaming=streaming, max_files_per_batch=task.job.sources * task.files_per_batch)
 
 
 def keyed(stream: Stream, job: Job) -> KeyedStream:

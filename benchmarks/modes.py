@@ -9,7 +9,7 @@ from attrs import frozen
 
 from benchmarks import data
 from benchmarks.data import KeySet, Spec
-from benchmarks.jobs import JOBS, Job
+from benchmarks.jobs import BATCH_ROWS, JOBS, Job
 
 MICRO_BATCHES = (110, 10)
 OPEN_BATCHES = (31, 11)
@@ -31,6 +31,7 @@ class Case:
     short_units: float = 0.0
     checked: bool = True
     arguments: tuple[str, ...] = ()
+    files_per_batch: int = 1
 
 
 def sources_or_parts(job: Job, spec: Spec) -> Path:
@@ -48,7 +49,8 @@ def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iter
             folder = sources_or_parts(job, spec)
             first = data.first_parts(folder, 1)
             rows = (data.rows_of(folder), data.rows_of(first))
-            yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1])
+            files = max(BATCH_ROWS // rows[1], 1)
+            yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1], files_per_batch=files)
 
 
 def micro(jobs: list[Job], seed: int) -> Iterator[Case]:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from attrs import evolve
+
 from benchmarks import modes, record, steady
 from benchmarks.check import Verdict, check
 from benchmarks.data import KEYS
@@ -37,14 +39,14 @@ DEFAULT_JOBS = {"backlog": ["J1", "J2", "J3"], "micro": ["J1"], "bounded": ["J1"
 def start(side: Side, case: Case, data: Path, out: Path, timeout_s: float) -> Measurement:
     """Measure one run."""
     arguments = case.arguments if side.name.startswith("krishiv") else ()
-    command = side.command(case.job, data, out, *arguments)
+    command = side.command(case.job, data, out, "--files-per-batch", str(case.files_per_batch), *arguments)
     return measure(command, timeout_s=timeout_s, log=out.with_name("log.txt"), env=side.variables())
 
 
 def judge(side: Side, case: Case, out: Path) -> Verdict:
     """Check the output of the long run."""
     rules = BOUNDED if case.mode == "bounded" else side.rules
-    return check(case.job, case.long, out, rules)
+    return check(case.job, case.long, out, evolve(rules, files=case.files_per_batch))
 
 
 def turn(side: Side, case: Case, round_number: int, seed: int, timeout_s: float) -> Record:

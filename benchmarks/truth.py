@@ -1,6 +1,6 @@
-"""What each job has to give, computed by DuckDB under the micro-batch model: one file is one batch.
+"""What each job has to give, computed by DuckDB under the micro-batch model: so many files are one batch.
 
-``W_n`` is the greatest event time of the files before file n, floored to a millisecond (Spark keeps watermarks so),
+``W_n`` is the greatest event time of the batches before batch n, floored to a millisecond (Spark keeps watermarks so),
 less the lag; unset for the first. Rows (or their windows) that are late under the judged rule are left out, then
 everything is computed at once.
 """
@@ -34,26 +34,29 @@ class Rules:
         Whether a row at exactly ``gap`` joins a session.
     complete
         Whether the end of input fires what is open. If not, only windows with ``end <= W`` at the end are compared.
+    files
+        How many files (of each source) are one batch.
     """
 
     late: Late = "event"
     touch: Touch = "separate"
     complete: bool = False
     session_rule: Literal["row", "merged"] = "row"
+    files: int = 1
 
 
-def read_rows(db: duckdb.DuckDBPyConnection, job: Job, data: Path) -> int:
-    """Create table ``rows(user_id, t, amount, batch, pos, w)``, times in microseconds; return the final watermark."""
+def read_rows(db: duckdb.DuckDBPyConnection, job: Job, data: Path, files: int) -> int:
+    """Create table ``rows(user_id, t, amount, part, pos, batch, w)``, times in microseconds; return the final watermark."""
     folders = sorted(data.glob("source-*")) or [data]
     lag_us = job.lag_ms * 1_000 + job.grace_ms * 1_000
     selects = []
     for number, folder in enumerate(folders):
         selects.append(
             f"""SELECT user_id, epoch_us(event_time) AS t, amount, {number} AS source, file_row_number AS pos,
-                regexp_extract(filename, 'part-([0-9]+)', 1)::INT AS batch
+                regexp_extract(filename, 'part-([0-9]+)', 1)::INT AS part
                 FROM read_parquet('{folder}/part-*.parquet', filename = true, file_row_number = true)"""
         )
-    db.execute(f"CREATE TEMP TABLE raw AS {' UNION ALL '.join(selects)}")
+    db.execute(f"CREATE TEMP TABLE raw AS SELECT *, part // {files} AS batch FROM ({' UNION ALL '.join(selects)})")
     # Several sources are generated without late rows: their watermark does not matter but at the end.
     db.execute(
         f"""CREATE TEMP TABLE marks AS SELECT batch, coalesce(max(top) OVER (ORDER BY batch
@@ -84,7 +87,7 @@ def keep_on_time(db: duckdb.DuckDBPyConnection, job: Job, rules: Rules) -> None:
         db.execute("CREATE TEMP VIEW kept AS SELECT * FROM rows")
     if rules.late == "clean":
         db.execute(
-            f"""CREATE TEMP TABLE judged AS SELECT user_id, t, t < max(t) OVER (PARTITION BY source ORDER BY batch, pos)
+            f"""CREATE TEMP TABLE judged AS SELECT user_id, t, t < max(t) OVER (PARTITION BY source ORDER BY part, pos)
             - {(job.lag_ms + job.grace_ms) * 1_000} AS doubtful FROM rows"""
         )
         db.execute("CREATE TEMP TABLE doubtful_keys AS SELECT DISTINCT user_id FROM judged WHERE doubtful")

@@ -26,6 +26,7 @@ class Task:
     state: str
     partitions: int
     trigger: str
+    files_per_batch: int
 
     @property
     def to_the_end(self) -> bool:
@@ -47,6 +48,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--state", choices=("rocksdb", "hdfs", "heap"), default="rocksdb", help="heap: in-memory state of Flink"
     )
+    parser.add_argument("--files-per-batch", type=int, default=1, help="of each source, where a side works in micro-batches")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument(
         "--trigger", default=TO_THE_END, help="or milliseconds between batches: runs until the file OUT-stop is there"
@@ -64,7 +66,8 @@ def task_of(given: argparse.Namespace) -> Task:
     for folder in (out, checkpoint):
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True)
-    return Task(JOBS[given.job], data, out, checkpoint, files, given.state, given.partitions, given.trigger)
+    how = (given.state, given.partitions, given.trigger, given.files_per_batch)
+    return Task(JOBS[given.job], data, out, checkpoint, files, *how)
 
 
 def beside(out: Path, what: str) -> Path:

@@ -38,10 +38,10 @@ def session(task: Task) -> SparkSession:
 
 
 def read(spark: SparkSession, task: Task) -> DataFrame:
-    """The parquet parts as a stream, one file per batch; in the steady mode what has come."""
+    """The parquet parts as a stream, so many files per batch; in the steady mode what has come."""
     stream = spark.readStream.schema(SCHEMA)
     if task.to_the_end:
-        stream = stream.option("maxFilesPerTrigger", 1)
+        stream = stream.option("maxFilesPerTrigger", task.files_per_batch)
     return stream.parquet(str(task.data))
 
 
