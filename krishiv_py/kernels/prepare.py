@@ -30,8 +30,10 @@ COUNTERS = (
     "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
     "future_dropped", "future_side_output",
 )  # fmt: skip
-REFUSED = ("late", "null_time", "null_key", "out_of_range")
-"""Counters of refused rows, as ``progress.late`` shows them."""
+_REFUSED = {
+    "late": ("late",), "null_time": ("null_time",), "null_key": ("null_key",), "out_of_range": ("out_of_range",),
+    "future": ("future_dropped", "future_side_output"),
+}  # fmt: skip
 _FUTURE, _DROPPED, _GAP = 5, 6, 7  # reasons beyond "late"; the last two are counted only
 
 
@@ -47,15 +49,20 @@ class Prepared:
         Refused rows with ``reason``, ``watermark`` and ``lateness``; whole rows, or no columns of theirs when only counted.
     counters : dict
         Rows by fate; see :data:`COUNTERS`.
-    max_time_us : int
-        Largest usable event time (``UNSET`` without rows): what the watermark follows. Rows refused for being too far ahead
-        are left out (SEMANTICS §4.4).
+    maxima : dict
+        Largest usable event time by source: what the watermark follows. Rows refused for being too far ahead are left out
+        (SEMANTICS §4.4).
     """
 
     rows: pa.Table
     late: pa.Table
     counters: dict[str, int]
     maxima: dict[str, int]
+
+
+def refused(counters: dict[str, int]) -> dict[str, int]:
+    """How many rows were refused, by reason."""
+    return {reason: sum(counters.get(name, 0) for name in names) for reason, names in _REFUSED.items()}
 
 
 class Prepare:

@@ -35,6 +35,7 @@ from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
@@ -153,7 +154,7 @@ class _Step:
         refused[near] = parts.ends[ids] <= self.horizon
         if not refused.any():
             return Judged(self.rows.reduce(rows), None)
-        late = self.rows.late_rows(rows, refused, self.watermark_us)
+        late = refused_rows(self.rows.layout, rows, refused, self.watermark_us)
         return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), late)
 
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:

@@ -26,6 +26,7 @@ from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.spec import OperatorSpec
@@ -156,7 +157,8 @@ class _Step:
         refused = ~open_[len(held) :]
         if not refused.any():
             return Judged(self.rows.reduce(rows), None)
-        return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), self.rows.late_rows(rows, refused, self.watermark_us))
+        late = refused_rows(self.rows.layout, rows, refused, self.watermark_us)
+        return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), late)
 
     def _fire(self, entries: pa.Table, alive: Alive, seq: int) -> pa.Table:
         at = np.flatnonzero(alive.rows)

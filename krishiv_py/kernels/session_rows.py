@@ -1,4 +1,4 @@
-"""From working rows of a session window to what is stored: mini-sessions, and the rows the rule "window" refuses."""
+"""From working rows of a session window to what is stored: mini-sessions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.layout import GAP, TIME, Layout
-from krishiv_py.kernels.timecodec import unstamp
 from krishiv_py.plan.windows.session import SessionWindow
 
 START: Final = "a"
@@ -96,16 +94,6 @@ class SessionRows:
         np.maximum.at(ends, ids, stored[END].to_numpy())
         arrays = [head[HASH], pa.array(starts), pa.array(ends), *head.columns[1:], *self.layout.merge(stored, ids, n)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
-
-    def late_rows(self, rows: pa.Table, refused: Mask, watermark_us: int) -> pa.Table:
-        """The refused rows in the late layout (SEMANTICS §4.3)."""
-        picked = rows.filter(pa.array(refused))
-        n = picked.num_rows
-        lateness = watermark_us - picked[TIME].to_numpy()
-        carried = [picked[f"l{i}"] for i in range(len(self.layout.carried))]
-        watermark = unstamp(np.full(n, watermark_us), self.layout.spec.time_kind)
-        arrays = [*carried, pa.repeat(pa.scalar("late"), n), watermark, pa.array(lateness)]
-        return pa.Table.from_arrays(arrays, schema=self.layout.late_schema)
 
 
 def by_session(values: Ints, ids: Ints, n: int) -> Ints:

@@ -24,6 +24,7 @@ from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_bench import Bench, Cut, RowState
 from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
 from krishiv_py.kernels.session_rows import END, SessionRows
@@ -211,7 +212,7 @@ class _Step:
             open_[shut] = False
         refused = ~open_[n:]
         if refused.any():
-            self.late = self.op.rows.late_rows(rows, refused, self.watermark_us)
+            self.late = refused_rows(self.op.layout, rows, refused, self.watermark_us)
         return rows.filter(pa.array(~refused))
 
     def _late_batch(self, bench: Bench, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:

@@ -19,7 +19,7 @@ from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
-from krishiv_py.kernels.prepare import REFUSED
+from krishiv_py.kernels.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
@@ -69,7 +69,7 @@ class Ledger:
                 counters[name] = counters.get(name, 0) + n
         return Progress(
             batch_id=batch_id, watermark_us=watermark, rows=counters.get("rows", 0),
-            late={r: counters.get(r, 0) for r in REFUSED}, counters=counters,
+            late=refused(counters), counters=counters,
             open_windows=max((e["open_windows"] for e in entries), default=0),
             open_rows=sum(e["open_rows"] for e in entries), state_bytes=sum(e["state_bytes"] for e in entries),
             firings=counters.get("firings", 0), source_watermarks_us=dict(self.sources_us),

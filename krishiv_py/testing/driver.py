@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.prepare import COUNTERS, REFUSED, Prepare
+from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
@@ -103,7 +103,7 @@ class Driver:
         """Where it stands, as a query on Spark tells it; state bytes are those of the tables in memory."""
         return Progress(
             batch_id=self._batch_id - 1, watermark_us=self._in_force, rows=self.counters["rows"],
-            late={reason: self.counters.get(reason, 0) for reason in REFUSED},
+            late=refused(self.counters),
             counters={**self.counters, "firings": self._firings}, open_windows=self.open_windows, open_rows=self._open_rows,
             state_bytes=sum(t.nbytes for t in self._store.tables.values()), firings=self._firings,
             source_watermarks_us=self.source_watermarks_us if self.spec.source_column is not None else {},

@@ -40,6 +40,7 @@ def test_one_bad_clock_does_not_close_every_window(action: str) -> None:
     assert driver.watermark_us == 160_000  # 161 is beyond 100 + 60
     assert out.late.to_pylist() == ([{"at": 161, "reason": "future", "watermark": None, "lateness": None}]
                                     if action == "side_output" else [])  # fmt: skip
+    assert driver.progress.late["future"] == 1
     names = ("future", "future_dropped", "future_side_output", "late")
     assert [driver.counters[n] for n in names] == [1, int(action == "drop"), int(action == "side_output"), 0]
     clock.advance(1)
