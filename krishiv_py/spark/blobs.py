@@ -73,11 +73,9 @@ class BucketBlobs:
         if table.nbytes < self._large:
             return None
         file = f"{self._batch:x}-{uuid.uuid4().hex[:12]}"
-        with self._system.open_output_stream(f"{self._root}/{file}") as stream, pa.ipc.new_stream(stream, table.schema) as out:
-            out.write_table(table)
-            size = stream.tell()
+        size = write_chunk(self._system, f"{self._root}/{file}", table)
         self._files[name] = file
-        return _MARK + file.encode(), size
+        return file_value(file), size
 
     def read(self, name: str) -> pa.Table | None:
         """A chunk that has a file; None for one that has none."""
@@ -109,8 +107,21 @@ class BucketBlobs:
                 self._system.delete_file(f"{self._root}/{file}")
 
 
+def write_chunk(system: pafs.FileSystem, path: str, table: pa.Table) -> int:
+    """Write a chunk to a file; returns its size in bytes."""
+    with system.open_output_stream(path) as stream, pa.ipc.new_stream(stream, table.schema) as out:
+        out.write_table(table)
+        size: int = stream.tell()
+    return size
+
+
+def file_value(name: str) -> bytes:
+    """What stands for a chunk that is a file of that name."""
+    return _MARK + name.encode()
+
+
 def chunk_of(value: bytes, folder: str) -> pa.Table:
-    """The chunk behind a value of the state store of the bucket with that folder."""
+    """The chunk behind a value: its bytes, or the name of its file in that folder."""
     if not value.startswith(_MARK):
         return decode(value)
     system, root = file_system(folder)

@@ -27,7 +27,7 @@ from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import Branch, branches
-from krishiv_py.spark.codec import decode, encode
+from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.pack import split
 from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, scan
 from krishiv_py.spark.workers import release_memory, settle_worker
@@ -101,6 +101,7 @@ class BoundedPack:
     bucket_ids: tuple[int, ...]
     moments: dict[str, Moment] | None
     now_us: int
+    handover: Handover
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
@@ -111,8 +112,8 @@ class BoundedPack:
             prepared = prepare(scanned.batch, moment.watermark_us, moment.now_us)
             chunk = operator.combine(prepared.rows)
             tagged = prepared.late.replace_schema_metadata({b"counters": json.dumps(prepared.counters).encode()})
-            rows = [(b, "chunk", encode(t)) for b, t in split(chunk, prepare.layout.key_names, self.bucket_ids)]
-            rows.append((self.bucket_ids[0], "late", encode(tagged)))
+            rows = [(b, "chunk", self.handover.give(t)) for b, t in split(chunk, prepare.layout.key_names, self.bucket_ids)]
+            rows.append((self.bucket_ids[0], "late", self.handover.give(tagged)))
             yield pa.RecordBatch.from_arrays(
                 [pa.array([r[0] for r in rows], pa.int32()), pa.array([moment.number] * len(rows), pa.int32()),
                  pa.array([seq] * len(rows), pa.int64()), pa.array([r[1] for r in rows]),
@@ -137,6 +138,7 @@ class BoundedSteps:
 
     spec: OperatorSpec
     moments: tuple[Moment, ...]
+    handover: Handover
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
@@ -145,7 +147,7 @@ class BoundedSteps:
         for batch in batches:
             for row in batch.to_pylist():
                 if row["kind"] == "late":
-                    late = decode(row["blob"])
+                    late = self.handover.take(row["blob"])
                     for name, n in json.loads(late.schema.metadata[b"counters"]).items():
                         counters[name] += n
                     if late.num_rows:
@@ -157,7 +159,7 @@ class BoundedSteps:
             results, late, counted = self._bucket(sorted(chunks, key=lambda c: c[:2]))
             for kind, table in (("result", results), ("late", late)):
                 if table.num_rows:
-                    yield _out(kind, encode(table))
+                    yield _out(kind, self.handover.give(table))
             yield _out("counters", json.dumps(counted).encode())
         release_memory()
 
@@ -167,7 +169,7 @@ class BoundedSteps:
         meta: Meta = {}
         by_batch: dict[int, list[pa.Table]] = {}
         for number, _, blob in chunks:
-            by_batch.setdefault(number, []).append(decode(blob))
+            by_batch.setdefault(number, []).append(self.handover.take(blob))
         end = Moment(-1, END_OF_TIME, self.moments[-1].now_us)
         steps = []
         for moment, then in zip(self.moments, [*self.moments[1:], end], strict=True):
@@ -191,7 +193,7 @@ def _out(kind: str, blob: bytes) -> pa.RecordBatch:
 
 
 def _plan(
-    spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int, now_us: int
+    spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int, now_us: int, handover: Handover
 ) -> tuple[DataFrame, tuple[Moment, ...]]:
     ids = tuple(range(partitions))
     parts = branches(spec, source)
@@ -202,15 +204,16 @@ def _plan(
         if when is not None:
             paths = spark.createDataFrame([(f,) for f in _spool(part.source).files()], "path string")
             frame, reader = (paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)), _reader(part)
-            frames.append(frame.mapInArrow(BoundedPack(part.spec, reader, ids, when, now_us).__call__, _DDL))
+            frames.append(frame.mapInArrow(BoundedPack(part.spec, reader, ids, when, now_us, handover).__call__, _DDL))
         else:
             found = scan(spark, part.source, part.spec.needs_columns, streaming=False)
-            frames.append(found.frame.mapInArrow(BoundedPack(part.spec, found.reader, ids, None, now_us).__call__, _DDL))
+            pack = BoundedPack(part.spec, found.reader, ids, None, now_us, handover)
+            frames.append(found.frame.mapInArrow(pack.__call__, _DDL))
     only = (Moment(0, spec.watermark.initial_us, now_us),)
     return functools.reduce(DataFrame.union, frames), only if when is None else tuple(when.values())
 
 
-def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedResult:
+def run(spark: SparkSession, stream: AggregatedStream, now_us: int, handover: Handover) -> BoundedResult:
     """Run a finite plan."""
     source = source_of(stream.node)
     if not source.bounded:
@@ -228,22 +231,18 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int) -> BoundedRe
     if _nothing_sent(spec, source):
         return BoundedResult(layout.result_schema.empty_table(), layout.late_schema.empty_table(), counters)
     partitions = _partitions(spark, source)
-    packed, when = _plan(spark, spec, source, partitions, now_us)
+    packed, when = _plan(spark, spec, source, partitions, now_us, handover)
     shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
-    out = shuffled.mapInArrow(BoundedSteps(spec, when).__call__, _OUT_DDL).toArrow()
-    for blob in _blobs(out, "counters"):
+    out = shuffled.mapInArrow(BoundedSteps(spec, when, handover).__call__, _OUT_DDL).toArrow()
+    found = {kind: [schema.empty_table()] for kind, schema in (("result", layout.result_schema), ("late", layout.late_schema))}
+    for kind, blob in zip(*(c.to_pylist() for c in out.columns), strict=True):
+        if kind != "counters":
+            found[kind].append(handover.take(blob).cast(found[kind][0].schema))
+            continue
         for name, n in json.loads(blob).items():
             counters[name] = counters.get(name, 0) + n
-    return BoundedResult(_tables(out, "result", layout.result_schema), _tables(out, "late", layout.late_schema), counters)
-
-
-def _blobs(out: pa.Table, kind: str) -> list[bytes]:
-    return [blob for k, blob in zip(*(c.to_pylist() for c in out.columns), strict=True) if k == kind]
-
-
-def _tables(out: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
-    found = [decode(blob).cast(schema) for blob in _blobs(out, kind)]
-    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
+    results, late = (pa.concat_tables(tables).combine_chunks() for tables in found.values())
+    return BoundedResult(results, late, counters)
 
 
 def _nothing_sent(spec: OperatorSpec, source: Source) -> bool:

@@ -86,6 +86,11 @@ def setting(spark: SparkSession, name: str) -> int:
     return int(value)
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect: the driver is in another process, perhaps on another machine."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def checked_profile(profile: str) -> Profile:
     """Refuse an unknown durability profile."""
     for known in PROFILES:

@@ -26,7 +26,16 @@ from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, session_settings
+from krishiv_py.spark.config import (
+    CHUNK_FILE_BYTES,
+    QUERY_SETTINGS,
+    Profile,
+    check_checkpoint,
+    is_connect,
+    session_settings,
+    setting,
+)
+from krishiv_py.spark.handover import Handover, passing_through
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.scan import arrow_schema
@@ -58,7 +67,7 @@ class SparkRunner:
 
     def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        result = bounded.run(self.spark, stream, self.clock()) if progress is False else self._watched(stream, progress)
+        result = self._bounded(stream) if progress is False else self._watched(stream, progress)
         handler = stream.late_handler
         if result.late.num_rows:
             if isinstance(handler, SideOutputLateEventHandler):
@@ -70,15 +79,21 @@ class SparkRunner:
     def _watched(self, stream: AggregatedStream, progress: Show) -> BoundedResult:
         counters: dict[str, int] = {}
         with counted(self.spark) as tasks, shown(lambda: of_job(*tasks(), counters), progress):
-            result = bounded.run(self.spark, stream, self.clock())
+            result = self._bounded(stream)
             counters.update(result.counters)
         return result
+
+    def _bounded(self, stream: AggregatedStream) -> BoundedResult:
+        here = not is_connect(self.spark) and str(self.spark.sparkContext.master).startswith("local")
+        with passing_through(self.folder("run") if here else None) as folder:
+            handover = Handover(folder, setting(self.spark, CHUNK_FILE_BYTES))
+            return bounded.run(self.spark, stream, self.clock(), handover)
 
     def start(
         self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        if type(self.spark).__module__.startswith("pyspark.sql.connect"):
+        if is_connect(self.spark):
             raise PlanError(
                 message(
                     "start() needs the driver in this process",

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from krishiv_py.spark.config import is_connect
+
 _GROUP: Final = "spark.jobGroup.id"
 
 
@@ -22,7 +24,7 @@ def counted(spark: SparkSession) -> Iterator[Callable[[], tuple[int, int | None]
         Tasks done and tasks known so far, at any time and from any thread; the second is None over Spark Connect, which has
         no status tracker.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         yield lambda: (0, None)
         return
     context = spark.sparkContext
