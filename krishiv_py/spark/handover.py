@@ -1,4 +1,4 @@
-"""Chunks handed on within a bounded run: from task to task, and from the last ones to the driver.
+"""Chunks handed on within a bounded run or a micro-batch: from task to task, and to the driver.
 
 Where all of them run on this machine a large chunk is a file, mapped by whoever reads it, and the JVM, which copies what passes
 through it several times, sees its name. Elsewhere it sees the chunk's bytes.
@@ -15,9 +15,11 @@ from shutil import rmtree
 import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
+from pyspark.sql import SparkSession
 
 from krishiv_py.spark.blobs import chunk_of, file_value, write_chunk
 from krishiv_py.spark.codec import encode
+from krishiv_py.spark.config import CHUNK_FILE_BYTES, is_connect, setting
 
 
 @attrs.frozen
@@ -40,6 +42,7 @@ class Handover:
         if self.folder is None or table.nbytes < self.large_bytes:
             return encode(table)
         name = uuid.uuid4().hex
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
         write_chunk(pafs.LocalFileSystem(), f"{self.folder}/{name}", table)
         return file_value(name)
 
@@ -47,12 +50,27 @@ class Handover:
         """The chunk behind what stands for it."""
         return chunk_of(value, self.folder or "")
 
+    def of_batch(self, batch: int) -> Handover:
+        """What is handed on within a micro-batch."""
+        return self if self.folder is None else attrs.evolve(self, folder=f"{self.folder}/{batch}")
+
+    def clear(self) -> None:
+        """Remove all files: everything has arrived, or will be given anew."""
+        if self.folder is not None:
+            rmtree(self.folder, ignore_errors=True)
+
+
+def handover(spark: SparkSession, folder: str) -> Handover:
+    """By files in `folder`, if all tasks of the session run on this machine."""
+    here = not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+    return Handover(folder if here else None, setting(spark, CHUNK_FILE_BYTES))
+
 
 @contextmanager
-def passing_through(folder: str | None) -> Iterator[str | None]:
-    """A folder that goes with what is in it."""
+def handed_over(spark: SparkSession, folder: str) -> Iterator[Handover]:
+    """For the time of the body."""
+    found = handover(spark, folder)
     try:
-        yield folder
+        yield found
     finally:
-        if folder is not None:
-            rmtree(Path(folder), ignore_errors=True)
+        found.clear()

@@ -21,6 +21,7 @@ from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
+from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.scan import Reader, Scanned
 from krishiv_py.spark.workers import release_memory, settle_worker
 
@@ -84,6 +85,7 @@ class Pack:
     reader: Reader
     bucket_ids: tuple[int, ...]
     clock: Clock
+    handover: Handover
     source: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -107,6 +109,7 @@ class _Task:
         self._prepare = Prepare(pack.spec)
         self._operator: WindowOperator = operator_for(pack.spec)
         self._batch = batch
+        self._give = pack.handover.of_batch(batch).give
         self._in_force = pack.clock.in_force(batch)
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._notes = Notes()
@@ -142,7 +145,7 @@ class _Task:
         if not self._any:
             return
         late = pa.concat_tables(self._late) if self._late else self._prepare.layout.late_schema.empty_table()
-        yield self._rows([(self._pack.bucket_ids[0], LATE, encode(late.replace_schema_metadata(self._notes.metadata())))])
+        yield self._rows([(self._pack.bucket_ids[0], LATE, self._give(late.replace_schema_metadata(self._notes.metadata())))])
         if self._notes.controls:  # every bucket has something to do when the time moves
             now = str(self._notes.latest_us()).encode()
             yield self._rows([(b, TICK, now) for b in self._pack.bucket_ids[1:]])
@@ -153,7 +156,7 @@ class _Task:
         chunk = self._operator.combine(pa.concat_tables(self._pending))
         self._pending, self._pending_rows = [], 0
         yield self._rows(
-            [(b, CHUNK, encode(t)) for b, t in split(chunk, self._prepare.layout.key_names, self._pack.bucket_ids)]
+            [(b, CHUNK, self._give(t)) for b, t in split(chunk, self._prepare.layout.key_names, self._pack.bucket_ids)]
         )
 
     def _rows(self, rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:

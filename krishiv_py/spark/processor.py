@@ -20,6 +20,7 @@ from krishiv_py.kernels.state import NOW_MS, Meta
 from krishiv_py.spark.blobs import BlobFolder, BucketBlobs
 from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
+from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.outputs import TaskOutput
 from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
 from krishiv_py.spark.workers import release_memory, settle_worker
@@ -67,12 +68,18 @@ class BucketProcessor(StatefulProcessor):
     """One instance per task; every bucket is one grouping key."""
 
     def __init__(
-        self, spec: OperatorSpec, output: TaskOutput | None, clock: Clock | None, blobs: BlobFolder | None = None
+        self,
+        spec: OperatorSpec,
+        output: TaskOutput | None = None,
+        clock: Clock | None = None,
+        blobs: BlobFolder | None = None,
+        handover: Handover | None = None,
     ) -> None:
         self._spec = spec
         self._output = output
         self._clock = clock
         self._blobs = blobs
+        self._handover = handover
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the one state variable."""
@@ -91,6 +98,7 @@ class BucketProcessor(StatefulProcessor):
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
         now_us = in_force.now_us
+        take = decode if self._handover is None else self._handover.of_batch(batch).take
         for row in sorted(rows, key=lambda r: r.seq):
             if row.kind == RAW:
                 judged = self._judge(bytes(row.blob), in_force)
@@ -106,7 +114,7 @@ class BucketProcessor(StatefulProcessor):
             if row.kind == TICK:
                 now_us = max(now_us, int(bytes(row.blob)))
             else:
-                (chunks if row.kind == CHUNK else late).append(decode(bytes(row.blob)))
+                (chunks if row.kind == CHUNK else late).append(take(bytes(row.blob)))
         yield from self._step(bucket, batch, InForce(in_force.watermark_us, now_us), chunks, late)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:

@@ -26,16 +26,8 @@ from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.config import (
-    CHUNK_FILE_BYTES,
-    QUERY_SETTINGS,
-    Profile,
-    check_checkpoint,
-    is_connect,
-    session_settings,
-    setting,
-)
-from krishiv_py.spark.handover import Handover, passing_through
+from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
+from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.scan import arrow_schema
@@ -84,10 +76,8 @@ class SparkRunner:
         return result
 
     def _bounded(self, stream: AggregatedStream) -> BoundedResult:
-        here = not is_connect(self.spark) and str(self.spark.sparkContext.master).startswith("local")
-        with passing_through(self.folder("run") if here else None) as folder:
-            handover = Handover(folder, setting(self.spark, CHUNK_FILE_BYTES))
-            return bounded.run(self.spark, stream, self.clock(), handover)
+        with handed_over(self.spark, self.folder("chunks")) as chunks:
+            return bounded.run(self.spark, stream, self.clock(), chunks)
 
     def start(
         self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
@@ -104,13 +94,15 @@ class SparkRunner:
             )
         check_checkpoint(self.profile, checkpoint)
         temporary = self.folder("checkpoint") if checkpoint is None else None
+        chunks = handover(self.spark, self.folder("chunks"))
 
         def cleanup() -> None:
+            chunks.clear()
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
 
         query = streaming.start(
-            self.spark, stream, sink, checkpoint or temporary or "", trigger, name, lambda: self.clock(), cleanup
+            self.spark, stream, sink, checkpoint or temporary or "", trigger, name, lambda: self.clock(), chunks, cleanup
         )
         self.queries.append(query)
         return query

@@ -30,6 +30,7 @@ from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, u
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, chunks_only, setting
 from krishiv_py.spark.frames import explode, show, written_files
+from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
 from krishiv_py.spark.partitioning import bucket_ids
@@ -52,6 +53,7 @@ def stateful(
     buckets: int,
     output: TaskOutput,
     blobs: BlobFolder,
+    handover: Handover,
     heartbeats: Spool | None,
 ) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
@@ -59,13 +61,14 @@ def stateful(
     frames = []
     for branch in branches(spec, source):
         found = scan(spark, branch.source, branch.spec.needs_columns, streaming=True)
-        pack = Pack(branch.spec, found.reader, ids, clock, branch.name)
+        pack = Pack(branch.spec, found.reader, ids, clock, handover, branch.name)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if heartbeats is not None:
         beats = listing(spark, heartbeats.folder, streaming=True, max_files=None)
-        frames.append(beats.mapInArrow(Pack(spec, ParquetReader(spec.source_schema), ids, clock).__call__, PACKED_DDL))
+        pack = Pack(spec, ParquetReader(spec.source_schema), ids, clock, handover)
+        frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     packed = functools.reduce(DataFrame.union, frames)
-    return _operator(packed, BucketProcessor(spec, output, clock, blobs))
+    return _operator(packed, BucketProcessor(spec, output, clock, blobs, handover))
 
 
 @attrs.define(eq=False)
@@ -80,6 +83,7 @@ class BatchSteps:
     publishers: dict[str, Publisher]
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
+    handover: Handover
     mark: str
     title: str
 
@@ -96,6 +100,7 @@ class BatchSteps:
         finally:
             if on_cluster:
                 frame.unpersist()
+        self.handover.of_batch(batch_id).clear()
         self._account(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
 
     def _told(self, frame: DataFrame) -> list[TaskRow]:
@@ -166,6 +171,7 @@ def start(
     trigger: QueryTrigger,
     name: str | None,
     now: Callable[[], int],
+    handover: Handover,
     cleanup: Callable[[], None],
 ) -> StreamQuery:
     """Start a query."""
@@ -181,10 +187,11 @@ def start(
     controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
     blobs = BlobFolder(checkpoint, setting(spark, "spark.sql.streaming.minBatchesToRetain"), setting(spark, CHUNK_FILE_BYTES))
     source = source_of(stream.node)
-    frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), blobs, controls)
+    frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), blobs, handover, controls)
     publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
-    steps = BatchSteps(spec, sink, late_sink, stream.late_handler, ledger, publishers, clock, now, claim.outputs, title)
+    handler = stream.late_handler
+    steps = BatchSteps(spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, claim.outputs, title)
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )
@@ -258,7 +265,7 @@ def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
     found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
     packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
-    chunks = _operator(packed, BucketProcessor(spec, None, None))
+    chunks = _operator(packed, BucketProcessor(spec))
     return explode(chunks.filter(chunks["kind"] == RESULT), Layout(spec).result_schema)
 
 
