@@ -17,7 +17,7 @@ PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
-"""From which size on a chunk of state is a file beside the checkpoint instead of a value in the state store, bytes."""
+"""From which size on, in bytes, a chunk is a file: of state beside the checkpoint, between tasks of one machine for a while."""
 
 QUERY_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
