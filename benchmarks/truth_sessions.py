@@ -41,6 +41,9 @@ def batchwise(db: duckdb.DuckDBPyConnection, own: str, rules: Rules) -> None:
     db.execute("CREATE TEMP TABLE held AS FROM truth")
     for batch, w in db.execute("SELECT DISTINCT batch, w FROM kept ORDER BY batch").fetchall():
         own_end = f" AND e > {w}" if rules.session_rule == "row" else ""
+        if rules.session_rule == "merged":  # what is over is out before the batch comes
+            db.execute(f"INSERT INTO truth FROM held WHERE e <= {w}")
+            db.execute(f"DELETE FROM held WHERE e <= {w}")
         fresh = f"SELECT user_id, s, e, count, sum_amount FROM ({own}) WHERE batch = {batch}{own_end}"
         db.execute(f"CREATE OR REPLACE TEMP TABLE merged AS {merged_sql(f'({fresh} UNION ALL FROM held)', rules)}")
         if rules.session_rule == "merged":

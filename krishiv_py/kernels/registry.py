@@ -13,6 +13,7 @@ from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.panes import PaneOperator
 from krishiv_py.kernels.projected import ProjectedOperator
+from krishiv_py.kernels.punctual import PunctualOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.session_triggered import TriggeredSessionOperator
@@ -44,6 +45,11 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
     if spec.output is not None:
         return ProjectedOperator(spec, operator_for(attrs.evolve(spec, output=None)))
+    found = _of_window(spec)
+    return PunctualOperator(found) if spec.options.late_rule == "window" else found
+
+
+def _of_window(spec: OperatorSpec) -> WindowOperator:
     if isinstance(spec.window, HoppingWindow):
         fixed = _fixed(spec)
         return fixed if spec.options.ttl is None else ExpiringFixed(spec, fixed)
