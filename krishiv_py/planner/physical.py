@@ -42,8 +42,8 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
     length_us = getattr(spec.window, "size_us", None) or getattr(spec.window, "gap_us", None) or 0
-    if options.ttl is not None and options.ttl.ttl_us < length_us:
-        found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window: "
+    if options.ttl is not None and options.ttl.ttl_us < length_us + options.allowed_lateness_us:
+        found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window and the allowed lateness: "
                      "windows of quiet keys are lost")
     if options.emit_mode == "final" and options.allowed_lateness_us > 0:
         found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")

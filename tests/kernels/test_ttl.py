@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.planner.physical import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 
@@ -142,3 +143,10 @@ def test_against_plain_dictionaries(emit: Any, batches: list[list[tuple[str, int
     expected, dropped = model(batches, ttl, size)
     assert sorted(out) == expected
     assert driver.counters.get("ttl_dropped", 0) == dropped
+
+
+@pytest.mark.parametrize(("ttl", "warned"), [(14, True), (15, False)])
+def test_a_plan_warns_of_a_time_to_live_that_its_windows_outlast(ttl: int, warned: bool) -> None:
+    keyed = stream_of("key string, at bigint").watermark("at", 1).key_by("key").allowed_lateness(5)
+    plan = keyed.with_state_ttl(kv.StateTtlConfig(ttl)).tumbling_window(10).agg(kv.count())
+    assert any("shorter than the window and the allowed lateness" in w for w in warnings(plan.spec())) is warned
