@@ -1,4 +1,4 @@
-"""The jobs J1 .. J8, as plain values: every side (krishiv_py, peers, check) reads its parameters here.
+"""The jobs J1 .. J8 and F1, as plain values: every side (krishiv_py, peers, check) reads its parameters here.
 
 Standard library only: the scripts of the peers import it in environments of their own.
 """
@@ -33,6 +33,8 @@ class Job:
     grace_ms: int = 0
     sources: int = 1
     idle_timeout_ms: int | None = None
+    flights: bool = False
+    """Whether it runs over the real flights, not the generated sets."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,6 +69,7 @@ JOBS: dict[str, Job] = {
         ),
         # Stream time (lag 0) and a grace of 5 s is the KIP's way to say "lag 5 s".
         Job("J7", "distinct-set sliding 30 s", "distinct", 30_000, lag_ms=0, grace_ms=5_000),
+        Job("F1", "tumbling 24 h, lag 2 h, real flights by aircraft", "tumbling", 86_400_000, lag_ms=7_200_000, flights=True),
         # Not of the list: the steady mode wants a firing in every second batch, the open-state mode none at all.
         Job("S1", "tumbling 2 s", "tumbling", 2_000),
         Job("O1", "tumbling 1 h", "tumbling", 3_600_000),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from benchmarks import data
+from benchmarks import data, flights
 from benchmarks.data import KeySet, Spec
 from benchmarks.jobs import BATCH_ROWS, JOBS, Job
 
@@ -44,6 +44,9 @@ def sources_or_parts(job: Job, spec: Spec) -> Path:
 def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iterator[Case]:
     """As fast as it goes: the whole input less its first file."""
     for job in jobs:
+        if job.flights:
+            yield real_flights(job)
+            continue
         for keys in sets:
             spec = Spec(events, keys, seed=seed)
             folder = sources_or_parts(job, spec)
@@ -51,6 +54,13 @@ def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iter
             rows = (data.rows_of(folder), data.rows_of(first))
             files = max(BATCH_ROWS // rows[1], 1)
             yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1], files_per_batch=files)
+
+
+def real_flights(job: Job) -> Case:
+    """A year of flights, five days a batch: the lateness is the airlines' own."""
+    folder = flights.make()
+    first = data.first_parts(folder, 1)
+    return Case("backlog", job, flights.NAME, folder, data.rows_of(folder), "event", first, data.rows_of(first))
 
 
 def micro(jobs: list[Job], seed: int) -> Iterator[Case]:

@@ -15,7 +15,7 @@ from benchmarks.truth import Rules
 
 ROOT = Path(__file__).resolve().parents[1]
 WINDOWED = frozenset({"J1", "J2", "J3"})
-SPARK_JOBS = WINDOWED | {"O1", "S1"}
+SPARK_JOBS = WINDOWED | {"F1", "O1", "S1"}
 UPTO_J5 = frozenset({"J1", "J2", "J3", "J4", "J5"})
 BOUNDED = Rules("none", complete=True)
 
@@ -102,7 +102,7 @@ SIDES: dict[str, Side] = {
             "flink",
             "PyFlink SQL, heap state",
             "benchmarks.peers.flink_sql",
-            UPTO_J5 | {"J8"},
+            UPTO_J5 | {"F1", "J8"},
             Rules("clean", "merge", complete=True),
             "apache-flink",
             env="flink",
@@ -113,7 +113,7 @@ SIDES: dict[str, Side] = {
             "flink_rocksdb",
             "PyFlink SQL, RocksDB",
             "benchmarks.peers.flink_sql",
-            UPTO_J5 | {"J8"},
+            UPTO_J5 | {"F1", "J8"},
             Rules("clean", "merge", complete=True),
             "apache-flink",
             env="flink",
@@ -139,7 +139,7 @@ SIDES: dict[str, Side] = {
             env="pathway",
             prepare=as_csv,
         ),
-        Side("duckdb", "DuckDB (bounded)", "benchmarks.peers.bounded_duckdb", WINDOWED | {"J4"}, BOUNDED, "duckdb"),
+        Side("duckdb", "DuckDB (bounded)", "benchmarks.peers.bounded_duckdb", WINDOWED | {"F1", "J4"}, BOUNDED, "duckdb"),
         Side("polars", "Polars (bounded)", "benchmarks.peers.bounded_polars", WINDOWED | {"J4"}, BOUNDED, "polars"),
     )
 }

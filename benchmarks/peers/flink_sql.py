@@ -56,14 +56,14 @@ def create_source(env: TableEnvironment, name: str, path: Path, job: Job) -> Non
     idle = f"'scan.watermark.idle-timeout' = '{job.idle_timeout_ms} ms'," if job.idle_timeout_ms else ""
     env.execute_sql(
         f"""CREATE TABLE {name} (user_id BIGINT, event_time TIMESTAMP(3), amount BIGINT,
-        WATERMARK FOR event_time AS event_time - INTERVAL '{job.lag_ms / 1000:.3f}' SECOND(3, 3))
+        WATERMARK FOR event_time AS event_time - INTERVAL '{job.lag_ms / 1000:.3f}' SECOND(6, 3))
         WITH ({idle} 'path' = 'file://{path}', {FILES})"""
     )
 
 
 def seconds(ms: int) -> str:
     """SQL interval."""
-    return f"INTERVAL '{ms // 1000}' SECOND"
+    return f"INTERVAL '{ms // 1000}' SECOND(6)"
 
 
 def query(job: Job) -> str:

@@ -56,7 +56,7 @@ def window_of(job: Job) -> Column:
 def body(task: Task) -> None:
     """Run one job to the end of its input."""
     job = task.job
-    if job.name not in ("J1", "J2", "J3", "S1", "O1"):
+    if job.name not in ("J1", "J2", "J3", "F1", "S1", "O1"):
         raise unsupported(NAME, job, "no native window computes it")
     spark = session(task)
     result = (
