@@ -1,4 +1,4 @@
-"""The 336 776 flights that left New York in 2013 as event data, in the form of the generated sets: real disorder, real late rows.
+"""The 336 776 flights that left New York in 2013 as event data: real disorder and real late rows.
 
 A row arrives when the aircraft really leaves; its event time is when it was scheduled to leave, its key the aircraft, its
 amount the delay in minutes. The parts hold five days of arrivals each.
