@@ -104,7 +104,7 @@ class BoundedPack:
     handover: Handover
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
+        settle_worker("bounded")
         prepare, operator = Prepare(self.spec), operator_for(self.spec)
         for seq, (moment, scanned) in enumerate(self._batches(batches)):
             if scanned.batch is None:
@@ -141,7 +141,7 @@ class BoundedSteps:
     handover: Handover
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
+        settle_worker("bounded")
         arrived: dict[int, list[tuple[int, int, bytes]]] = {}
         counters = dict.fromkeys(COUNTERS, 0)
         for batch in batches:

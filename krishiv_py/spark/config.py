@@ -24,7 +24,8 @@ QUERY_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.streaming.minBatchesToRetain": "20",
-    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # As Spark has it for stateful operators: tasks share Python workers only where their environments are equal.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     CHUNK_FILE_BYTES: str(64 << 10),
 }
 """Settable on a running session: what the streaming and bounded adapters rely on."""
@@ -50,6 +51,8 @@ def session_settings(profile: Profile, cores: int | None = None) -> dict[str, st
         "spark.driver.extraJavaOptions": _JVM,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",  # the same, or operators would not share workers
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }

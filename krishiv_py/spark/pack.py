@@ -89,7 +89,7 @@ class Pack:
     source: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
+        settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
         task = _Task(self, batch_number(), context.partitionId() << 32)
@@ -179,7 +179,7 @@ class RawPack:
     bucket_ids: tuple[int, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
+        settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
         prepare, seq = Prepare(self.spec), context.partitionId() << 32

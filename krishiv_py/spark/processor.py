@@ -83,7 +83,7 @@ class BucketProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the one state variable."""
-        settle_worker()
+        settle_worker("operator")
         self._handle = handle
         self._state = handle.getMapState(STATE, "name string", "blob binary")
         self._operator = operator_for(self._spec)
