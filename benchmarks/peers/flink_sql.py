@@ -56,14 +56,16 @@ def create_source(env: TableEnvironment, name: str, path: Path, job: Job) -> Non
     idle = f"'scan.watermark.idle-timeout' = '{job.idle_timeout_ms} ms'," if job.idle_timeout_ms else ""
     env.execute_sql(
         f"""CREATE TABLE {name} (user_id BIGINT, event_time TIMESTAMP(3), amount BIGINT,
-        WATERMARK FOR event_time AS event_time - INTERVAL '{job.lag_ms / 1000:.3f}' SECOND(6, 3))
+        WATERMARK FOR event_time AS event_time - {interval(job.lag_ms)})
         WITH ({idle} 'path' = 'file://{path}', {FILES})"""
     )
 
 
-def seconds(ms: int) -> str:
-    """SQL interval."""
-    return f"INTERVAL '{ms // 1000}' SECOND(6)"
+def interval(ms: int) -> str:
+    """SQL interval; of seconds alone Flink takes three digits."""
+    seconds, rest = divmod(ms, 1_000)
+    days, hours, minutes = seconds // 86_400, seconds // 3_600 % 24, seconds // 60 % 60
+    return f"INTERVAL '{days} {hours:02}:{minutes:02}:{seconds % 60:02}.{rest:03}' DAY TO SECOND(3)"
 
 
 def query(job: Job) -> str:
@@ -72,19 +74,19 @@ def query(job: Job) -> str:
     windowed = f"SELECT user_id, window_start, window_end, {totals} FROM TABLE({{}}) GROUP BY user_id, window_start, window_end"
     column = "DESCRIPTOR(event_time)"
     if job.retractions:
-        size = seconds(job.size_ms)
+        size = interval(job.size_ms)
         return f"""SELECT user_id, TUMBLE_START(event_time, {size}), TUMBLE_END(event_time, {size}), {totals}
             FROM events GROUP BY user_id, TUMBLE(event_time, {size})"""
     if job.kind == "tumbling":
-        return windowed.format(f"TUMBLE(TABLE events, {column}, {seconds(job.size_ms)})")
+        return windowed.format(f"TUMBLE(TABLE events, {column}, {interval(job.size_ms)})")
     if job.kind == "hopping":
-        return windowed.format(f"HOP(TABLE events, {column}, {seconds(job.slide_ms)}, {seconds(job.size_ms)})")
+        return windowed.format(f"HOP(TABLE events, {column}, {interval(job.slide_ms)}, {interval(job.size_ms)})")
     if job.kind == "session" and job.max_duration_ms is None:
-        return windowed.format(f"SESSION(TABLE events PARTITION BY user_id, {column}, {seconds(job.size_ms)})")
+        return windowed.format(f"SESSION(TABLE events PARTITION BY user_id, {column}, {interval(job.size_ms)})")
     if job.kind == "lookback":
         return f"""SELECT user_id, event_time, COUNT(*) OVER w, SUM(amount) OVER w FROM events
             WINDOW w AS (PARTITION BY user_id ORDER BY event_time
-                RANGE BETWEEN {seconds(job.size_ms)} PRECEDING AND CURRENT ROW)"""
+                RANGE BETWEEN {interval(job.size_ms)} PRECEDING AND CURRENT ROW)"""
     raise unsupported(NAME, job, "no SQL of Flink computes it")
 
 

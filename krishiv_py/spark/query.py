@@ -96,6 +96,7 @@ class StreamQuery:
         late: MemorySink | None,
         spec: OperatorSpec,
         cleanup: Callable[[], None],
+        stopping: threading.Event,
         spark: SparkSession,
     ) -> None:
         self._query = query
@@ -109,7 +110,7 @@ class StreamQuery:
         self._schemas = (layout.result_schema, layout.late_schema)
         self._cleanup = cleanup
         self._spark = spark
-        self._stopped = False
+        self._stopping = stopping
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
         if self._follow is not None:
             self._follow.start()
@@ -120,7 +121,7 @@ class StreamQuery:
             self._query.awaitTermination()
         except StreamingQueryException:
             return  # told to whoever waits for the query
-        if not self._stopped:
+        if not self._stopping.is_set():
             self._query = then()
 
     @property
@@ -190,7 +191,7 @@ class StreamQuery:
 
     def stop(self) -> None:
         """Stop; a later start from the same checkpoint goes on."""
-        self._stopped = True
+        self._stopping.set()
         self._query.stop()
         if self._follow is not None:
             self._follow.join()

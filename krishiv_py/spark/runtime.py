@@ -51,11 +51,14 @@ class SparkRunner:
 
     def folder(self, name: str) -> str:
         """A new temporary folder that goes with the session."""
+        path = self._new_path(name)
+        Path(path).mkdir()
+        return path
+
+    def _new_path(self, name: str) -> str:
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="krishiv-")
-        path = Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}"
-        path.mkdir(parents=True)
-        return str(path)
+        return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
 
     def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
@@ -76,7 +79,7 @@ class SparkRunner:
         return result
 
     def _bounded(self, stream: AggregatedStream) -> BoundedResult:
-        with handed_over(self.spark, self.folder("chunks")) as chunks:
+        with handed_over(self.spark, self._new_path("chunks")) as chunks:
             return bounded.run(self.spark, stream, self.clock(), chunks)
 
     def start(
@@ -94,7 +97,7 @@ class SparkRunner:
             )
         check_checkpoint(self.profile, checkpoint)
         temporary = self.folder("checkpoint") if checkpoint is None else None
-        chunks = handover(self.spark, self.folder("chunks"))
+        chunks = handover(self.spark, self._new_path("chunks"))
 
         def cleanup() -> None:
             chunks.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -71,6 +72,17 @@ def stateful(
     return _operator(packed, BucketProcessor(spec, output, clock, blobs, handover))
 
 
+class BatchStoppedError(Exception):
+    """What Spark hears of a batch that ``stop()`` broke off.
+
+    It looks in the text for an interruption, by a regular expression that overflows the JVM's stack on texts as long as those
+    of Spark's own errors: the query would die with pages of noise instead of stopping.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
+
+
 @attrs.define(eq=False)
 class BatchSteps:
     """What happens on the driver with one micro-batch: both outputs are published, then the ledger is written."""
@@ -86,8 +98,17 @@ class BatchSteps:
     handover: Handover
     mark: str
     title: str
+    stopping: threading.Event
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        try:
+            self._publish(frame, batch_id)
+        except Exception:
+            if self.stopping.is_set():
+                raise BatchStoppedError() from None
+            raise
+
+    def _publish(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)) if isinstance(s, ON_CLUSTER)]
         if on_cluster:
             frame = frame.persist()
@@ -191,7 +212,10 @@ def start(
     publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
     handler = stream.late_handler
-    steps = BatchSteps(spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, claim.outputs, title)
+    stopping = threading.Event()
+    steps = BatchSteps(
+        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, claim.outputs, title, stopping
+    )  # fmt: skip
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )
@@ -227,6 +251,7 @@ def start(
         late_sink if isinstance(late_sink, MemorySink) else None,
         spec,
         stop,
+        stopping,
         spark,
     )
 

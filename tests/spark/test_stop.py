@@ -1,0 +1,49 @@
+"""stop() while a micro-batch runs: quiet, and the batch is run again by whoever goes on from the checkpoint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from krishiv_py import ForeachBatchSink, ParquetSink, QueryTrigger, Session
+from tests.spark.conftest import found, per_second, row
+
+DDL = "user string, at bigint, amount bigint"
+
+
+def test_a_stop_breaks_the_batch_off_without_a_word(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-m", "tests.spark.test_stop", str(tmp_path)], capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout.split() == ["stopped", "1"], run.stderr
+    assert "Exception" not in run.stderr and "Error" not in run.stderr
+    assert found(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
+
+
+def main(folder: Path) -> None:
+    """Stop a query in the middle of its first batch with a result, then let another finish it."""
+    begun, batches = threading.Event(), 0
+
+    def slow(frame: object, batch: int) -> None:
+        nonlocal batches
+        batches += 1
+        begun.set()
+        session.spark.sql("SELECT java_method('java.lang.Thread', 'sleep', 60000L)").collect()
+
+    with Session.embedded() as session:
+        stream, sender = session.memory_stream(DDL, spool=str(folder / "spool"))
+        sender.send([row("a", 100), row("a", 5_000)])
+        query = per_second(stream).start(ForeachBatchSink(slow), checkpoint=str(folder / "checkpoint"))
+        begun.wait()
+        query.stop()
+        print(query.status, batches)
+        again = per_second(stream).start(
+            ParquetSink(str(folder / "out")), checkpoint=str(folder / "checkpoint"), trigger=QueryTrigger.available_now()
+        )
+        again.await_termination()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
