@@ -35,7 +35,7 @@ _JVM: Final = " ".join((
     # a run of a few minutes would spend more on optimising Spark's planner than the planner ever takes
     "-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
-    "-XX:+UseSerialGC -Xmn96m",  # G1 marks the whole heap again and again when objects are as large as chunks
+    "-XX:+UseSerialGC -Xms160m -Xmn64m",  # G1 marks the whole heap again and again when objects are as large as chunks
 ))  # fmt: skip
 
 
