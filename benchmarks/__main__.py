@@ -1,11 +1,11 @@
-"""``python -m benchmarks data|envs|run|check|measure|report ...``, or without a part everything in turn (``suite.py``)."""
+"""``python -m benchmarks data|envs|run|check|measure|levers|report ...``, or all in turn (``suite.py``)."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-PARTS = ("data", "envs", "run", "check", "measure", "report")
+PARTS = ("data", "envs", "run", "check", "measure", "levers", "report")
 
 
 def main() -> int:

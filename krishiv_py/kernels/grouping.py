@@ -60,6 +60,11 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
         _, inverse = np.unique(column, return_inverse=True)
         return inverse.astype(np.int64), int(inverse.max()) + 1
     plain = normal_key(_plain(column))
+    if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
+        values = plain.to_numpy().astype(np.int64, copy=False)
+        low, high = int(values.min()), int(values.max())
+        if high - low < 2 * len(values):  # close together: the values themselves will do, no table of them is needed
+            return values - low, high - low + 1
     encoded = plain if pa.types.is_dictionary(plain.type) else pc.dictionary_encode(plain, null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
 

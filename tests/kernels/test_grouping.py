@@ -1,0 +1,38 @@
+"""Group numbers: equal keys, and only those, share one, whatever their type and spread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py.kernels.grouping import group
+
+NEAR = st.integers(-3, 3)
+FAR = st.one_of(NEAR, st.sampled_from([-(2**63), 2**63 - 1, 10**12]))
+INTS = st.one_of(st.lists(NEAR, max_size=30), st.lists(FAR, max_size=30), st.lists(st.none() | NEAR, max_size=30))
+TYPES = st.sampled_from([pa.int64(), pa.string()])
+
+
+@given(INTS, TYPES, st.data())
+def test_equal_keys_share_a_number(values: list[int | None], type_: pa.DataType, data: st.DataObject) -> None:
+    other = data.draw(st.lists(NEAR, min_size=len(values), max_size=len(values)))
+    keys = pa.array([v if v is None or type_ == pa.int64() else str(v) for v in values], type_)
+    groups = group([pa.chunked_array([keys]), np.array(other, np.int64)], len(values))
+    rows = list(zip(values, other, strict=True))
+    assert groups.n == len(set(rows)) == len(set(groups.ids.tolist()))
+    assert [rows[groups.first[g]] for g in groups.ids] == rows
+    assert all(rows.index(rows[f]) == f for f in groups.first.tolist())
+
+
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
+def test_narrow_integers_do_not_overflow(type_: Any) -> None:
+    low, high = {pa.int8(): (-128, 127)}.get(type_, (-200, 200))
+    values = [*range(low, high + 1), low, high]
+    groups = group([pa.array(values, type_)], len(values))
+    assert groups.n == high - low + 1
+    assert groups.ids[-2] == groups.ids[0] and groups.ids[-1] == groups.ids[high - low]
