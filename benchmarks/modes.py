@@ -52,7 +52,8 @@ def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iter
             folder = sources_or_parts(job, spec)
             first = data.first_parts(folder, 1)
             rows = (data.rows_of(folder), data.rows_of(first))
-            files = max(BATCH_ROWS // rows[1], 1)
+            # Where a source falls silent its idle time-out has to pass before the input ends: many short batches.
+            files = 1 if job.idle_timeout_ms else max(BATCH_ROWS // rows[1], 1)
             yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1], files_per_batch=files)
 
 
