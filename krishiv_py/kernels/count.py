@@ -23,6 +23,8 @@ from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.ranking import rank
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
@@ -67,12 +69,12 @@ class CountOperator:
         """Give rows their numbers, add them to their slices; returns the windows that became full."""
         names = self.layout.key_names
         hashes = key_hashes([rows[k] for k in names], rows.num_rows)
-        held = log.lookup(np.unique(hashes))
+        held = log.lookup(sorted_unique(hashes))
         both = pa.concat_tables([held.select(names), rows.select(names)])
         keys = group([both[k] for k in names], held.num_rows + rows.num_rows)
         of_held, of_row = keys.ids[: held.num_rows], keys.ids[held.num_rows :]
         seen = _seen(held, of_held, keys.n)
-        slices = self.assigner.slices(seen[of_row] + _rank(of_row))
+        slices = self.assigner.slices(seen[of_row] + rank(of_row))
         parts = group([of_row, slices], rows.num_rows)
         first = pa.array(parts.first)
         counts = np.bincount(parts.ids, minlength=parts.n)
@@ -116,7 +118,7 @@ class CountOperator:
         if now is not None:
             wanted &= ends <= now[groups[rows]]
         rows, starts = rows[wanted], starts[wanted]
-        order = np.argsort(rows, kind="stable")  # arrival order within a window is what first and last go by
+        order = stable_order(rows)  # arrival order within a window is what first and last go by
         rows, starts = rows[order], starts[order]
         windows = group([groups[rows], starts], len(rows))
         return entries.take(pa.array(rows)), windows, starts[windows.first]
@@ -127,7 +129,7 @@ class CountOperator:
         head = content.select(self.layout.key_names).take(pa.array(windows.first))
         names = [*self.layout.key_names, *(f.name for f in self.layout.partial_fields)]
         merged = pa.Table.from_arrays([*head.columns, *self.layout.merge(content, windows.ids, windows.n)], names=names)
-        by_end = np.argsort(start, kind="stable")
+        by_end = stable_order(start)
         start = start[by_end]
         return self.emitter.rows(merged.take(pa.array(by_end)), start, start + self.window.size, "+I")
 
@@ -158,14 +160,3 @@ def _seen(entries: pa.Table, groups: Ints, n: int) -> Ints:
     total = np.zeros(n, np.int64)
     np.add.at(total, groups[inside], counts[inside])
     return np.where(newest < 0, 0, newest + total)
-
-
-def _rank(groups: Ints) -> Ints:
-    """The number of every row among those of its group, in the order given."""
-    order = np.argsort(groups, kind="stable")
-    ordered = groups[order]
-    heads = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    lengths = np.diff(np.append(heads, len(groups)))
-    rank = np.empty(len(groups), np.int64)
-    rank[order] = np.arange(len(groups)) - np.repeat(heads, lengths)
-    return rank

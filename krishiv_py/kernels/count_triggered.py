@@ -30,6 +30,7 @@ from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ranking import rank
+from krishiv_py.kernels.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
@@ -96,7 +97,7 @@ class TriggeredCountOperator:
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
-        entries = entries.take(pa.array(np.argsort(entries[NUMBER].to_numpy(), kind="stable")))
+        entries = entries.take(pa.array(stable_order(entries[NUMBER].to_numpy())))
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         rows, starts = self.assigner.windows(entries[NUMBER].to_numpy())
         open_ = (starts >= 0) & (starts + self.window.size > _seen(entries, keys)[keys.ids[rows]])
@@ -118,7 +119,7 @@ class TriggeredCountOperator:
         """Give rows their numbers, keep them, and fire what each of them makes fire."""
         names = self.layout.key_names
         hashes = key_hashes([rows[k] for k in names], rows.num_rows)
-        held = log.lookup(np.unique(hashes))
+        held = log.lookup(sorted_unique(hashes))
         both = pa.concat_tables([held.select([HASH, *names]), rows.select(names).add_column(0, HASH, pa.array(hashes))])
         keys = group(list(both.columns[1:]), both.num_rows)
         of_row = keys.ids[held.num_rows :]
@@ -149,7 +150,7 @@ class TriggeredCountOperator:
 
     def _written(self, rows: pa.Table, groups: Ints, f: _Firings, *, closing: bool = False) -> pa.Table:
         """Result rows of firings; `groups` is the key of every row. When `closing` the last row may have fired before."""
-        order = np.lexsort((rows[NUMBER].to_numpy(), groups))
+        order = pair_order(groups, rows[NUMBER].to_numpy())
         newest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
         newest[groups[order]] = np.arange(len(order))  # of two writes to one place the last one stands
         numbers = rows[NUMBER].to_numpy()[order]

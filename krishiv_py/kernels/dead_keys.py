@@ -9,6 +9,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints, among, key_hashes
 from krishiv_py.kernels.keyed_log import HASH
+from krishiv_py.kernels.sorting import sorted_unique
 
 
 @attrs.frozen(eq=False)
@@ -22,7 +23,7 @@ class DeadKeys:
     @classmethod
     def of(cls, keys: pa.Table, names: list[str]) -> DeadKeys:
         """The keys in the columns `names` of a table."""
-        return cls(keys, names, np.unique(key_hashes([keys[k] for k in names], keys.num_rows)))
+        return cls(keys, names, sorted_unique(key_hashes([keys[k] for k in names], keys.num_rows)))
 
     def hashed(self, rows: pa.Table) -> Mask:
         """Rows whose key has the hash of one of these."""

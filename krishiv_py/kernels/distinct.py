@@ -23,6 +23,7 @@ from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.ranges import Ranges, expand, running
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.sliding import range_partials
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
@@ -194,7 +195,7 @@ class DistinctOperator:
         return w.only(used), merged
 
     def _table(self, o: Ordered, w: _Windows, partials: list[pa.Array]) -> pa.Table:
-        order = np.argsort(w.starts, kind="stable")
+        order = stable_order(w.starts)
         at = pa.array(w.low[order])
         arrays = [o.rows[k].take(at) for k in self.layout.key_names] + [p.take(pa.array(order)) for p in partials]
         starts = w.starts[order]

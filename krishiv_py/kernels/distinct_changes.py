@@ -19,6 +19,7 @@ from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.ranges import expand, portions
+from krishiv_py.kernels.sorting import pair_order, sorted_unique
 from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.plan.triggers import Trigger
 
@@ -109,7 +110,7 @@ class Changes:
         windows = m.windows
         due = (seqs >= base) & (each | at_once)[windows]
         windows, seqs = windows[due], seqs[due]
-        events = np.unique(windows * (last + 1) + np.where(at_once[windows], last, seqs))
+        events = sorted_unique(windows * (last + 1) + np.where(at_once[windows], last, seqs))
         return events // (last + 1), events % (last + 1)
 
     def _content(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints) -> tuple[pa.Table, Mask]:
@@ -141,7 +142,7 @@ class Changes:
 
     def _table(self, o: Ordered, m: _Members, lines: _Written, panes: npt.NDArray[np.str_]) -> pa.Table:
         starts = m.starts[lines.windows]
-        order = np.lexsort((starts, lines.seqs))  # stable: a withdrawal stays before what replaces it
+        order = pair_order(lines.seqs, starts)  # stable: a withdrawal stays before what replaces it
         starts, windows = starts[order], lines.windows[order]
         at = pa.array(m.rows[m.bounds(windows)[0]])
         picked = lines.partials.take(pa.array(order))

@@ -22,6 +22,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.runs import Runs
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
 
@@ -59,7 +60,7 @@ class DueQueue:
             return
         due = rows[DUE].to_numpy()
         names = self._blocks(due, int(due.min()) if now == UNSET else now)
-        order = np.argsort(names, kind="stable")
+        order = stable_order(names)
         sorted_names = names[order]
         bounds = [0, *(np.flatnonzero(np.diff(sorted_names)) + 1).tolist(), len(order)]
         if len(bounds) > 2:
@@ -84,8 +85,8 @@ class DueQueue:
 
     def extract(self, column: str, wanted: Ints, due: Ints) -> list[pa.Table]:
         """Take out the rows whose pair (`column`, due time) is among the given pairs."""
-        pairs = np.unique(_pair(wanted, due))
-        moments = np.unique(due)
+        pairs = sorted_unique(_pair(wanted, due))
+        moments = sorted_unique(due)
         found = []
         for name in self._runs.names():
             low, high = self._range(name)

@@ -20,6 +20,7 @@ from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.runs import Runs, remove_keys
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -85,13 +86,13 @@ class FixedOperator:
         """Windows this batch touches that had fired and are still in state."""
         if fired_at == UNSET:
             return []
-        slices = np.unique(fresh[SLICE].to_numpy()).tolist()
+        slices = sorted_unique(fresh[SLICE].to_numpy()).tolist()
         return self._windows_of(slices, floor_watermark(fired_at, self.lateness_us), fired_at)
 
     def _append(self, runs: Runs, fresh: pa.Table, fired_at: int) -> None:
         """Append the batch to its slices."""
         slices = fresh[SLICE].to_numpy()
-        order = np.argsort(slices, kind="stable")
+        order = stable_order(slices)
         sorted_slices = slices[order]
         bounds = np.flatnonzero(np.diff(sorted_slices)) + 1
         table = fresh if len(bounds) == 0 else fresh.take(pa.array(order))
@@ -107,7 +108,7 @@ class FixedOperator:
             return []
         _, starts = self.assigner.windows(np.array(slices, np.int64))
         ends = starts + self.window.size_us
-        kept: list[int] = np.unique(starts[(ends <= upto) & (ends > above)]).tolist()
+        kept: list[int] = sorted_unique(starts[(ends <= upto) & (ends > above)]).tolist()
         return kept
 
     def _content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
@@ -120,7 +121,7 @@ class FixedOperator:
         rows, window = self.assigner.windows(stacked[SLICE].to_numpy())
         kept = np.isin(window, np.array(starts, np.int64))
         if not (len(rows) == stacked.num_rows and kept.all()):
-            order = np.argsort(rows[kept], kind="stable")  # arrival order within a window is what first and last go by
+            order = stable_order(rows[kept])  # arrival order within a window is what first and last go by
             window = window[kept][order]
             stacked = stacked.take(pa.array(rows[kept][order]))
         return stacked.set_column(0, "w", pa.array(window))
@@ -233,4 +234,4 @@ class FixedOperator:
 
     def _open(self, runs: Runs) -> int:
         names = runs.names()
-        return len(np.unique(self.assigner.windows(np.array(names, np.int64))[1])) if names else 0
+        return len(sorted_unique(self.assigner.windows(np.array(names, np.int64))[1])) if names else 0

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.sorting import stable_order
 
 _ROOM: Final = 1 << 62
 
@@ -76,7 +77,7 @@ def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Com
     if n == 0:
         none = np.empty(0, np.int64)
         return Components(none, none, none, 0)
-    order = np.argsort(Codes(groups, starts).codes, kind="stable")
+    order = stable_order(Codes(groups, starts).codes)
     g, a = groups[order], starts[order]
     reach = running_reach(g, ends[order])
     opens = np.ones(n, np.bool_)

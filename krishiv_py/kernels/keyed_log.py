@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 HASH: Final = "h"
@@ -110,7 +111,7 @@ class KeyedLog:
 
     def _write(self, number: int, rows: pa.Table) -> None:
         hashes = rows[HASH].to_numpy()
-        order = np.argsort(hashes, kind="stable")
+        order = stable_order(hashes)
         ordered = rows.take(pa.array(order))
         starts = range(0, rows.num_rows, _PIECE)
         head = [number, rows.num_rows] if self._now is None else [number, rows.num_rows, self._now]

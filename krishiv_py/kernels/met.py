@@ -17,6 +17,7 @@ from krishiv_py.kernels.layout import Layout, whole
 from krishiv_py.kernels.ordered import Ordered
 from krishiv_py.kernels.ranges import Ranges, expand, portions
 from krishiv_py.kernels.sliding import range_partials
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.timecodec import unstamp
 from krishiv_py.plan.expr import Expr, columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
@@ -48,7 +49,7 @@ class Aggregates:
         """See :class:`Product`."""
         partials = range_partials(self.layout, o.rows, r)
         times = o.times[anchors]
-        order = np.argsort(times, kind="stable")
+        order = stable_order(times)
         picked = pa.array(order)
         at = pa.array(anchors[order])
         names = [*self.layout.key_names, *(f.name for f in self.layout.partial_fields)]
@@ -74,7 +75,7 @@ class Matches:
         """See :class:`Product`."""
         kind = self.layout.spec.time_kind
         times = o.times[anchors]
-        order = np.argsort(times, kind="stable")
+        order = stable_order(times)
         anchors, times = anchors[order], times[order]
         low, high = r.low[order], r.high[order]
         structs = whole(o.rows["a0"])
@@ -117,7 +118,7 @@ class Pairs:
             rights.append(right)
         none = np.empty(0, np.int64)
         left, right = np.concatenate([none, *lefts]), np.concatenate([none, *rights])
-        order = np.argsort(o.times[right], kind="stable")
+        order = stable_order(o.times[right])
         sides = [(columns[n], side[order]) for side in (left, right) for n in self.names]
         return _finished([column.take(pa.array(at)) for column, at in sides], self.schema, op)
 

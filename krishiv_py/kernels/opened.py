@@ -8,6 +8,7 @@ import pyarrow as pa
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.sorting import pair_order
 from krishiv_py.kernels.state import WRITTEN
 from krishiv_py.kernels.timecodec import time_type, unstamp
 from krishiv_py.plan.durations import UNSET
@@ -68,7 +69,7 @@ class Opened:
         keys = [heads[k] for k in self.layout.key_names]
         windows = pa.Table.from_arrays([*keys, pa.array(updated), *partials], names=names)
         shown = self._emitter.rows(windows, starts, ends, "+I").select(self._shown)
-        order = pa.array(np.lexsort((starts, ends)))
+        order = pa.array(pair_order(ends, starts))
         return pa.Table.from_arrays([*shown.columns, unstamp(updated, "timestamp")], schema=self.schema).take(order)
 
     def empty(self) -> pa.Table:

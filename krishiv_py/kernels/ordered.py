@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.timelog import times_of
 
 _BITS: Final = 62
@@ -72,10 +73,10 @@ class Ordered:
     def distinct(self, ids: Ints, times: Ints) -> tuple[Ints, Ints]:
         """Distinct pairs of key number and time, ascending."""
         if self._scale is not None:
-            return self._scale.split(np.unique(self._scale(ids, times)))
+            return self._scale.split(sorted_unique(self._scale(ids, times)))
         first = group([ids, times], len(ids)).first
         ids, times = ids[first], times[first]
-        order = np.lexsort((times, ids))
+        order = pair_order(ids, times)
         return ids[order], times[order]
 
 
@@ -97,7 +98,7 @@ def _sorted(places: Ints, top: int) -> tuple[Ints, Ints]:
     if top.bit_length() + row_bits <= _BITS:
         packed = np.sort((places << row_bits) | np.arange(n, dtype=np.int64))
         return packed >> row_bits, packed & ((1 << row_bits) - 1)
-    order = np.argsort(places, kind="stable")
+    order = stable_order(places)
     return places[order], order
 
 

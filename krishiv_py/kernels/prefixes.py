@@ -12,6 +12,7 @@ from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.running import group_starts, running
+from krishiv_py.kernels.sorting import pair_order, stable_order
 from krishiv_py.plan.triggers import Trigger
 
 
@@ -44,7 +45,7 @@ def units_of(assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int)
     rows, windows = assigner.windows(times)
     keep = windows + assigner.window.size_us > horizon
     rows, windows = rows[keep], windows[keep]
-    order = np.lexsort((windows, rows))
+    order = pair_order(rows, windows)
     rows, windows = rows[order], windows[order]
     columns = [c.take(pa.array(rows)) for c in keys.columns]
     groups = group([windows, *columns], len(rows))
@@ -111,7 +112,7 @@ class Folder:
     def _segments(
         self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask, by_row: bool
     ) -> _Segments:
-        order = np.argsort(units.ids, kind="stable")
+        order = stable_order(units.ids)
         pair = units.ids[order]
         place = np.arange(len(pair)) - group_starts(pair)
         period = np.maximum(every, 1)[pair]
@@ -139,7 +140,7 @@ class Folder:
             cut.partials.take(pa.array(segments)),
         ])  # fmt: skip
         pair = np.concatenate([snap, pend, cut.pair[segments]])
-        order = np.argsort(pair, kind="stable")
+        order = stable_order(pair)
         stacked, pair = stacked.take(pa.array(order)), pair[order]
         columns = zip(self.log.layout.kernels, self.log.columns(stacked), strict=True)
         totals = self.log.partials([array for kernel, given in columns for array in running(kernel, given, pair)])
@@ -170,7 +171,7 @@ class Folder:
         rank = np.arange(len(fired)) - group_starts(pair)
         old_at = np.where(rank == 0, state.snap_at[pair], len(state.snaps) + np.arange(len(fired)) - 1)
         once = at_end[pair]
-        order = np.lexsort((np.where(once, units.pair_windows[pair], cut.last_unit[fired]), once))
+        order = pair_order(once.astype(np.int64), np.where(once, units.pair_windows[pair], cut.last_unit[fired]))
         index = (state.fired[pair] + rank)[order]
         pair = pair[order]
         return Firings(

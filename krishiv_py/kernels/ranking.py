@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.sorting import stable_order
 
 
 def rank(groups: Ints) -> Ints:
     """Numbers from 0, in the order given."""
     if not len(groups):
         return groups
-    order = np.argsort(groups, kind="stable")
+    order = stable_order(groups)
     ordered = groups[order]
     heads = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(np.append(heads, len(groups)))

@@ -39,6 +39,7 @@ from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta, with_written
 from krishiv_py.plan.durations import UNSET
@@ -77,7 +78,7 @@ class SessionOperator:
         queues = [DueQueue(store, meta, name, self.finest_us) for name in ("w", "f")]
         rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
         rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn
-        rows = rows.take(pa.array(np.argsort(rows[SEQ].to_numpy(), kind="stable")))
+        rows = rows.take(pa.array(stable_order(rows[SEQ].to_numpy())))
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         parts = components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching)
         return Opened(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
@@ -147,7 +148,7 @@ class _Step:
         if not doubtful.any():
             return Judged(self.rows.reduce(rows), None)
         hashes = key_hashes_of(rows, self.rows.layout)
-        near = np.isin(hashes, np.unique(hashes[doubtful]))
+        near = np.isin(hashes, sorted_unique(hashes[doubtful]))
         starts = rows[TIME].to_numpy()
         parts, ids = self.skeleton.joined(Spans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
@@ -206,7 +207,7 @@ class _Step:
         """Fire the sessions that are over; let the rest wait for the end of theirs. Returns results."""
         seqs = pool[SEQ].to_numpy()
         if (np.diff(seqs) < 0).any():
-            pool = pool.take(pa.array(np.argsort(seqs, kind="stable")))
+            pool = pool.take(pa.array(stable_order(seqs)))
         spans = Spans(pool[HASH].to_numpy(), pool[START].to_numpy(), pool[END].to_numpy())
         parts, ids = self.skeleton.joined(spans, self.due_at)
         over = parts.ends[ids] <= self.due_at
@@ -214,7 +215,7 @@ class _Step:
             going = ~over
             self._postpone(pool.filter(pa.array(going)), parts.ends[ids[going]])
             # rows of one session may wait for different ends, so what joins them must outlast the shortest of their own spans
-            open_parts = np.unique(ids[going])
+            open_parts = sorted_unique(ids[going])
             of_part = np.empty(parts.n, np.int64)
             of_part[ids] = spans.hashes
             self.skeleton.append(of_part[open_parts], parts.starts[open_parts], parts.ends[open_parts])

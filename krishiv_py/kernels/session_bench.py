@@ -17,6 +17,7 @@ from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import Components, components
 from krishiv_py.kernels.ranking import rank
 from krishiv_py.kernels.session_trail import Contents, Lines, Results
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.plan.triggers import Trigger
 
 
@@ -137,7 +138,7 @@ class Bench:
         if not len(coming):
             return
         turn_of = rank(s.groups[coming])
-        in_turn = coming[np.argsort(turn_of, kind="stable")]
+        in_turn = coming[stable_order(turn_of)]
         turns = np.split(in_turn, np.cumsum(np.bincount(turn_of))[:-1])
         self.present[coming] = False
         before = np.full((3, n), -1, np.int64)

@@ -24,6 +24,7 @@ from krishiv_py.kernels.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.layout import GAP, TIME, Layout
 from krishiv_py.kernels.session_rows import END, KIND, SEQ
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.plan.durations import END_OF_TIME
 
 ROW, STANDING, MARK = 0, 1, 2
@@ -98,8 +99,8 @@ class Book:
         alive = entries.filter(pa.array(self._newest(entries)))
         kinds = alive[KIND].to_numpy()
         rows, standing = alive.filter(pa.array(kinds == ROW)), alive.filter(pa.array(kinds == STANDING))
-        rows = rows.take(pa.array(np.argsort(rows[ORD].to_numpy(), kind="stable")))
-        standing = standing.take(pa.array(np.argsort(standing[UNDER].to_numpy(), kind="stable")))
+        rows = rows.take(pa.array(stable_order(rows[ORD].to_numpy())))
+        standing = standing.take(pa.array(stable_order(standing[UNDER].to_numpy())))
         return Page(rows, standing, alive.filter(pa.array(kinds == MARK)))
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:

@@ -29,6 +29,7 @@ from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.walk import walk
@@ -70,7 +71,7 @@ class CappedSessionOperator:
         entries = KeyedLog(store, meta, "k", self.log.schema, self.log.compact).written()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         alive = np.flatnonzero(self.log.sift(entries, keys.ids, keys.n).rows)
-        alive = alive[np.argsort(entries[SEQ].to_numpy()[alive], kind="stable")]
+        alive = alive[stable_order(entries[SEQ].to_numpy()[alive])]
         rows = entries.take(pa.array(alive))
         sessions = self.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
         return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
@@ -97,7 +98,7 @@ class _Step:
         """Look at the keys that have rows or are due."""
         due = self.timers.pop(self.watermark_us)
         fresh_hashes = self._hashes(chunk)
-        touched = np.unique(np.concatenate([fresh_hashes, *(t[HASH].to_numpy() for t in due)]))
+        touched = sorted_unique(np.concatenate([fresh_hashes, *(t[HASH].to_numpy() for t in due)]))
         results, late = self.op.emitter.concat([]), None
         held = self.log.lookup(touched)
         if held.num_rows or chunk.num_rows:
@@ -202,7 +203,7 @@ class _Step:
         numbers = np.cumsum(firing) - 1
         picked = rows.filter(pa.array(inside))
         ids = numbers[sessions.ids[inside]]
-        order = np.argsort(picked[SEQ].to_numpy(), kind="stable")
+        order = stable_order(picked[SEQ].to_numpy())
         merged = self.rows.merge(picked.take(pa.array(order)), ids[order], int(firing.sum()))
         at = merged.schema.get_field_index(END)
         return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))

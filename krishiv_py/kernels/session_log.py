@@ -11,6 +11,7 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.session_rows import END, START
+from krishiv_py.kernels.sorting import pair_order
 from krishiv_py.plan.options import EmitMode
 
 
@@ -49,7 +50,7 @@ def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: Firing) 
     """
     fresh_start, fresh_end = new.sessions[START].to_numpy(), new.sessions[END].to_numpy()
     if not old.num_rows:
-        order = np.lexsort((fresh_start, fresh_end))
+        order = pair_order(fresh_end, fresh_start)
         rows = new.sessions.take(pa.array(order))
         return emitter.rows(rows, fresh_start[order], fresh_end[order], "+I", new.pane[order], new.index[order])
     names = [*emitter.layout.key_names, START, END, *(f.name for f in emitter.layout.partial_fields)]

@@ -101,8 +101,3 @@ def by_session(values: Ints, ids: Ints, n: int) -> Ints:
     largest = np.zeros(n, np.int64)
     np.maximum.at(largest, ids, values)
     return largest
-
-
-def sorted_unique(hashes: Ints) -> Ints:
-    """Each hash once, ascending, as a log wants to be asked."""
-    return np.unique(hashes)

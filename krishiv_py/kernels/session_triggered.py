@@ -29,6 +29,7 @@ from krishiv_py.kernels.session_bench import Bench, Cut, RowState
 from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
 from krishiv_py.kernels.session_rows import END, SessionRows
 from krishiv_py.kernels.session_trail import Contents, Results, written
+from krishiv_py.kernels.sorting import sorted_unique
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.walk import walk
@@ -101,15 +102,15 @@ class _Step:
         """What the watermark makes due, then the rows that came, then what changed if the time has come."""
         nothing = chunk.slice(0, 0)
         timers = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
-        due = np.unique(timers[HASH].to_numpy())
+        due = sorted_unique(timers[HASH].to_numpy())
         results = [self._visit(due, nothing, due=True)] if len(due) else []
         if chunk.num_rows:
-            hashes = np.unique(key_hashes([chunk[k] for k in self.op.layout.key_names], chunk.num_rows))
+            hashes = sorted_unique(key_hashes([chunk[k] for k in self.op.layout.key_names], chunk.num_rows))
             results.append(self._visit(hashes, chunk))
             if isinstance(self.trigger.early, Interval):
                 self.changed.append(pa.Table.from_arrays([pa.array(hashes)], schema=_HASHES))
         if isinstance(self.trigger.early, Interval) and self._time_has_come(self.trigger.early, now_us):
-            hashes = np.unique(self.changed.everything()[HASH].to_numpy())
+            hashes = sorted_unique(self.changed.everything()[HASH].to_numpy())
             self.changed.clear()
             results.append(self._visit(hashes, nothing, interval=True))
         if not len(self.timers):
@@ -239,7 +240,7 @@ class _Step:
         open_ = cut.sessions.ends > self.horizon
         kept = cut.at[open_[cut.sessions.ids]]
         stands = s.stands[kept]
-        numbers = np.unique(stands[stands >= 0])
+        numbers = sorted_unique(stands[stands >= 0])
         base: int = self.meta.get("results", 0)
         self.meta["results"] = base + len(numbers)
         under = np.where(stands < 0, -1, base + np.searchsorted(numbers, stands))
@@ -276,4 +277,4 @@ class _Step:
 
 
 def _once(hashes: pa.Table, oldest: bool) -> pa.Table:
-    return pa.Table.from_arrays([pa.array(np.unique(hashes[HASH].to_numpy()))], schema=_HASHES)
+    return pa.Table.from_arrays([pa.array(sorted_unique(hashes[HASH].to_numpy()))], schema=_HASHES)

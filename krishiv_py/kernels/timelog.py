@@ -16,6 +16,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import TIME
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 FAN: Final = 8
@@ -33,7 +34,7 @@ def times_of(table: pa.Table) -> Ints:
 def by_time(table: pa.Table) -> pa.Table:
     """The rows in order of time; equal times stay in order of arrival."""
     times = times_of(table)
-    return table if (times[1:] >= times[:-1]).all() else table.take(pa.array(np.argsort(times, kind="stable")))
+    return table if (times[1:] >= times[:-1]).all() else table.take(pa.array(stable_order(times)))
 
 
 def _tier(rows: int) -> int:

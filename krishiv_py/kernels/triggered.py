@@ -24,6 +24,7 @@ from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
 from krishiv_py.kernels.runs import Runs, remove_keys
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
@@ -85,7 +86,7 @@ class TriggeredOperator:
         units = units_of(self.assigner, fresh.select(self.layout.key_names), times, horizon)
         if not units.n:
             return set()
-        windows = np.unique(units.pair_windows)
+        windows = sorted_unique(units.pair_windows)
         overdue = windows + self.window.size_us <= watermark_us
         unseen = {w for w in windows[overdue].tolist() if w not in runs}
         state = self._state(runs, windows[overdue | isinstance(self.trigger.early, int)], units)
@@ -128,7 +129,7 @@ class TriggeredOperator:
         return pa.concat_tables(tables)
 
     def _append(self, runs: Runs, windows: Ints, entries: pa.Table) -> None:
-        order = np.argsort(windows, kind="stable")
+        order = stable_order(windows)
         bounds = np.flatnonzero(np.diff(windows[order])) + 1
         table = entries.take(pa.array(order))
         for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(order)], strict=True):
@@ -180,7 +181,7 @@ class TriggeredOperator:
             groups = group([starts, *(log[k] for k in self.layout.key_names)], log.num_rows)
             state = self.log.resolve(log, groups.ids, groups.n)
             window = starts[groups.first]
-            order = np.argsort(window, kind="stable")
+            order = stable_order(window)
             changed = (state.pending > 0) & (state.done | (pane != "late"))  # a pair not done yet has its watermark firing
             order = order[changed[order] if again else ~state.done[order]]
             fires = np.ones(len(order), np.bool_) if again else self._worth(state)[order]

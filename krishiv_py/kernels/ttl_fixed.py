@@ -15,6 +15,7 @@ from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.pairlog import WINDOW
 from krishiv_py.kernels.runs import Runs
+from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.ttl import Expiring
@@ -65,14 +66,14 @@ class ExpiringFixed(Expiring):
         names = [WINDOW, *self.layout.key_names]
         keys = [results[k] for k in self.layout.spec.keys]
         rows = pa.Table.from_arrays([pa.array(bounds), *keys], names=names)
-        dead = [t for w in np.unique(bounds).tolist() if w in graves for t in graves.load(w)]
+        dead = [t for w in sorted_unique(bounds).tolist() if w in graves for t in graves.load(w)]
         return results.filter(pa.array(~among(rows, pa.concat_tables(dead), names))) if dead else results
 
     def _drop(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         graves = Runs(store, meta, _GRAVE, None)
         gone = self._windows.drop_windows(store, meta, dead, watermark_us)
         windows = gone[WINDOW].to_numpy()
-        order: Ints = np.argsort(windows, kind="stable")
+        order: Ints = stable_order(windows)
         bounds = np.flatnonzero(np.diff(windows[order])) + 1
         for part in np.split(order, bounds) if len(order) else ():
             graves.append(int(windows[part[0]]), gone.take(pa.array(part)))

@@ -11,6 +11,7 @@ import numpy as np
 
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import Codes, Components
+from krishiv_py.kernels.sorting import stable_order
 
 
 def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: bool) -> Components:
@@ -28,7 +29,7 @@ def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: boo
     n = len(times)
     if n == 0:
         return Components(times, times, times, 0)
-    order = np.argsort(Codes(groups, times).codes, kind="stable")
+    order = stable_order(Codes(groups, times).codes)
     g, t, reach = groups[order], times[order], reaches[order]
     heads = np.flatnonzero(np.concatenate([[True], g[1:] != g[:-1]]))
     stops = np.append(heads[1:], n)

@@ -16,6 +16,7 @@ from krishiv_py.kernels.grouping import buckets
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET
@@ -211,7 +212,7 @@ def split(chunk: pa.Table, keys: list[str], bucket_ids: tuple[int, ...]) -> list
     if len(bucket_ids) == 1 or not keys:
         return [(bucket_ids[0], chunk)]
     at = buckets([chunk[k] for k in keys], chunk.num_rows, len(bucket_ids))
-    order = np.argsort(at, kind="stable")
+    order = stable_order(at)
     ordered = chunk.take(pa.array(order))
     bounds = np.searchsorted(at[order], np.arange(len(bucket_ids) + 1))
     return [

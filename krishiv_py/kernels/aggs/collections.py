@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from krishiv_py.kernels.aggs.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggs.extremes import ranks
 from krishiv_py.kernels.grouping import Ints, normal_key
+from krishiv_py.kernels.sorting import sorted_unique
 
 
 @attrs.frozen
@@ -64,7 +65,7 @@ class Distinct:
     def _distinct(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         rank, ordered = ranks(normal_key(values))
         width = max(len(ordered), 1)
-        pairs = np.unique(ids * width + rank)
+        pairs = sorted_unique(ids * width + rank)
         return [lists(ordered.take(pa.array(pairs % width)), pairs // width, n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:

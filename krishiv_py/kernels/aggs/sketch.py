@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.grouping import Ints, hash_values
+from krishiv_py.kernels.sorting import sorted_unique
 
 
 @attrs.frozen
@@ -26,7 +27,7 @@ class HyperLogLog:
 
     def _registers(self, codes: Ints, ids: Ints, n: int) -> list[pa.Array]:
         width = 64 << self.precision
-        pairs = np.unique(ids * width + codes)
+        pairs = sorted_unique(ids * width + codes)
         slot = pairs >> 6
         top = np.ones(len(pairs), np.bool_)
         top[:-1] = slot[1:] != slot[:-1]  # the last entry of a register has its largest rank

@@ -1,0 +1,25 @@
+"""Orders as NumPy's stable sorts give them, whatever the spread of the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py.kernels.sorting import pair_order, sorted_unique, stable_order
+
+SPREADS = {"few values": (0, 3), "some": (-50, 50), "many": (-(10**12), 10**12), "all": (-(2**63), 2**63 - 1)}
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@given(n=st.sampled_from([0, 1, 63, 64, 1_000]), seed=st.integers(0, 2**32 - 1))
+def test_orders_are_those_of_numpy(spread: str, n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low, high = SPREADS[spread]
+    major, minor = (rng.integers(low, high, n, endpoint=True) for _ in range(2))
+    assert stable_order(major).tolist() == np.argsort(major, kind="stable").tolist()
+    repeated = np.repeat(major, 2)[rng.permutation(2 * n)]
+    assert stable_order(repeated).tolist() == np.argsort(repeated, kind="stable").tolist()
+    assert pair_order(major, minor).tolist() == np.lexsort((minor, major)).tolist()
+    assert sorted_unique(repeated).tolist() == sorted(set(major.tolist()))
