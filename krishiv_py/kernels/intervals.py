@@ -8,7 +8,6 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.sorting import stable_order
 
 _ROOM: Final = 1 << 62
 
@@ -49,16 +48,16 @@ class Codes:
             self._span = len(self._ranked)
             self.codes = groups * self._span + rank
 
-    def values(self, codes: Ints) -> Ints:
-        """The values back from codes."""
-        rest = codes % self._span
+    def values(self, groups: Ints, codes: Ints) -> Ints:
+        """The values back from codes of these groups."""
+        rest = codes - groups * self._span
         return rest + self._low if self._ranked is None else self._ranked[rest]
 
 
 def running_reach(groups: Ints, ends: Ints) -> Ints:
     """The largest end so far within each group; rows must be sorted by group."""
     coded = Codes(groups, ends)
-    return coded.values(np.maximum.accumulate(coded.codes))
+    return coded.values(groups, np.maximum.accumulate(coded.codes))
 
 
 def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Components:
@@ -77,7 +76,7 @@ def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Com
     if n == 0:
         none = np.empty(0, np.int64)
         return Components(none, none, none, 0)
-    order = stable_order(Codes(groups, starts).codes)
+    order = np.argsort(Codes(groups, starts).codes)  # equal ones are of one component, whatever their order
     g, a = groups[order], starts[order]
     reach = running_reach(g, ends[order])
     opens = np.ones(n, np.bool_)
