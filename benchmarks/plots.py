@@ -58,7 +58,9 @@ def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
     """One picture per mode, a panel per job and data with sides to compare; returns the lines that show it."""
     drawn = [bar for bar in bars if bar.low > 0]
     sides = Counter((bar.job, bar.data) for bar in drawn)
-    panels = [case for case, count in sides.items() if count > 1]
+    # where ours is below the noise there is nothing to compare
+    ours = {(bar.job, bar.data) for bar in drawn if bar.side.startswith("krishiv")}
+    panels = [case for case, count in sides.items() if count > 1 and case in ours]
     if not panels:
         return []
     folder.mkdir(parents=True, exist_ok=True)

@@ -113,6 +113,12 @@ def cost(value: float, unit: str) -> str:
     return f"{1 / value:,.0f}" if unit == "event" else f"{value:.3f}"
 
 
+def spread(s: Summary, unit: str) -> tuple[str, str]:
+    """Lowest and highest; events per second are fewest where the cost is highest."""
+    low, high = (s.high, s.low) if unit == "event" else (s.low, s.high)
+    return cost(low, unit), cost(high, unit)
+
+
 def section(mode: str, found: Sequence[Summary]) -> list[str]:
     """Heading, note and table of one mode."""
     unit = found[0].unit
@@ -124,7 +130,7 @@ def section(mode: str, found: Sequence[Summary]) -> list[str]:
     for s in found:
         own = next((o for o in found if (o.job, o.data, o.side) == (s.job, s.data, OURS[0])), None)
         wall = s.wall * (1e6 if unit == "event" else 1)
-        cells = [s.job, s.data, s.title, cost(s.cpu, unit), f"{cost(s.high, unit)} – {cost(s.low, unit)}", f"{wall:.2f}"]
+        cells = [s.job, s.data, s.title, cost(s.cpu, unit), " – ".join(spread(s, unit)), f"{wall:.2f}"]
         cells += [f"{s.whole_s:.1f}", f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}"]
         cells += [f"{s.rounds}" + (f" ({s.failed} failed)" if s.failed else "")]
         cells += [ratio(own, s) if own else "", *(f"{s.extra[name]:.3f}" if name in s.extra else "" for name in extras)]
