@@ -103,7 +103,7 @@ class BatchSteps:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
             self._publish(frame, batch_id)
-        except Exception:
+        except Exception:  # whatever the interruption came out as; if nobody stops the query, it goes on as it is
             if self.stopping.is_set():
                 raise BatchStoppedError() from None
             raise
