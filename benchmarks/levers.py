@@ -1,7 +1,7 @@
 """Choices inside the kernels, each beside its alternative, as ``python -m benchmarks levers`` prints them.
 
-CPU milliseconds of this process for a million rows of tumbling windows, medians; every alternative is checked to give the same
-groups before its time counts. No Spark.
+CPU milliseconds of this process for a million rows of tumbling windows, medians; libraries that group have to find as many
+groups before their time counts. No Spark.
 """
 
 from __future__ import annotations

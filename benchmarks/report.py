@@ -103,7 +103,7 @@ def summary(rounds: Sequence[Record]) -> Summary:
 
 def ratio(own: Summary, other: Summary) -> str:
     """How many times the CPU of `own` the other takes for the same work."""
-    return f"{other.cpu / own.cpu:.2f} ×" if own.cpu > 0 and other.cpu > 0 else "below noise"
+    return f"{other.cpu / own.cpu:.2f} ×" if own.low > 0 and other.low > 0 else "below noise"
 
 
 def cost(value: float, unit: str) -> str:

@@ -23,10 +23,10 @@ def plan(*, peers: bool) -> list[list[str]]:
         others = [name for name in SIDES if name not in (*OURS, *NATIVE)]
         return [
             ["backlog", "--jobs", *PEER_JOBS, "--sides", OURS[0], *others],
-            ["backlog", "--jobs", "J8", "--sides", OURS[0], "flink"],
+            ["backlog", "--jobs", "J8", "F1", "--sides", OURS[0], "flink"],
         ]
     return [
-        ["backlog", "--jobs", "J1", "J2", "J3", "--sides", *OURS, *NATIVE],
+        ["backlog", "--jobs", "J1", "J2", "J3", "F1", "--sides", *OURS, *NATIVE],
         ["micro"],
         ["steady", "--sets", "B"],
         ["open_state"],

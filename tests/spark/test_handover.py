@@ -70,5 +70,7 @@ def test_files_go_with_the_run_and_with_the_batch(memory: Memory, session: Sessi
     query = per_second(stream).start(MemorySink())
     query.process_all_available()
     assert found(query.results()) == want
+    folders = Path(session.temporary_folder()).parent
+    assert [p for folder in folders.glob("chunks-*") for p in files(folder)] == []
     query.stop()
-    assert list(Path(session.temporary_folder()).parent.glob("chunks-*")) == []
+    assert list(folders.glob("chunks-*")) == []

@@ -16,7 +16,8 @@ DDL = "user string, at bigint, amount bigint"
 
 
 def test_a_stop_breaks_the_batch_off_without_a_word(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-m", "tests.spark.test_stop", str(tmp_path)], capture_output=True, text=True)
+    command = [sys.executable, "-m", "tests.spark.test_stop", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert run.returncode == 0 and run.stdout.split() == ["stopped", "1"], run.stderr
     assert "Exception" not in run.stderr and "Error" not in run.stderr
     assert found(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
@@ -36,7 +37,7 @@ def main(folder: Path) -> None:
         stream, sender = session.memory_stream(DDL, spool=str(folder / "spool"))
         sender.send([row("a", 100), row("a", 5_000)])
         query = per_second(stream).start(ForeachBatchSink(slow), checkpoint=str(folder / "checkpoint"))
-        begun.wait()
+        assert begun.wait(60)
         query.stop()
         print(query.status, batches)
         again = per_second(stream).start(
