@@ -41,8 +41,8 @@ def sources_or_parts(job: Job, spec: Spec) -> Path:
     return data.make_sources(Spec(spec.events, spec.keys, spec.parts, spec.seed, late=0.0))
 
 
-def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iterator[Case]:
-    """As fast as it goes: the whole input less its first file."""
+def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int, batch_rows: int = BATCH_ROWS) -> Iterator[Case]:
+    """As fast as it goes: the whole input less its first file, about `batch_rows` a micro-batch."""
     for job in jobs:
         if job.flights:
             yield real_flights(job)
@@ -53,7 +53,7 @@ def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int) -> Iter
             first = data.first_parts(folder, 1)
             rows = (data.rows_of(folder), data.rows_of(first))
             # Where a source falls silent its idle time-out has to pass before the input ends: many short batches.
-            files = 1 if job.idle_timeout_ms else max(BATCH_ROWS // rows[1], 1)
+            files = 1 if job.idle_timeout_ms else max(batch_rows // rows[1], 1)
             yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1], files_per_batch=files)
 
 

@@ -37,6 +37,8 @@ class Record:
     long: dict[str, Any]
     short_units: float = 0.0
     short: dict[str, Any] | None = None
+    files_per_batch: int = 0
+    """Of the parquet parts; 0 in records from before it was kept."""
     verdict: dict[str, Any] | None = None
     extra: dict[str, float] = field(factory=dict)
     started: str = ""

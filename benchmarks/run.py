@@ -19,7 +19,7 @@ from attrs import evolve
 from benchmarks import modes, record, steady
 from benchmarks.check import Verdict, check
 from benchmarks.data import KEYS
-from benchmarks.jobs import JOBS
+from benchmarks.jobs import BATCH_ROWS, JOBS
 from benchmarks.measure import Measurement, measure
 from benchmarks.modes import Case
 from benchmarks.record import Record
@@ -71,6 +71,7 @@ def turn(side: Side, case: Case, round_number: int, seed: int, timeout_s: float)
         job=case.job.name,
         data=case.data,
         side=side.name,
+        files_per_batch=case.files_per_batch,
         round=round_number,
         seed=seed,
         unit=case.unit,
@@ -127,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", choices=sorted(KEYS), default=["A", "B"])
     parser.add_argument("--sides", nargs="+", choices=sorted(SIDES))
     parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--batch-rows", type=int, default=BATCH_ROWS, help="rows of a micro-batch of the backlog mode, about")
     parser.add_argument("--keys", nargs="+", type=int, default=list(modes.OPEN_KEYS), help="open keys of the open-state mode")
     parser.add_argument("--rates", nargs="+", type=int, default=[5_000, 50_000], help="events per second of the steady mode")
     parser.add_argument("--repeats", type=int, default=5)
@@ -139,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.mode == "steady":
         return steady.run(sides, given.sets, given.rates, given.repeats, given.seed, given.results)
     cases = {
-        "backlog": lambda: modes.backlog(jobs, given.sets, given.events, given.seed),
+        "backlog": lambda: modes.backlog(jobs, given.sets, given.events, given.seed, given.batch_rows),
         "micro": lambda: modes.micro(jobs, given.seed),
         "open_state": lambda: modes.open_state(given.keys, given.seed),
         "bounded": lambda: modes.bounded(jobs, given.sets, given.seed),
