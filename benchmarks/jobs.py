@@ -11,7 +11,8 @@ from typing import Literal
 Kind = Literal["tumbling", "hopping", "session", "lookback", "distinct"]
 LAG_MS = 5_000
 BATCH_ROWS = 1_000_000
-"""About how many rows a micro-batch takes in the backlog mode: enough that its fixed cost does not count, on every side."""
+"""Least rows of a micro-batch in the backlog mode; a quarter of the input where that is more, the best of those tried for
+every side that has batches."""
 HEAP = "3g"
 """Heap of a JVM, the same on every side."""
 

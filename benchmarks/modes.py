@@ -41,27 +41,25 @@ def sources_or_parts(job: Job, spec: Spec) -> Path:
     return data.make_sources(Spec(spec.events, spec.keys, spec.parts, spec.seed, late=0.0))
 
 
-def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int, batch_rows: int = BATCH_ROWS) -> Iterator[Case]:
-    """As fast as it goes: the whole input less its first file, about `batch_rows` a micro-batch."""
+def backlog(jobs: list[Job], sets: list[KeySet], events: int, seed: int, batch_rows: int | None = None) -> Iterator[Case]:
+    """As fast as it goes: the whole input less its first file; micro-batches of about `batch_rows`, else a quarter of it."""
     for job in jobs:
         if job.flights:
-            yield real_flights(job)
+            folder = flights.make()
+            yield backlog_of(job, flights.NAME, folder, batch_rows or data.rows_of(folder) // 4)
             continue
         for keys in sets:
-            spec = Spec(events, keys, seed=seed)
-            folder = sources_or_parts(job, spec)
-            first = data.first_parts(folder, 1)
-            rows = (data.rows_of(folder), data.rows_of(first))
-            # Where a source falls silent its idle time-out has to pass before the input ends: many short batches.
-            files = 1 if job.idle_timeout_ms else max(batch_rows // rows[1], 1)
-            yield Case("backlog", job, f"{keys}-{events}", folder, rows[0], "event", first, rows[1], files_per_batch=files)
+            folder = sources_or_parts(job, Spec(events, keys, seed=seed))
+            yield backlog_of(job, f"{keys}-{events}", folder, batch_rows or max(events // 4, BATCH_ROWS))
 
 
-def real_flights(job: Job) -> Case:
-    """A year of flights, five days a batch: the lateness is the airlines' own."""
-    folder = flights.make()
+def backlog_of(job: Job, name: str, folder: Path, batch_rows: int) -> Case:
+    """The whole of a folder, so many files a batch as come near to `batch_rows`."""
     first = data.first_parts(folder, 1)
-    return Case("backlog", job, flights.NAME, folder, data.rows_of(folder), "event", first, data.rows_of(first))
+    rows = (data.rows_of(folder), data.rows_of(first))
+    # Where a source falls silent its idle time-out has to pass before the input ends: many short batches.
+    files = 1 if job.idle_timeout_ms else max(batch_rows // rows[1], 1)
+    return Case("backlog", job, name, folder, rows[0], "event", first, rows[1], files_per_batch=files)
 
 
 def micro(jobs: list[Job], seed: int) -> Iterator[Case]:

@@ -171,11 +171,14 @@ def report(records: Sequence[Record], images: Path) -> str:
     if not found:
         return "No run is kept yet."
     last = records[-1]
-    versions = {name: version for kept in records for name, version in kept.versions.items()}
+    versions: dict[str, set[str]] = defaultdict(set)
+    for name, version in {pair for kept in records for pair in kept.versions.items()}:
+        versions[name].add(version)
+    told = ", ".join(f"{name} {' or '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
     machine = last.machine
     lines = [
         f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}. "
-        f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}. "
+        f"Versions: {told}. "
         f"Runs of {records[0].started[:10]} to {last.started[:10]}, commit {last.commit}, seed {last.seed}; "
         f"load before a run {min(r.machine['load_before'] for r in records):.1f} to "
         f"{max(r.machine['load_before'] for r in records):.1f}.",

@@ -19,7 +19,7 @@ from attrs import evolve
 from benchmarks import modes, record, steady
 from benchmarks.check import Verdict, check
 from benchmarks.data import KEYS
-from benchmarks.jobs import BATCH_ROWS, JOBS
+from benchmarks.jobs import JOBS
 from benchmarks.measure import Measurement, measure
 from benchmarks.modes import Case
 from benchmarks.record import Record
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", choices=sorted(KEYS), default=["A", "B"])
     parser.add_argument("--sides", nargs="+", choices=sorted(SIDES))
     parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--batch-rows", type=int, default=BATCH_ROWS, help="rows of a micro-batch of the backlog mode, about")
+    parser.add_argument("--batch-rows", type=int, help="about how many rows a micro-batch of the backlog mode takes")
     parser.add_argument("--keys", nargs="+", type=int, default=list(modes.OPEN_KEYS), help="open keys of the open-state mode")
     parser.add_argument("--rates", nargs="+", type=int, default=[5_000, 50_000], help="events per second of the steady mode")
     parser.add_argument("--repeats", type=int, default=5)
