@@ -52,11 +52,12 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1_000
 
 
-@attrs.frozen
+@attrs.define
 class Spool:
     """The folder of one memory stream."""
 
     folder: str
+    _next: int = attrs.field(default=0, init=False, eq=False)
 
     def files(self) -> list[str]:
         """All files, in order of sending."""
@@ -68,8 +69,9 @@ class Spool:
 
     def append(self, table: pa.Table) -> int:
         """Write the next file, whole or not at all; returns its number."""
-        number = len(self.files())
-        final = Path(self.folder) / f"{number:012d}.parquet"
+        while (final := Path(self.folder) / f"{self._next:012d}.parquet").exists():  # an earlier run's, or another sender's
+            self._next += 1
+        number = self._next
         hidden = final.with_name(f"_{final.name}.tmp")
         pq.write_table(table, hidden, compression="lz4")
         # Spark takes files by modification time: strictly increasing, and never in the future, keeps the order of sending
@@ -80,18 +82,21 @@ class Spool:
 
     def control(self, control: Control) -> int:
         """Write a control file."""
-        row = [[control.watermark_us], [control.source], [control.now_us]]
-        return self.append(
-            pa.Table.from_arrays(
-                [pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)], schema=_CONTROL_SCHEMA
-            )
-        )
+        return self.append(control_table(control))
 
     def closed(self) -> bool:
         """Whether the last file says that no more will come."""
         files = self.files()
         last = control_of(pq.read_table(files[-1])) if files else None
         return last is not None and last.watermark_us == END_OF_TIME
+
+
+def control_table(control: Control) -> pa.Table:
+    """What a control file holds."""
+    row = [[control.watermark_us], [control.source], [control.now_us]]
+    return pa.Table.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)], schema=_CONTROL_SCHEMA
+    )
 
 
 def control_of(table: pa.Table) -> Control | None:

@@ -36,11 +36,11 @@ def show(frame: DataFrame, title: str, batch_id: int, max_rows: int) -> None:
             print("   ", ", ".join(f"{k}={v}" for k, v in row.items()))
 
 
-def written_files(frame: DataFrame, sink: JsonSink | ParquetSink, mark: str, batch_id: int) -> None:
+def written_files(frame: DataFrame, sink: JsonSink | ParquetSink, publisher: Publisher, batch_id: int) -> None:
     """Write rows through Spark into the staging folder, and publish the files."""
     system, root = file_system(sink.path)
-    staging = staging_of(mark, batch_id)
+    staging = staging_of(publisher.mark, batch_id)
     writer = frame.write.mode("overwrite")
     (writer.json if isinstance(sink, JsonSink) else writer.parquet)(f"{sink.path}/{staging}")
     found = system.get_file_info(pafs.FileSelector(f"{root}/{staging}"))
-    Publisher(sink.path, mark).publish(batch_id, [f.base_name for f in found if f.base_name.startswith("part-") and f.size])
+    publisher.publish(batch_id, [f.base_name for f in found if f.base_name.startswith("part-") and f.size])

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from krishiv_py.plan.sinks import JsonSink, ParquetSink, Sink
 from krishiv_py.spark.clocks import batch_number
 from krishiv_py.spark.files import file_system
 
@@ -48,11 +47,6 @@ class TaskOutput:
         with system.open_output_stream(f"{staging}/{name}") as stream:
             pq.write_table(table, stream, compression="snappy", store_schema=False)
         return {"kind": kind, "name": name, "rows": table.num_rows}
-
-
-def folder_of(sink: Sink | None) -> str | None:
-    """The folder of a sink whose files tasks write."""
-    return sink.path if isinstance(sink, ParquetSink) else None
 
 
 @attrs.define
@@ -88,8 +82,3 @@ class Publisher:
         for found in system.get_file_info(pafs.FileSelector(staging)):
             if found.base_name.startswith(f"{self.mark}-") and not found.path.endswith(staging_of(self.mark, batch_id)):
                 system.delete_dir(found.path)
-
-
-def is_file_sink(sink: Sink | None) -> bool:
-    """Whether a sink is a folder of files."""
-    return isinstance(sink, (ParquetSink, JsonSink))

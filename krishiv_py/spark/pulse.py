@@ -7,18 +7,20 @@ writes a control file when the next of them is due; the query reads the folder b
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.spark.clocks import LedgerClock, SparkClock
-from krishiv_py.spool import Control, Spool
+from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spool import Control
 
 _SHORTEST_US: Final = 100_000
+_UNREAD_US: Final = 10_000_000
+"""How long the next beat waits while a long batch has not read the last one."""
 _POLL_S: Final = 0.05
 
 
@@ -34,51 +36,58 @@ def period_us(spec: OperatorSpec) -> int | None:
     return max(min(periods), _SHORTEST_US) if periods else None
 
 
-def control_spool(checkpoint: str) -> Spool:
-    """The folder of control files of a query, read beside its source."""
-    folder = Path(checkpoint.removeprefix("file://")) / "krishiv" / "controls"
-    folder.mkdir(parents=True, exist_ok=True)
-    return Spool(str(folder))
-
-
 class Pulse:
     """The thread. Time is the session's clock, so a test that holds the clock holds the pulse."""
 
-    def __init__(self, spool: Spool, period: int, now: Callable[[], int]) -> None:
-        self.spool = spool
+    def __init__(self, controls: ControlFolder, period: int, now: Callable[[], int]) -> None:
+        self._controls = controls
         self._period = period
         self._now = now
+        self._last = now()
+        self._unread = False
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="krishiv-pulse", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    @classmethod
-    def for_plan(
-        cls, spec: OperatorSpec, clock: SparkClock | LedgerClock, checkpoint: str, now: Callable[[], int]
-    ) -> Pulse | None:
-        """The pulse of a plan; None when the clock plays no part in it."""
-        period = period_us(spec)
-        if period is None or isinstance(clock, SparkClock):
-            return None
-        return cls(control_spool(checkpoint), period, now)
-
-    def start(self) -> None:
-        """Begin to beat."""
+    def start(self, running: Callable[[], bool]) -> None:
+        """Begin to beat, for as long as the query is `running`."""
+        self._thread = threading.Thread(target=self._run, args=(running,), name="krishiv-pulse", daemon=True)
         self._thread.start()
+
+    def batch_done(self) -> None:
+        """A micro-batch has looked at the clock, so the next beat can wait; what batches have read is removed."""
+        self._last = self._now()
+        self._unread = False
+        self._controls.batch_done()
 
     def stopping(self, then: Callable[[], None]) -> Callable[[], None]:
         """A function that stops the pulse, then does `then`."""
 
         def stop() -> None:
             self._stopped.set()
-            self._thread.join(timeout=5)
+            if self._thread is not None:
+                self._thread.join(timeout=5)
             then()
 
         return stop
 
-    def _run(self) -> None:
-        last = self._now()
+    def _run(self, running: Callable[[], bool]) -> None:
         while not self._stopped.wait(_POLL_S):
             now = self._now()
-            if now - last >= self._period:
-                self.spool.control(Control(UNSET, None, now))
-                last = now
+            if now - self._last >= (max(self._period, _UNREAD_US) if self._unread else self._period):
+                if not running():
+                    return
+                self._last = now
+                self._beat(now)
+
+    def _beat(self, now: int) -> None:
+        self._unread = True
+        try:
+            self._controls.write(Control(UNSET, None, now))
+        except OSError as problem:
+            self._unread = False
+            warnings.warn(
+                f"a heartbeat could not be written: {problem}. Windows that wait for the clock do not fire until one can; "
+                "it is tried again. Hint: see to the space and rights of the checkpoint's folder",
+                RuntimeWarning,
+                stacklevel=2,
+            )

@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -111,6 +112,7 @@ class StreamQuery:
         self._cleanup = cleanup
         self._spark = spark
         self._stopping = stopping
+        self._lost: Exception | None = None
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
         if self._follow is not None:
             self._follow.start()
@@ -121,8 +123,12 @@ class StreamQuery:
             self._query.awaitTermination()
         except StreamingQueryException:
             return  # told to whoever waits for the query
-        if not self._stopping.is_set():
+        if self._stopping.is_set():
+            return
+        try:
             self._query = then()
+        except (PySparkException, Py4JError, OSError) as problem:  # told to whoever waits: windows are still open
+            self._lost = problem
 
     @property
     def name(self) -> str:
@@ -144,7 +150,7 @@ class StreamQuery:
         """``running``, ``stopped`` or ``failed``."""
         if self._query.isActive or (self._follow is not None and self._follow.is_alive()):
             return "running"
-        return "failed" if self._query.exception() is not None else "stopped"
+        return "failed" if self._problem() is not None else "stopped"
 
     @property
     def progress(self) -> Progress:
@@ -174,6 +180,8 @@ class StreamQuery:
             ended = True if seconds is None else bool(ended)
         except StreamingQueryException as problem:
             raise failure(problem, self._name) from problem
+        if self._lost is not None:
+            raise failure(self._lost, self._name) from self._lost
         return ended
 
     def process_all_available(self, *, progress: Show = False) -> None:
@@ -186,17 +194,24 @@ class StreamQuery:
 
     def exception(self) -> Exception | None:
         """What made the query fail, naming operator and row."""
-        problem = self._query.exception()
+        problem = self._problem()
         return None if problem is None else failure(problem, self._name)
+
+    def _problem(self) -> Exception | None:
+        """What ended it, as it came."""
+        found: Exception | None = self._lost or self._query.exception()
+        return found
 
     def stop(self) -> None:
         """Stop; a later start from the same checkpoint goes on."""
         self._stopping.set()
-        self._query.stop()
-        if self._follow is not None:
-            self._follow.join()
+        try:
             self._query.stop()
-        self._cleanup()
+            if self._follow is not None:
+                self._follow.join()
+                self._query.stop()
+        finally:
+            self._cleanup()
 
     def results(self) -> pa.Table:
         """All results so far; for a memory sink only."""

@@ -107,7 +107,7 @@ class SparkRunner:
         query = streaming.start(
             self.spark, stream, sink, checkpoint or temporary or "", trigger, name, lambda: self.clock(), chunks, cleanup
         )
-        self.queries.append(query)
+        self.queries = [*(q for q in self.queries if q.status == "running"), query]
         return query
 
     def read_state(self, stream: AggregatedStream, checkpoint: str) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -30,17 +31,18 @@ from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, chunks_only, setting
+from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.handover import Handover
-from krishiv_py.spark.outputs import Publisher, TaskOutput, folder_of
+from krishiv_py.spark.outputs import Publisher, TaskOutput
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
-from krishiv_py.spark.pulse import Pulse, control_spool
+from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery, TaskRow, deliver, metrics_of
 from krishiv_py.spark.scan import ParquetReader, arrow_scanned, listing, scan
-from krishiv_py.spark.unplanned import forget_unplanned
-from krishiv_py.spool import Control, Spool
+from krishiv_py.spark.sparklog import forget_unplanned
+from krishiv_py.spool import Control
 
 ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)
 """Sinks that take the rows of a micro-batch as a Spark DataFrame."""
@@ -55,7 +57,7 @@ def stateful(
     output: TaskOutput,
     blobs: BlobFolder,
     handover: Handover,
-    heartbeats: Spool | None,
+    controls: ControlFolder | None,
 ) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
     ids = bucket_ids(buckets)
@@ -64,8 +66,8 @@ def stateful(
         found = scan(spark, branch.source, branch.spec.needs_columns, streaming=True)
         pack = Pack(branch.spec, found.reader, ids, clock, handover, branch.name)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
-    if heartbeats is not None:
-        beats = listing(spark, heartbeats.folder, streaming=True, max_files=None)
+    if controls is not None:
+        beats = listing(spark, controls.folder, streaming=True, max_files=None)
         pack = Pack(spec, ParquetReader(spec.source_schema), ids, clock, handover)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     packed = functools.reduce(DataFrame.union, frames)
@@ -96,9 +98,9 @@ class BatchSteps:
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
     handover: Handover
-    mark: str
     title: str
     stopping: threading.Event
+    pulse: Pulse | None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
@@ -116,13 +118,15 @@ class BatchSteps:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
             rows = self._told(here)
             self._cluster_outputs(frame, on_cluster, batch_id)
-            self._files(rows, batch_id)
+            self._files(rows, on_cluster, batch_id)
             self._memory(rows, batch_id)
         finally:
             if on_cluster:
                 frame.unpersist()
         self.handover.of_batch(batch_id).clear()
         self._account(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
+        if self.pulse is not None:
+            self.pulse.batch_done()
 
     def _told(self, frame: DataFrame) -> list[TaskRow]:
         """What tasks hand over; rows for a sink in memory in bulk, as collect() would pickle them byte by byte."""
@@ -152,10 +156,11 @@ class BatchSteps:
         self.clock.write(batch_id + 1, {"tracker": tracker.saved(), "now_us": now_us})
         self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached))
 
-    def _files(self, rows: list[TaskRow], batch_id: int) -> None:
+    def _files(self, rows: list[TaskRow], on_cluster: list[str], batch_id: int) -> None:
         written = [json.loads(r.blob) for r in rows if r.kind == FILE]
         for kind, publisher in self.publishers.items():
-            publisher.publish(batch_id, [w["name"] for w in written if w["kind"] == kind])
+            if kind not in on_cluster:
+                publisher.publish(batch_id, [w["name"] for w in written if w["kind"] == kind])
 
     def _memory(self, rows: list[TaskRow], batch_id: int) -> None:
         for kind, sink in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)):
@@ -176,8 +181,8 @@ class BatchSteps:
             elif isinstance(sink, ConsoleSink):
                 show(rows, self.title if kind == RESULT else f"{self.title}: late", batch_id, sink.max_rows)
             else:
-                assert isinstance(sink, (JsonSink, ParquetSink))
-                written_files(rows, sink, self.mark, batch_id)
+                assert isinstance(sink, JsonSink)
+                written_files(rows, sink, self.publishers[kind], batch_id)
 
 
 def _side_output(handler: LateEventHandler) -> Sink | None:
@@ -202,19 +207,21 @@ def start(
     claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
     ledger = Ledger(notes)
     ledger.restore()
-    folders = {kind: folder for kind, s in ((RESULT, sink), (LATE_ROWS, late_sink)) if (folder := folder_of(s)) is not None}
+    outputs = ((RESULT, sink), (LATE_ROWS, late_sink))
+    folders = {kind: s.path for kind, s in outputs if isinstance(s, ParquetSink)}
     clock = clock_for(spec, checkpoint)
-    pulse = Pulse.for_plan(spec, clock, checkpoint, now)
-    controls = control_spool(checkpoint) if pulse is not None or trigger.flush else None
+    period = period_us(spec)
+    controls = ControlFolder.of(checkpoint, wanted=period is not None or trigger.flush)
+    pulse = Pulse(controls, period, now) if controls is not None and period is not None else None
     blobs = BlobFolder(checkpoint, setting(spark, "spark.sql.streaming.minBatchesToRetain"), setting(spark, CHUNK_FILE_BYTES))
     source = source_of(stream.node)
     frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), blobs, handover, controls)
-    publishers = {k: Publisher(f, claim.outputs) for k, f in folders.items()}
+    publishers = {k: Publisher(s.path, claim.outputs) for k, s in outputs if isinstance(s, (ParquetSink, JsonSink))}
     title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
     handler = stream.late_handler
     stopping = threading.Event()
     steps = BatchSteps(
-        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, claim.outputs, title, stopping
+        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, stopping, pulse
     )  # fmt: skip
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
@@ -223,8 +230,6 @@ def start(
         writer = writer.trigger(availableNow=True)
     elif trigger.kind == "every":
         writer = writer.trigger(processingTime=f"{trigger.interval_us // 1_000} milliseconds")
-    if pulse is not None:
-        pulse.start()
     stop = cleanup if pulse is None else pulse.stopping(cleanup)
 
     rows_in_jvm = not all(arrow_scanned(b.source) for b in branches(spec, source)) or any(
@@ -238,10 +243,10 @@ def start(
 
     def flush() -> StreamingQuery:
         assert controls is not None
-        controls.control(Control(END_OF_TIME, None, now()))
+        controls.write(Control(END_OF_TIME, None, now()))
         return launch()
 
-    return StreamQuery(
+    query = StreamQuery(
         launch(),
         flush if trigger.flush else None,
         title,
@@ -254,6 +259,17 @@ def start(
         stopping,
         spark,
     )
+    if pulse is not None:
+        pulse.start(lambda: _running(query))
+    return query
+
+
+def _running(query: StreamQuery) -> bool:
+    """Whether a query runs; not if the JVM has gone, and the query with it."""
+    try:
+        return query.status == "running"
+    except Py4JError:
+        return False
 
 
 def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
@@ -312,4 +328,4 @@ def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
         show(frame, "late", 0, sink.max_rows)
     else:
         assert isinstance(sink, (JsonSink, ParquetSink))
-        written_files(frame, sink, uuid.uuid4().hex[:8], 0)
+        written_files(frame, sink, Publisher(sink.path, uuid.uuid4().hex[:8]), 0)

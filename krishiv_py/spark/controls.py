@@ -1,0 +1,66 @@
+"""Control files of one query, read beside its source: heartbeats and the end of input.
+
+They lie in the checkpoint, on whatever file system that has. A query may run for years, so files no micro-batch will read again
+are removed, and names come from the time, not from a count. A query that was begun with control files keeps them as a source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+
+import attrs
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from krishiv_py.spark.files import file_system
+from krishiv_py.spark.sparklog import add_source
+from krishiv_py.spool import Control, control_table
+
+
+@attrs.define(eq=False)
+class ControlFolder:
+    """The folder ``<checkpoint>/krishiv/controls``."""
+
+    folder: str
+    _named: int = 0
+    _present: deque[set[str]] = attrs.field(factory=deque)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    @classmethod
+    def of(cls, checkpoint: str, *, wanted: bool) -> ControlFolder | None:
+        """The folder of a checkpoint; None if it is neither there nor `wanted`."""
+        folder = f"{checkpoint}/krishiv/controls"
+        system, path = file_system(folder)
+        if system.get_file_info(path).type == pafs.FileType.NotFound:
+            if not wanted:
+                return None
+            add_source(checkpoint)
+            system.create_dir(path, recursive=True)
+        return cls(folder)
+
+    def write(self, control: Control) -> None:
+        """Write a control file, whole or not at all."""
+        system, root = file_system(self.folder)
+        with self._lock:
+            self._named = max(self._named + 1, time.time_ns() // 1_000)
+            hidden, final = (f"{root}/{name}" for name in (f"_{self._named:020d}.tmp", f"{self._named:020d}.parquet"))
+            with system.open_output_stream(hidden) as stream:
+                pq.write_table(control_table(control), stream)
+            system.move(hidden, final)
+
+    def batch_done(self) -> None:
+        """Remove what no micro-batch will read again. To be called once in every batch, before Spark marks it as done.
+
+        Every file that is there now is read by the next batch at the latest, and that batch is marked as done when the one
+        after it comes to this call: until then Spark could repeat it.
+        """
+        system, root = file_system(self.folder)
+        there = {f.path for f in system.get_file_info(pafs.FileSelector(root)) if f.base_name.endswith(".parquet")}
+        self._present.append(there)
+        if len(self._present) > 2:
+            for path in self._present.popleft() & there:
+                with contextlib.suppress(FileNotFoundError):  # another run of this query removed it
+                    system.delete_file(path)
