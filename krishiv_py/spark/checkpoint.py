@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.fingerprint import differences, fingerprint
-from krishiv_py.spark.files import file_system
+from krishiv_py.spark.files import file_system, write_whole
 
 
 @attrs.frozen
@@ -49,11 +49,7 @@ class CheckpointNotes:
         return found
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        system, path = self._at(name)
-        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
-        with system.open_output_stream(path + ".tmp") as stream:
-            stream.write(json.dumps(value, indent=1).encode())
-        system.move(path + ".tmp", path)
+        write_whole(*self._at(name), json.dumps(value, indent=1).encode())
 
     def claim(self, spec: OperatorSpec, buckets: int) -> Claim:
         """Take the checkpoint for a plan.

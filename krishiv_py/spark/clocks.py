@@ -21,7 +21,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.spark.codec import clock_ms, wakeup_ms, watermark_of
-from krishiv_py.spark.files import file_system
+from krishiv_py.spark.files import file_system, write_whole
 
 _KEPT = 50
 
@@ -133,10 +133,7 @@ class LedgerClock:
     def write(self, batch: int, entry: dict[str, Any]) -> None:
         """Write the entry for a batch, whole or not at all, and forget an old one."""
         system, path = self._at(batch)
-        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
-        with system.open_output_stream(path + ".tmp") as stream:
-            stream.write(json.dumps(entry).encode())
-        system.move(path + ".tmp", path)
+        write_whole(system, path, json.dumps(entry).encode())
         _, old = self._at(batch - _KEPT)
         if system.get_file_info(old).type != pafs.FileType.NotFound:
             system.delete_file(old)

@@ -12,10 +12,11 @@ import time
 from collections import deque
 
 import attrs
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from krishiv_py.spark.files import file_system
+from krishiv_py.spark.files import file_system, write_whole
 from krishiv_py.spark.sparklog import add_source
 from krishiv_py.spool import Control, control_table
 
@@ -44,12 +45,11 @@ class ControlFolder:
     def write(self, control: Control) -> None:
         """Write a control file, whole or not at all."""
         system, root = file_system(self.folder)
+        held = pa.BufferOutputStream()
+        pq.write_table(control_table(control), held)
         with self._lock:
             self._named = max(self._named + 1, time.time_ns() // 1_000)
-            hidden, final = (f"{root}/{name}" for name in (f"_{self._named:020d}.tmp", f"{self._named:020d}.parquet"))
-            with system.open_output_stream(hidden) as stream:
-                pq.write_table(control_table(control), stream)
-            system.move(hidden, final)
+            write_whole(system, f"{root}/{self._named:020d}.parquet", held.getvalue().to_pybytes())
 
     def batch_done(self) -> None:
         """Remove what no micro-batch will read again. To be called once in every batch, before Spark marks it as done.
@@ -58,7 +58,8 @@ class ControlFolder:
         after it comes to this call: until then Spark could repeat it.
         """
         system, root = file_system(self.folder)
-        there = {f.path for f in system.get_file_info(pafs.FileSelector(root)) if f.base_name.endswith(".parquet")}
+        found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))  # S3 knows no empty folders
+        there = {f.path for f in found if f.base_name.endswith(".parquet")}
         self._present.append(there)
         if len(self._present) > 2:
             for path in self._present.popleft() & there:

@@ -18,6 +18,14 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     return system, str(path)
 
 
+def write_whole(system: pafs.FileSystem, path: str, data: bytes) -> None:
+    """Write a file, or replace it, whole or not at all; its folder is made if need be."""
+    system.create_dir(path.rpartition("/")[0], recursive=True)
+    with system.open_output_stream(path + ".tmp") as stream:
+        stream.write(data)
+    system.move(path + ".tmp", path)
+
+
 def arrow_reads(path: str) -> bool:
     """Whether Arrow knows the file system of a path."""
     return "://" not in path or path.split(":", 1)[0] in ("file", "hdfs", "s3", "s3a", "gs", "gcs")

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.spark.files import file_system
+from krishiv_py.spark.files import file_system, write_whole
 
 _HEAD: Final = 2
 """Lines of a planned batch before those of its sources: version and metadata."""
@@ -65,14 +65,14 @@ def add_source(checkpoint: str) -> None:
         return
     note = f"{root}/krishiv/sources"  # how many there are to be: what an attempt that was broken off began with
     if system.get_file_info(note).type == pafs.FileType.NotFound:
-        _write(system, note, str(len(_planned_lines(system, root, max(batches))) - _HEAD + 1))
+        write_whole(system, note, str(len(_planned_lines(system, root, max(batches))) - _HEAD + 1).encode())
     wanted = int(_text(system, note))
     for batch in batches:
         lines = _planned_lines(system, root, batch)
         if len(lines) - _HEAD < wanted:
             path = f"{root}/offsets/{batch}"
             _forget_checksum(system, path)
-            _write(system, path, "\n".join([*lines, "-"]))
+            write_whole(system, path, "\n".join([*lines, "-"]).encode())
 
 
 def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
@@ -99,12 +99,6 @@ def _forget_checksum(system: pafs.FileSystem, path: str) -> None:
     checksum = f"{folder}/.{name}.crc"
     if system.get_file_info(checksum).type == pafs.FileType.File:
         system.delete_file(checksum)
-
-
-def _write(system: pafs.FileSystem, path: str, text: str) -> None:
-    with system.open_output_stream(path + ".tmp") as stream:
-        stream.write(text.encode())
-    system.move(path + ".tmp", path)
 
 
 def _lists_files(system: pafs.FileSystem, path: str) -> bool:
