@@ -11,8 +11,8 @@ from typing import Literal
 Kind = Literal["tumbling", "hopping", "session", "lookback", "distinct"]
 LAG_MS = 5_000
 BATCH_ROWS = 1_000_000
-"""Least rows of a micro-batch in the backlog mode; a quarter of the input where that is more, the best of those tried for
-every side that has batches."""
+"""Least rows of a micro-batch in the backlog mode; a quarter of the input where that is more: with less, of the sizes tried,
+no side that has batches was over 4 % faster."""
 HEAP = "3g"
 """Heap of a JVM, the same on every side."""
 

@@ -8,6 +8,8 @@ import attrs
 
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.triggers import Interval
+from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.session import SessionWindow
 
@@ -28,7 +30,19 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     }
     parts["emit"] = spec.options.emit_mode
     parts |= _firings(spec)
+    if uses_ledger(spec):  # what was due under one clock would never be under the other
+        parts["clock"] = "the driver's ledger (several sources, idle time-outs, intervals, wall-clock TTL)"
     return parts
+
+
+def uses_ledger(spec: OperatorSpec) -> bool:
+    """Whether a plan needs more than Spark's clock."""
+    ttl = spec.options.ttl
+    return (
+        isinstance(spec.watermark, MultiSourceWatermarkSpec)
+        or isinstance(spec.options.trigger.early, Interval)
+        or (ttl is not None and ttl.clock == "processing")
+    )
 
 
 def _firings(spec: OperatorSpec) -> dict[str, str]:

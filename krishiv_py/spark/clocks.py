@@ -18,8 +18,7 @@ from pyspark import TaskContext
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.triggers import Interval
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.spark.codec import clock_ms, wakeup_ms, watermark_of
 from krishiv_py.spark.files import file_system, write_whole
 
@@ -57,16 +56,6 @@ class Clock(Protocol):
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
         """When Spark should wake a bucket that has something to do at that watermark, or at that processing time."""
         ...
-
-
-def uses_ledger(spec: OperatorSpec) -> bool:
-    """Whether a plan needs more than Spark's clock."""
-    ttl = spec.options.ttl
-    return (
-        isinstance(spec.watermark, MultiSourceWatermarkSpec)
-        or isinstance(spec.options.trigger.early, Interval)
-        or (ttl is not None and ttl.clock == "processing")
-    )
 
 
 @attrs.frozen

@@ -80,7 +80,7 @@ def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
     if lines[0] != "v1":
         raise CheckpointError(
             message(
-                "the checkpoint was begun without control files (flush, idle time-outs, intervals, wall-clock TTL)",
+                "the checkpoint was begun without control files",
                 f"Spark's log in version {lines[0]}",
                 "no source can be added to it",
                 "use a new checkpoint folder",

@@ -26,9 +26,10 @@ from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.nodes import Source, UnionSource, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.planner.branches import branches
+from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for, uses_ledger
+from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, chunks_only, setting
 from krishiv_py.spark.controls import ControlFolder

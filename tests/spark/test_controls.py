@@ -12,10 +12,12 @@ import pytest
 from krishiv_py import MemorySink, MultiSourceWatermarkSpec, QueryTrigger, Session, WatermarkSpec, count
 from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.pulse import Pulse
 from krishiv_py.spark.sparklog import add_source
 from krishiv_py.spool import Control
+from krishiv_py.testing import stream_of
 from tests.spark.conftest import DDL, found, per_second, row
 
 
@@ -196,3 +198,15 @@ def test_a_log_of_another_form_is_refused(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "0").write_text("v9\n{}\n-")
     with pytest.raises(CheckpointError, match="version v9"):
         ControlFolder.of(str(tmp_path), wanted=True)
+
+
+def test_a_checkpoint_keeps_its_clock(tmp_path: Path) -> None:
+    """Under the ledger's clock, timers and the watermark of Spark's would stand still."""
+    two = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    stream = stream_of("source string, at bigint")
+    one = stream.watermark("at", 0).tumbling_window(1_000).agg(count())
+    several = stream.with_watermark(two, "at", source_column="source").tumbling_window(1_000).agg(count())
+    notes = CheckpointNotes(str(tmp_path))
+    notes.claim(one.spec(), 2)
+    with pytest.raises(CheckpointError, match="clock was"):
+        notes.claim(several.spec(), 2)
