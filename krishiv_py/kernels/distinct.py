@@ -128,7 +128,7 @@ class DistinctOperator:
             both = fresh.select(names) if held is None else pa.concat_tables([held.select(names), fresh.select(names)])
             ids = group([both[k] for k in self.layout.key_names], both.num_rows)
             refused = self.spans.late(times, ids.ids[known:], times_of(both)[:known], ids.ids[:known], ids.n, horizon)
-            late = refused_rows(self.layout, fresh, refused, watermark_us)
+            late = refused_rows(self.layout, fresh, times, refused, watermark_us)
             fresh, times = fresh.filter(pa.array(~refused)), times[~refused]
         kept = fresh.select([n for n in fresh.column_names if not n.startswith("l")])
         return late, kept.append_column(FROM, pa.array(np.maximum(times, horizon)))

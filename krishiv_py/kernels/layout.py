@@ -17,6 +17,9 @@ from krishiv_py.plan.windows.session import SessionWindow
 
 TIME = "__t"
 GAP = "__g"
+DOUBT = "__d"
+ORDERED = frozenset({"first", "last", "collect_list", "udaf"})
+"""Aggregates whose partials must be merged in order of arrival."""
 LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future")
 
 
@@ -53,8 +56,12 @@ class Layout:
         judges = isinstance(spec.window, (SessionWindow, SlidingWindows)) and spec.options.late_rule == "window"
         self.carried = list(spec.late_columns) if judges else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
-        carried = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
-        self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *keys, *inputs, *carried])
+        self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
+        self.in_order = any(call.func in ORDERED for call in spec.aggs)
+        self.doubts = judges and not self.in_order and merges_only(spec)
+        """Whether rows say by themselves that they may be refused: the others can be combined before the state is asked."""
+        doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
+        self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *doubt, *keys, *inputs, *self.carried_fields])
         self.partial_names = [
             [f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)
         ]  # fmt: skip
@@ -120,6 +127,11 @@ class Layout:
             kernel.finish([whole(partials[x]) for x in names])
             for kernel, names in zip(self.kernels, self.partial_names, strict=True)
         ]
+
+
+def merges_only(spec: OperatorSpec) -> bool:
+    """Whether windows are sessions whose rows need not be told apart once they overlap."""
+    return isinstance(spec.window, SessionWindow) and spec.window.max_duration_us is None and spec.options.fires_by_default
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

@@ -14,7 +14,7 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.evaluate import apply_prefix, evaluate
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.judge import beyond, classify, late_by_event, late_by_window
+from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import gap_lengths, stamp, unstamp
@@ -121,8 +121,8 @@ class Prepare:
             gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
-        return Prepared(self._accepted(rows, times, gaps, reasons == 0), self._refused(rows, times, reasons, watermark_us),
-                        counters, maxima)
+        accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us)
+        return Prepared(accepted, self._refused(rows, times, reasons, watermark_us), counters, maxima)
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
@@ -160,15 +160,29 @@ class Prepare:
             return np.zeros(len(times), np.bool_)  # only the state knows where a session ends; numbered windows never close
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 
-    def _accepted(self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask) -> pa.Table:
+    def _accepted(
+        self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask, watermark_us: int
+    ) -> pa.Table:
         if not keep.all():
             rows, times = rows.filter(pa.array(keep)), times[keep]
             gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
         keys = [rows.column(k) for k in self.spec.keys]
         own = [] if gaps is None else [pa.array(gaps)]
+        if self.layout.doubts:
+            over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
+            own.append(pa.array(self._reaches(times, gaps) <= over))
         carried = [rows.column(n) for n in self.layout.carried]
         return pa.Table.from_arrays([pa.array(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
+
+    def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
+        """Where the session of every row alone would end."""
+        window = self.spec.window
+        assert isinstance(window, SessionWindow)
+        if gaps is not None:
+            return times + gaps
+        assert window.gap_us is not None
+        return times + window.gap_us
 
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:

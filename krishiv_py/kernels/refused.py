@@ -6,15 +6,16 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.timecodec import unstamp
 
 
-def refused_rows(layout: Layout, rows: pa.Table, refused: Mask, watermark_us: int) -> pa.Table:
-    """The refused of some working rows, which carry the columns the late handler wants."""
+def refused_rows(layout: Layout, rows: pa.Table, times: Ints, refused: Mask, watermark_us: int) -> pa.Table:
+    """The refused of some rows of these event times, which carry the columns the late handler wants."""
     picked = rows.filter(pa.array(refused))
     n = picked.num_rows
     carried = [picked[f"l{i}"] for i in range(len(layout.carried))]
     watermark = unstamp(np.full(n, watermark_us), layout.spec.time_kind)
-    lateness = pa.array(watermark_us - picked[TIME].to_numpy())
+    lateness = pa.array(watermark_us - times[refused])
     return pa.Table.from_arrays([*carried, pa.repeat(pa.scalar("late"), n), watermark, lateness], schema=layout.late_schema)

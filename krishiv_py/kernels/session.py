@@ -28,11 +28,11 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
@@ -142,21 +142,21 @@ class _Step:
         return components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching).n
 
     def _judge(self, rows: pa.Table) -> Judged:
-        """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``."""
-        ends = self.rows.ends(rows)
-        doubtful = ends <= self.horizon
+        """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``. What was combined has not."""
+        starts, ends = self.rows.spans(rows)
+        over = floor_watermark(self.watermark_us, self.op.lateness_us)
+        doubtful = ends <= over
         if not doubtful.any():
-            return Judged(self.rows.reduce(rows), None)
-        hashes = key_hashes_of(rows, self.rows.layout)
+            return Judged(self.rows.admitted(rows), None)
+        hashes = self.rows.hashes(rows)
         near = np.isin(hashes, sorted_unique(hashes[doubtful]))
-        starts = rows[TIME].to_numpy()
         parts, ids = self.skeleton.joined(Spans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
-        refused[near] = parts.ends[ids] <= self.horizon
+        refused[near] = parts.ends[ids] <= over
         if not refused.any():
-            return Judged(self.rows.reduce(rows), None)
-        late = refused_rows(self.rows.layout, rows, refused, self.watermark_us)
-        return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), late)
+            return Judged(self.rows.admitted(rows), None)
+        late = refused_rows(self.rows.layout, rows, starts, refused, self.watermark_us)
+        return Judged(self.rows.admitted(rows.filter(pa.array(~refused))), late)
 
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:
         """Store what is not due; returns what is, and fired sessions that were touched."""
@@ -230,7 +230,7 @@ class _Step:
             self.waiting.insert(self._stored(old, seqs[standing], fired[standing], ends[standing], _STANDING), self.due_at)
             data = ~standing
             rows, ends, seqs, fired = rows.filter(pa.array(data)), ends[data], seqs[data], fired[data]
-        if not self.rows.in_order:
+        if not self.op.layout.in_order:
             sessions = group([*(rows[k] for k in self.op.layout.key_names), ends], rows.num_rows)
             if sessions.n < rows.num_rows:
                 fired = by_session(fired, sessions.ids, sessions.n)
@@ -272,8 +272,3 @@ class _Step:
         if self.fired.earliest is not None:
             moments.append(self.fired.earliest + back)
         return min(moments, default=None)
-
-
-def key_hashes_of(rows: pa.Table, layout: Layout) -> Ints:
-    """Key hashes of working rows."""
-    return key_hashes([rows[k] for k in layout.key_names], rows.num_rows)

@@ -158,7 +158,7 @@ class _Step:
         refused = ~open_[len(held) :]
         if not refused.any():
             return Judged(self.rows.reduce(rows), None)
-        late = refused_rows(self.rows.layout, rows, refused, self.watermark_us)
+        late = refused_rows(self.rows.layout, rows, times, refused, self.watermark_us)
         return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), late)
 
     def _fire(self, entries: pa.Table, alive: Alive, seq: int) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.kernels.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.layout import GAP, TIME, Layout
+from krishiv_py.kernels.layout import DOUBT, GAP, TIME, Layout
 from krishiv_py.plan.windows.session import SessionWindow
 
 START: Final = "a"
@@ -19,8 +19,6 @@ END: Final = "b"
 SEQ: Final = "s"
 KIND: Final = "z"
 FIRED: Final = "f"
-ORDERED: Final = frozenset({"first", "last", "collect_list", "udaf"})
-"""Aggregates whose partials must be merged in order of arrival."""
 
 
 @attrs.frozen(eq=False)
@@ -34,7 +32,10 @@ class Judged:
 class SessionRows:
     """Everything about one row or one batch of rows of a session window; knows no state.
 
-    A stored row has a key hash ``h``, the interval ``[a, b)`` it spans, the keys, and partial aggregates.
+    A stored row has a key hash ``h``, the interval ``[a, b)`` it spans, the keys, and partial aggregates. Under the rule
+    "window" only the state knows which rows are late, and late rows leave whole. So a row whose own reach is over is
+    shuffled alone, with what the late output wants of it; where rows do not tell (``Layout.doubts``), all are shuffled
+    as they are.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -44,17 +45,46 @@ class SessionRows:
         self.window = window
         self.touching = window.touch == "merge"
         self.by_window = layout.spec.options.late_rule == "window"
-        self.in_order = any(call.func in ORDERED for call in layout.spec.aggs)
+        self.as_they_are = self.by_window and not layout.doubts
         fixed = [pa.field(HASH, pa.int64()), pa.field(START, pa.int64()), pa.field(END, pa.int64())]
         self.schema = pa.schema([*fixed, *layout.key_fields, *layout.partial_fields])
+        self.shuffled = layout.row_schema if self.as_they_are else pa.schema([*self.schema, *layout.carried_fields])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """What is shuffled: mini-sessions; under the rule "window" the rows themselves, any of which may be refused."""
-        return rows if self.by_window else self.reduce(rows)
+        """What is shuffled: mini-sessions, and rows that may be refused."""
+        if self.as_they_are:
+            return rows
+        if not self.by_window:
+            return self.reduce(rows)
+        doubt = rows[DOUBT].to_numpy()
+        sure = self.reduce(rows.filter(pa.array(~doubt)))
+        nothing = [pa.nulls(sure.num_rows, f.type) for f in self.layout.carried_fields]
+        alone = rows.filter(pa.array(doubt))
+        carried = [alone[f.name] for f in self.layout.carried_fields]
+        each = self._minis(alone, np.arange(alone.num_rows), alone[TIME].to_numpy(), self.ends(alone))
+        pairs = ((each, carried), (sure, nothing))
+        return pa.concat_tables([pa.Table.from_arrays([*t.columns, *more], schema=self.shuffled) for t, more in pairs])
 
     def empty(self) -> pa.Table:
         """No rows as :meth:`combine` gives them."""
-        return (self.layout.row_schema if self.by_window else self.schema).empty_table()
+        return self.shuffled.empty_table()
+
+    def spans(self, shuffled: pa.Table) -> tuple[Ints, Ints]:
+        """Where what is shuffled begins and ends."""
+        if self.as_they_are:
+            return shuffled[TIME].to_numpy(), self.ends(shuffled)
+        return shuffled[START].to_numpy(), shuffled[END].to_numpy()
+
+    def hashes(self, shuffled: pa.Table) -> Ints:
+        """The hash of the key of each."""
+        if self.as_they_are:
+            return key_hashes([shuffled[k] for k in self.layout.key_names], shuffled.num_rows)
+        found: Ints = shuffled[HASH].to_numpy()
+        return found
+
+    def admitted(self, shuffled: pa.Table) -> pa.Table:
+        """What is shuffled, once it is not refused, as mini-sessions."""
+        return self.reduce(shuffled) if self.as_they_are else shuffled.select(self.schema.names)
 
     def ends(self, rows: pa.Table) -> Ints:
         """Where the reach of every row ends."""
@@ -70,17 +100,21 @@ class SessionRows:
         times, ends = rows[TIME].to_numpy(), self.ends(rows)
         if self.window.max_duration_us is None:
             parts = components(keys.ids, times, ends, touching=self.touching)
-            ids, n, starts, reaches = parts.ids, parts.n, parts.starts, parts.ends
+            ids, starts, reaches = parts.ids, parts.starts, parts.ends
         else:
             moments = group([keys.ids, times], rows.num_rows)
-            ids, n, starts = moments.ids, moments.n, times[moments.first]
-            reaches = np.full(n, np.iinfo(np.int64).min)
+            ids, starts = moments.ids, times[moments.first]
+            reaches = np.full(moments.n, np.iinfo(np.int64).min)
             np.maximum.at(reaches, ids, ends)
+        return self._minis(rows, ids, starts, reaches)
+
+    def _minis(self, rows: pa.Table, ids: Ints, starts: Ints, ends: Ints) -> pa.Table:
+        n = len(starts)
         member = np.empty(n, np.int64)
         member[ids] = np.arange(len(ids))
         picked = pa.array(member)
         columns = [rows[k].take(picked) for k in self.layout.key_names]
-        arrays = [pa.array(key_hashes(columns, n)), pa.array(starts), pa.array(reaches), *columns]
+        arrays = [pa.array(key_hashes(columns, n)), pa.array(starts), pa.array(ends), *columns]
         return pa.Table.from_arrays([*arrays, *self.layout.create(rows, ids, n)], schema=self.schema)
 
     def merge(self, stored: pa.Table, ids: Ints, n: int) -> pa.Table:

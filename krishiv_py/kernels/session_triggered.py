@@ -213,7 +213,7 @@ class _Step:
             open_[shut] = False
         refused = ~open_[n:]
         if refused.any():
-            self.late = refused_rows(self.op.layout, rows, refused, self.watermark_us)
+            self.late = refused_rows(self.op.layout, rows, times, refused, self.watermark_us)
         return rows.filter(pa.array(~refused))
 
     def _late_batch(self, bench: Bench, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:

@@ -26,6 +26,7 @@ WINDOWS: dict[str, Any] = {
     "hopping": lambda k, n: k.hopping_window(4 * n, n),
     "gaps": lambda k, n: k.hopping_window(n, n + 3, allow_gaps=True),
     "session": lambda k, n: k.session_window(n),
+    "session, order-free": lambda k, n: k.session_window(n),
     "capped session": lambda k, n: k.session_window(n, max_duration=2 * n),
     "count": lambda k, n: k.count_window(n),
     "look-back": lambda k, n: k.lookback_window(n, two_sided=True),
@@ -39,7 +40,8 @@ def plan(kind: str, size: int, lateness: int, rule: Any, emit: Any, trigger: str
     if trigger != "default":
         keyed = keyed.trigger(TRIGGERS[trigger])
     windowed: WindowedStream = WINDOWS[kind](keyed, size)
-    return windowed.agg(kv.collect_list("v").alias("values"))
+    collected = kv.collect_set("v") if kind == "session, order-free" else kv.collect_list("v")
+    return windowed.agg(collected.alias("values"))
 
 
 def outcome(stream: AggregatedStream, steps: list[ref.Step], *, idle_batches: bool) -> tuple[Counter[Any], Counter[Any]]:

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
 
-from krishiv_py import col, count, sum
+from krishiv_py import col, count, first, sum
 from krishiv_py.errors import ColumnError, DurationError, PlanError
+from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.registry import operator_for
+from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.kernels.session_streams import FEWER, SCHEMA, Shape, assert_same
@@ -41,13 +44,16 @@ def test_sessions_are_those_of_the_reference(
 @pytest.mark.parametrize("rule", ["event", "window"])
 @seed(20240301)
 @FEWER
-@given(SEEDS, st.sampled_from([0, 10]), st.sampled_from([0, 15]), YES_OR_NO, st.sampled_from(["final", "retractions"]))
-def test_every_row_may_have_a_gap_of_its_own(rule: Rule, number: int, lag: int, lateness: int, merge: bool, emit: Emit) -> None:
+@given(SEEDS, st.sampled_from([0, 10]), st.sampled_from([0, 15]), YES_OR_NO, st.sampled_from(["final", "retractions"]),
+       YES_OR_NO)  # fmt: skip
+def test_every_row_may_have_a_gap_of_its_own(
+    rule: Rule, number: int, lag: int, lateness: int, merge: bool, emit: Emit, ordered: bool
+) -> None:
     touch: Literal["merge", "separate"] = "merge" if merge else "separate"
     stream = stream_of(SCHEMA).watermark("t", lag).key_by("k").session_window("gap", touch=touch)
     stream = stream.allowed_lateness(lateness).late_rule(rule).emit(emit)
     config = ref.Config(ref.Session(0, touch=touch), ref.WatermarkSpec(lag), lateness, rule, emit)
-    assert_same(stream, config, Shape(number, gaps=(0, -3, 1, 4, 9, 30)), ordered=True)
+    assert_same(stream, config, Shape(number, gaps=(0, -3, 1, 4, 9, 30)), ordered=ordered)
 
 
 @pytest.mark.parametrize("emit", ["final", "updates", "retractions"])
@@ -155,6 +161,15 @@ def test_under_the_window_rule_a_row_behind_the_watermark_may_join_an_open_sessi
     refused = alone.send([{"k": "a", "t": 4, "v": 2, "gap": 7}]).late.to_pylist()
     assert refused == [{"k": "a", "t": 4, "v": 2, "gap": 7, "reason": "late", "watermark": 15, "lateness": 11_000}]
     assert alone.counters["late"] == 1
+
+
+@pytest.mark.parametrize(("aggregate", "shuffled"), [(count(), 6 + 2), (first("v"), 50)])
+def test_under_the_window_rule_only_rows_in_doubt_travel_alone(aggregate: AggCall, shuffled: int) -> None:
+    """W = 100: of rows at 85 to 134 of two keys, six alone would end by then. By order of arrival none is combined."""
+    spec = keyed().session_window(10).late_rule("window").agg(aggregate).spec()
+    rows = [{"k": "ab"[t % 2], "t": t, "v": t} for t in range(85, 135)]
+    accepted = Prepare(spec)(pa.RecordBatch.from_pylist(rows, schema=spec.source_schema), 100_000).rows
+    assert operator_for(spec).combine(accepted).num_rows == shuffled
 
 
 def test_a_capped_session_is_divided_anew_by_an_early_row() -> None:
