@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from attrs import frozen
-
 from benchmarks import plots
+from benchmarks.aims import table
 from benchmarks.jobs import JOBS
 from benchmarks.record import RESULTS, Record, read_all
 from benchmarks.sides import SIDES
+from benchmarks.summary import Summary, data_key, summarize
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BEGIN, END = "<!-- figures: begin (python -m benchmarks.report) -->", "<!-- figures: end -->"
@@ -30,80 +30,9 @@ TITLES = {
 }
 
 
-@frozen
-class Summary:
-    """The rounds of one side in one case."""
-
-    mode: str
-    job: str
-    data: str
-    side: str
-    unit: str
-    rounds: int
-    failed: int
-    cpu: float
-    """CPU seconds per unit, marginal, median."""
-    low: float
-    high: float
-    wall: float
-    whole_s: float
-    """CPU of the whole run, start-up included."""
-    start_s: float
-    """CPU of the short run less what its units cost: start-up."""
-    memory_mb: float
-    extra: dict[str, float]
-
-    @property
-    def title(self) -> str:
-        """The side, for people."""
-        return SIDES[self.side].title if self.side in SIDES else self.side
-
-
-def summarize(records: Iterable[Record]) -> list[Summary]:
-    """Medians over the rounds that count, by case and side."""
-    groups: dict[tuple[str, str, str, str], list[Record]] = defaultdict(list)
-    for kept in records:
-        groups[kept.mode, kept.job, kept.data, kept.side].append(kept)
-    order = {name: number for number, name in enumerate(SIDES)}
-    found = [summary(rounds) for rounds in groups.values() if any(kept.ok for kept in rounds)]
-    return sorted(found, key=lambda s: (list(TITLES).index(s.mode), s.job, data_key(s.data), order.get(s.side, 99)))
-
-
-def data_key(name: str) -> tuple[str, int]:
-    """Sort data by set, then by size."""
-    head, _, size = name.rpartition("-")
-    return (head, int(size)) if size.isdigit() else (name, 0)
-
-
-def summary(rounds: Sequence[Record]) -> Summary:
-    """Summary of the rounds of one side."""
-    good = [kept for kept in rounds if kept.ok]
-    costs = sorted(kept.marginal("cpu_s") for kept in good)
-    starts = [kept.short["cpu_s"] - kept.marginal("cpu_s") * kept.short_units for kept in good if kept.short]
-    names = {name for kept in good for name in kept.extra}
-    first = good[0]
-    return Summary(
-        mode=first.mode,
-        job=first.job,
-        data=first.data,
-        side=first.side,
-        unit=first.unit,
-        rounds=len(good),
-        failed=len(rounds) - len(good),
-        cpu=median(costs),
-        low=costs[0],
-        high=costs[-1],
-        wall=median(kept.marginal("wall_s") for kept in good),
-        whole_s=median(kept.long["cpu_s"] for kept in good),
-        start_s=median(starts) if starts else 0.0,
-        memory_mb=median(kept.long["peak_pss_mb"] for kept in good),
-        extra={name: median(kept.extra[name] for kept in good if name in kept.extra) for name in sorted(names)},
-    )
-
-
 def ratio(own: Summary, other: Summary) -> str:
     """How many times the CPU of `own` the other takes for the same work."""
-    return f"{other.cpu / own.cpu:.2f} ×" if own.low > 0 and other.low > 0 else "below noise"
+    return f"{other.cpu / own.cpu:.2f} ×" if own.told and other.told else "below noise"
 
 
 def cost(value: float, unit: str) -> str:
@@ -187,6 +116,7 @@ def report(records: Sequence[Record], images: Path) -> str:
         "spread is lowest to highest. Memory is the peak of the tree, shared pages counted once. The ratio is how many times "
         "the CPU of krishiv_py a side took for the same work: above 1 we win, below 1 we lose.",
     ]
+    lines += table(found)
     for mode in TITLES:
         rows = [s for s in found if s.mode == mode]
         if rows and mode == "bounded":

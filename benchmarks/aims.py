@@ -1,0 +1,161 @@
+"""What was aimed at beside what was found: a row for each aim, made from the kept runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from benchmarks.summary import ENOUGH, Summary
+
+WINDOWED: Final = ("J1", "J2", "J3")
+COMPARED: Final = (*WINDOWED, "J4", "J5")
+Place = tuple[str, str, str, str]
+"""Mode, job, data and side."""
+
+
+@frozen
+class Figure:
+    """What one side took over what another did; without another, what it took.
+
+    ``of`` names a field of :class:`~benchmarks.summary.Summary` or one of its extras; ``bound`` is told where it is not that of
+    the aim.
+    """
+
+    label: str
+    over: Place
+    under: Place | None
+    of: str = "cpu"
+    bound: float | None = None
+
+
+@frozen
+class Aim:
+    """A row of the table."""
+
+    measure: str
+    sign: str
+    bound: float
+    figures: tuple[Figure, ...]
+
+    def reached(self, figure: Figure, value: float) -> bool:
+        """Whether a figure is as good as was aimed at."""
+        bound = self.bound if figure.bound is None else figure.bound
+        return value >= bound if self.sign == "≥" else value <= bound
+
+
+def behind(
+    side: str, data: str, jobs: Iterable[str], own: str = "krishiv", bounds: dict[str, float] | None = None
+) -> tuple[Figure, ...]:
+    """How many times the CPU of ours another side takes for a backlog."""
+    return tuple(
+        Figure(job, ("backlog", job, data, side), ("backlog", job, data, own), bound=(bounds or {}).get(job)) for job in jobs
+    )
+
+
+def beside(label: str, mode: str, job: str, data: str, of: str, bound: float | None = None) -> Figure:
+    """What ours takes over what native PySpark on RocksDB does."""
+    return Figure(label, (mode, job, data, "krishiv"), (mode, job, data, "native_rocksdb"), of, bound)
+
+
+def steady(rate: str) -> tuple[Figure, ...]:
+    """CPU and latency at a fixed rate."""
+    data = f"B-{rate}"
+    return beside("CPU", "steady", "S1", data, "cpu"), beside("p99", "steady", "S1", data, "latency_p99_s", bound=1.0)
+
+
+def memory(data: str) -> tuple[Figure, ...]:
+    """Peak memory of a backlog."""
+    return tuple(beside(job, "backlog", job, data, "memory_mb") for job in WINDOWED)
+
+
+def opened(keys: str, side: str) -> Place:
+    """Batches with so many open keys."""
+    return "open_state", "O1", f"open-{keys}", side
+
+
+def collected(label: str, data: str, against: str | None = "duckdb") -> Figure:
+    """Seconds of ``collect()``, or how many times those of a whole process."""
+    under = None if against is None else ("bounded", "J1", data, against)
+    return Figure(label, ("bounded", "J1", data, "krishiv"), under, "seconds")
+
+
+AIMS: Final = (
+    Aim("CPU of native PySpark on RocksDB over ours: 500 000 keys, 20 million events", "≥", 4,
+        behind("native_rocksdb", "B-20000000", WINDOWED)),
+    Aim("of native PySpark on its better store: 10 000 keys, 20 million events, `late_rule=\"window\"` (Spark's own)", "≥", 1,
+        behind("native_hdfs", "A-20000000", WINDOWED, "krishiv_window")),
+    Aim("the same, default rule", "≥", 0.8, behind("native_hdfs", "A-20000000", WINDOWED)),
+    Aim("of PyFlink: 500 000 keys, 2 million events", "≥", 1, behind("flink", "B-2000000", COMPARED)),
+    Aim("of PyFlink: 10 000 keys, 2 million events", "≥", 1, behind("flink", "A-2000000", COMPARED)),
+    Aim("of PyFlink: 10 000 keys, 20 million events", "≥", 1, behind("flink", "A-20000000", ["J5"])),
+    Aim("of Bytewax: 500 000 keys, 2 million events", "≥", 4, behind("bytewax", "B-2000000", COMPARED, bounds={"J4": 1.5})),
+    Aim("of Bytewax: 10 000 keys, 2 million events", "≥", 4, behind("bytewax", "A-2000000", COMPARED, bounds={"J4": 1.5})),
+    Aim("of Bytewax: 10 000 keys, 20 million events", "≥", 4, behind("bytewax", "A-20000000", ["J5"])),
+    Aim("of Pathway: 500 000 keys, 2 million events", "≥", 4, behind("pathway", "B-2000000", COMPARED)),
+    Aim("of Pathway: 10 000 keys, 2 million events", "≥", 4, behind("pathway", "A-2000000", COMPARED)),
+    Aim("of `transformWithStateInPandas` keyed by user: 10 000 keys, 2 million events", "≥", 30,
+        behind("tws_pandas", "A-2000000", ("J3", "J4", "J5"))),
+    Aim("batches of one row: ours over native PySpark on RocksDB", "≤", 1.4,
+        (beside("CPU", "micro", "J1", "one-row", "cpu"), beside("time", "micro", "J1", "one-row", "wall"))),
+    Aim("5 000 events a second: ours over native PySpark on RocksDB", "≤", 1.4, steady("5000")),
+    Aim("50 000 events a second: ours over native PySpark on RocksDB", "≤", 1.4, steady("50000")),
+    Aim("CPU of a batch at 5 million open keys over one at 50 thousand", "≤", 1.3,
+        (Figure("ours", opened("5000000", "krishiv"), opened("50000", "krishiv")),)),
+    Aim("time of `collect()` over DuckDB's whole process: 2 million rows", "≤", 3,
+        (collected("10 000 keys", "A-2000000"), collected("500 000 keys", "B-2000000"))),
+    Aim("seconds of `collect()`: 1 000 rows", "≤", 0.5,
+        (collected("10 000 keys", "A-1000", against=None), collected("500 000 keys", "B-1000", against=None))),
+    Aim("peak memory of ours over native PySpark on RocksDB: 500 000 keys, 20 million events", "≤", 1, memory("B-20000000")),
+    Aim("the same: 10 000 keys, 20 million events", "≤", 1, memory("A-20000000")),
+    Aim("the same: batches of one row; 5 000 and 50 000 events a second", "≤", 1,
+        (beside("one row", "micro", "J1", "one-row", "memory_mb"), beside("5 000", "steady", "S1", "B-5000", "memory_mb"),
+         beside("50 000", "steady", "S1", "B-50000", "memory_mb"))),
+)  # fmt: skip
+
+
+def table(found: Sequence[Summary]) -> list[str]:
+    """The aims as a table; rows without any figure are left out."""
+    by_place = {(s.mode, s.job, s.data, s.side): s for s in found}
+    rows = [row(aim, by_place) for aim in AIMS]
+    if not any(rows):
+        return []
+    head = ["", "### Aimed at and found", "", "| measure | aim | found |", "|---|---|---|"]
+    note = f"Medians of {ENOUGH} rounds and more; a number in brackets says of how many where it was fewer."
+    return [*head, *(r for r in rows if r), "", note]
+
+
+def row(aim: Aim, by_place: dict[Place, Summary]) -> str:
+    """One aim; nothing where none of its figures was measured."""
+    told = [text for figure in aim.figures if (text := cell(aim, figure, by_place))]
+    if not told:
+        return ""
+    others = {f"{f.label} {aim.sign} {f.bound:g}" for f in aim.figures if f.bound is not None}
+    bounds = ", ".join([f"{aim.sign} {aim.bound:g}", *sorted(others)])
+    return f"| {aim.measure} | {bounds} | {', '.join(told)} |"
+
+
+def cell(aim: Aim, figure: Figure, by_place: dict[Place, Summary]) -> str:
+    """One figure; nothing where a side has no run that counts."""
+    sides = [by_place.get(place) for place in (figure.over, figure.under) if place is not None]
+    known = [s for s in sides if s is not None]
+    if len(known) < len(sides):
+        return ""
+    if figure.of == "cpu" and not all(s.told for s in known):
+        return f"{figure.label} below noise"
+    values = [taken(s, figure.of) for s in known]
+    value = values[0] / values[1] if len(values) == 2 else values[0]
+    rounds = min(s.rounds for s in known)
+    text = f"{figure.label} {number(value)}" + (f" ({rounds})" if rounds < ENOUGH else "")
+    return text if aim.reached(figure, value) else f"**{text}, missed**"
+
+
+def taken(s: Summary, of: str) -> float:
+    """A field of a summary, or one of its extras."""
+    return s.extra[of] if of in s.extra else float(getattr(s, of))
+
+
+def number(value: float) -> str:
+    """About three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,96 @@
+"""The kept runs in short: medians and spread over the rounds of a side."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final
+
+from attrs import frozen
+
+from benchmarks.record import Record
+from benchmarks.sides import SIDES
+
+MODES: Final = ("backlog", "steady", "micro", "open_state", "bounded")
+ENOUGH: Final = 5
+"""Rounds a median should be of."""
+
+
+@frozen
+class Summary:
+    """The rounds of one side in one case."""
+
+    mode: str
+    job: str
+    data: str
+    side: str
+    unit: str
+    rounds: int
+    failed: int
+    cpu: float
+    """CPU seconds per unit, marginal, median."""
+    low: float
+    high: float
+    wall: float
+    whole_s: float
+    """CPU of the whole run, start-up included."""
+    start_s: float
+    """CPU of the short run less what its units cost: start-up."""
+    memory_mb: float
+    seconds: float
+    """Wall-clock of the whole run; of ``collect()``, that of a call in a warm session."""
+    extra: dict[str, float]
+
+    @property
+    def told(self) -> bool:
+        """Whether the CPU of its work stands out from that of starting: in every round, or in the median of enough of them."""
+        return self.low > 0 or (self.rounds >= ENOUGH and self.cpu > 0)
+
+    @property
+    def title(self) -> str:
+        """The side, for people."""
+        return SIDES[self.side].title if self.side in SIDES else self.side
+
+
+def summarize(records: Iterable[Record]) -> list[Summary]:
+    """Medians over the rounds that count, by case and side."""
+    groups: dict[tuple[str, str, str, str], list[Record]] = defaultdict(list)
+    for kept in records:
+        groups[kept.mode, kept.job, kept.data, kept.side].append(kept)
+    order = {name: number for number, name in enumerate(SIDES)}
+    found = [summary(rounds) for rounds in groups.values() if any(kept.ok for kept in rounds)]
+    return sorted(found, key=lambda s: (MODES.index(s.mode), s.job, data_key(s.data), order.get(s.side, 99)))
+
+
+def data_key(name: str) -> tuple[str, int]:
+    """Sort data by set, then by size."""
+    head, _, size = name.rpartition("-")
+    return (head, int(size)) if size.isdigit() else (name, 0)
+
+
+def summary(rounds: Sequence[Record]) -> Summary:
+    """Summary of the rounds of one side."""
+    good = [kept for kept in rounds if kept.ok]
+    costs = sorted(kept.marginal("cpu_s") for kept in good)
+    starts = [kept.short["cpu_s"] - kept.marginal("cpu_s") * kept.short_units for kept in good if kept.short]
+    names = {name for kept in good for name in kept.extra}
+    first = good[0]
+    return Summary(
+        mode=first.mode,
+        job=first.job,
+        data=first.data,
+        side=first.side,
+        unit=first.unit,
+        rounds=len(good),
+        failed=len(rounds) - len(good),
+        cpu=median(costs),
+        low=costs[0],
+        high=costs[-1],
+        wall=median(kept.marginal("wall_s") for kept in good),
+        whole_s=median(kept.long["cpu_s"] for kept in good),
+        start_s=median(starts) if starts else 0.0,
+        memory_mb=median(kept.long["peak_pss_mb"] for kept in good),
+        seconds=median(kept.extra.get("warm_s", kept.long["wall_s"]) for kept in good),
+        extra={name: median(kept.extra[name] for kept in good if name in kept.extra) for name in sorted(names)},
+    )

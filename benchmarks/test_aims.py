@@ -1,0 +1,47 @@
+"""The table of aims says what was missed, what was measured too seldom, and what was not measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.aims import table
+from benchmarks.record import Record
+from benchmarks.summary import summarize
+
+
+def rounds(job: str, side: str, cpu_s: list[float], ok: bool = True) -> list[Record]:
+    """Records of a side over set B; a short run took 1 s and a tenth of the events."""
+
+    def leg(seconds: float) -> dict[str, Any]:
+        return {"cpu_s": seconds, "wall_s": seconds, "peak_pss_mb": 1.0, "exit_code": 0, "timed_out": False}
+
+    verdict = {"ok": ok}
+    return [
+        Record("backlog", job, "B-2000000", side, n, 42, "event", 2_000_000, leg(s), 200_000, leg(1.0), verdict=verdict)
+        for n, s in enumerate(cpu_s)
+    ]
+
+
+def found(records: list[Record], measure: str) -> str:
+    """What is said of a measure."""
+    (row,) = [line for line in table(summarize(records)) if line.startswith(f"| {measure}")]
+    return row.split("|")[3].strip()
+
+
+def test_a_ratio_is_of_medians() -> None:
+    records = rounds("J1", "krishiv", [2, 3, 4, 3, 9]) + rounds("J1", "flink", [5, 9, 7, 2, 70])
+    assert found(records, "of PyFlink") == "J1 3.00", "7 - 1 CPU seconds beyond the start over 3 - 1"
+
+
+def test_few_rounds_and_a_miss_are_told() -> None:
+    records = rounds("J1", "krishiv", [2] * 5) + rounds("J1", "bytewax", [3, 3]) + rounds("J4", "krishiv", [2] * 5)
+    records += rounds("J4", "bytewax", [3] * 5)
+    assert found(records, "of Bytewax") == "**J1 2.00 (2), missed**, J4 2.00", "J4 has a lower bound"
+
+
+def test_what_failed_or_drowned_gives_no_ratio() -> None:
+    records = rounds("J1", "krishiv", [2] * 5) + rounds("J1", "pathway", [9] * 5)
+    records += rounds("J4", "krishiv", [2] * 5) + rounds("J4", "pathway", [9] * 5, ok=False)
+    records += rounds("J5", "krishiv", [0.9]) + rounds("J5", "pathway", [9] * 5)
+    assert found(records, "of Pathway") == "J1 8.00, J5 below noise"
+    assert table([]) == []
