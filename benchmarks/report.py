@@ -108,7 +108,7 @@ def report(records: Sequence[Record], images: Path) -> str:
     lines = [
         f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}. "
         f"Versions: {told}. "
-        f"Runs of {records[0].started[:10]} to {last.started[:10]}, commit {last.commit}, seed {last.seed}; "
+        f"Runs of {records[0].started[:10]} to {last.started[:10]}, the last at commit {last.commit}, seed {last.seed}; "
         f"load before a run {min(r.machine['load_before'] for r in records):.1f} to "
         f"{max(r.machine['load_before'] for r in records):.1f}.",
         "",
