@@ -95,7 +95,7 @@ def panel(bars: Sequence[Bar], axis: Axes) -> None:
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.set_xlabel("events per CPU second" if rate else f"CPU seconds per {bars[0].unit}", fontsize=9)
-    if max(middle) > 30 * min(middle):
+    if max(high for _, high in ends) > 30 * min(low for low, _ in ends):
         axis.set_xscale("log")
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
