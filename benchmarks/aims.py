@@ -7,8 +7,10 @@ from typing import Final
 
 from attrs import frozen
 
-from benchmarks.summary import ENOUGH, Summary
+from benchmarks.summary import Summary
 
+ENOUGH: Final = 5
+"""Rounds a median should be of."""
 WINDOWED: Final = ("J1", "J2", "J3")
 COMPARED: Final = (*WINDOWED, "J4", "J5")
 Place = tuple[str, str, str, str]
@@ -122,7 +124,10 @@ def table(found: Sequence[Summary]) -> list[str]:
     if not any(rows):
         return []
     head = ["", "### Aimed at and found", "", "| measure | aim | found |", "|---|---|---|"]
-    note = f"Medians of {ENOUGH} rounds and more; a number in brackets says of how many where it was fewer."
+    note = (
+        f"Medians of {ENOUGH} rounds and more; a number in brackets says of how many where it was fewer. Below noise: in a "
+        "round the work took less than starting varies; at least: their least CPU over our most."
+    )
     return [*head, *(r for r in rows if r), "", note]
 
 
@@ -143,12 +148,17 @@ def cell(aim: Aim, figure: Figure, by_place: dict[Place, Summary]) -> str:
     if len(known) < len(sides):
         return ""
     if figure.of == "cpu" and not all(s.told for s in known):
-        return f"{figure.label} below noise"
+        return f"{figure.label} below noise{at_least(*known) if aim.sign == '≥' else ''}"
     values = [taken(s, figure.of) for s in known]
     value = values[0] / values[1] if len(values) == 2 else values[0]
     rounds = min(s.rounds for s in known)
     text = f"{figure.label} {number(value)}" + (f" ({rounds})" if rounds < ENOUGH else "")
     return text if aim.reached(figure, value) else f"**{text}, missed**"
+
+
+def at_least(theirs: Summary, ours: Summary) -> str:
+    """The ratio of their cheapest round to our dearest, where both took anything."""
+    return f", at least {number(theirs.low / ours.high)}" if theirs.low > 0 and ours.high > 0 else ""
 
 
 def taken(s: Summary, of: str) -> float:

@@ -52,6 +52,11 @@ class Record:
         ended = all(leg["exit_code"] == 0 and not leg["timed_out"] for leg in (self.long, self.short) if leg)
         return ended and (self.verdict is None or bool(self.verdict["ok"]))
 
+    @property
+    def seconds(self) -> float:
+        """Wall-clock of the whole run; of ``collect()``, that of a call in a warm session."""
+        return float(self.extra.get("warm_s", self.long["wall_s"]))
+
     def marginal(self, what: str) -> float:
         """``cpu_s`` or ``wall_s`` per unit, start-up subtracted."""
         if self.short is None:

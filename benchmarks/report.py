@@ -72,7 +72,7 @@ def bounded_section(records: Sequence[Record]) -> list[str]:
     groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for kept in records:
         if kept.mode == "bounded" and kept.ok:
-            groups[kept.job, kept.data, kept.side].append(kept.extra.get("warm_s", kept.long["wall_s"]))
+            groups[kept.job, kept.data, kept.side].append(kept.seconds)
     lines = [
         "",
         f"### {TITLES['bounded']}",

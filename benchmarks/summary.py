@@ -13,8 +13,6 @@ from benchmarks.record import Record
 from benchmarks.sides import SIDES
 
 MODES: Final = ("backlog", "steady", "micro", "open_state", "bounded")
-ENOUGH: Final = 5
-"""Rounds a median should be of."""
 
 
 @frozen
@@ -39,13 +37,13 @@ class Summary:
     """CPU of the short run less what its units cost: start-up."""
     memory_mb: float
     seconds: float
-    """Wall-clock of the whole run; of ``collect()``, that of a call in a warm session."""
+    """See :attr:`~benchmarks.record.Record.seconds`."""
     extra: dict[str, float]
 
     @property
     def told(self) -> bool:
-        """Whether the CPU of its work stands out from that of starting: in every round, or in the median of enough of them."""
-        return self.low > 0 or (self.rounds >= ENOUGH and self.cpu > 0)
+        """Whether the CPU of its work stands out from that of starting in every round."""
+        return self.low > 0
 
     @property
     def title(self) -> str:
@@ -91,6 +89,6 @@ def summary(rounds: Sequence[Record]) -> Summary:
         whole_s=median(kept.long["cpu_s"] for kept in good),
         start_s=median(starts) if starts else 0.0,
         memory_mb=median(kept.long["peak_pss_mb"] for kept in good),
-        seconds=median(kept.extra.get("warm_s", kept.long["wall_s"]) for kept in good),
+        seconds=median(kept.seconds for kept in good),
         extra={name: median(kept.extra[name] for kept in good if name in kept.extra) for name in sorted(names)},
     )

@@ -44,4 +44,6 @@ def test_what_failed_or_drowned_gives_no_ratio() -> None:
     records += rounds("J4", "krishiv", [2] * 5) + rounds("J4", "pathway", [9] * 5, ok=False)
     records += rounds("J5", "krishiv", [0.9]) + rounds("J5", "pathway", [9] * 5)
     assert found(records, "of Pathway") == "J1 8.00, J5 below noise"
+    records = rounds("J1", "krishiv", [0.9, 2, 2, 3, 2]) + rounds("J1", "pathway", [9, 8, 9, 9, 9])
+    assert found(records, "of Pathway") == "J1 below noise, at least 3.50", "7 over 2, whatever the medians say"
     assert table([]) == []
