@@ -124,20 +124,24 @@ def check(job: Job, data: Path, out: Path, rules: Rules, *, slack_us: int = 0) -
     """Compare what a side wrote for `job` over `data` with the truth under `rules`, to `slack_us` before the last watermark."""
     with duckdb.connect() as db:
         final_us = create_truth(db, job, data, rules)
-        create_output(db, job, out)
-        where = (
-            "true"
-            if rules.complete
-            else ("e < " if job.kind in ("lookback", "distinct") else "e <= ") + str(final_us - slack_us)
-        )
-        note = ""
-        if rules.late == "clean":
-            where += " AND user_id NOT IN (FROM doubtful_keys)"
-        elif job.late_output:
-            note = check_late(db, out)
-        compared, missing, unexpected = differ(db, where)
-        if compared == 0:
-            note = note or "nothing to compare"
+        try:
+            return compare_output(db, job, out, rules, final_us - slack_us)
+        except duckdb.Error as error:
+            return Verdict(False, 0, 0, 0, f"output cannot be read: {error}")
+
+
+def compare_output(db: duckdb.DuckDBPyConnection, job: Job, out: Path, rules: Rules, until_us: int) -> Verdict:
+    """Compare what a side wrote with the truth, up to a time unless it has to be complete."""
+    create_output(db, job, out)
+    where = "true" if rules.complete else ("e < " if job.kind in ("lookback", "distinct") else "e <= ") + str(until_us)
+    note = ""
+    if rules.late == "clean":
+        where += " AND user_id NOT IN (FROM doubtful_keys)"
+    elif job.late_output:
+        note = check_late(db, out)
+    compared, missing, unexpected = differ(db, where)
+    if compared == 0:
+        note = note or "nothing to compare"
     return Verdict(missing == unexpected == 0 and not note, compared, missing, unexpected, note)
 
 

@@ -23,6 +23,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence, Set
@@ -31,6 +32,7 @@ from pathlib import Path
 import psutil
 from attrs import asdict, define, field, frozen
 
+WORK = Path(__file__).resolve().parent / ".data" / "runs"
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_S = 10.0
 STARTING_S = 0.5
@@ -54,6 +56,12 @@ class Measurement:
     def ok(self) -> bool:
         """Whether the command ended well and in time."""
         return self.exit_code == 0 and not self.timed_out
+
+
+def workplace(name: str, under: Path = WORK) -> Path:
+    """A folder no other run has, not even one of the same case measured at the same time."""
+    under.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=under))
 
 
 def become_subreaper() -> None:

@@ -20,12 +20,11 @@ from benchmarks import modes, record, steady
 from benchmarks.check import Verdict, check
 from benchmarks.data import KEYS
 from benchmarks.jobs import JOBS
-from benchmarks.measure import Measurement, measure
+from benchmarks.measure import Measurement, measure, workplace
 from benchmarks.modes import Case
 from benchmarks.record import Record
 from benchmarks.sides import BOUNDED, SIDES, Side
 
-WORK = Path(__file__).resolve().parent / ".data" / "runs"
 DEFAULT_SIDES = {
     "backlog": list(SIDES),
     "micro": ["krishiv", "native_rocksdb"],
@@ -51,9 +50,7 @@ def judge(side: Side, case: Case, out: Path) -> Verdict:
 
 def turn(side: Side, case: Case, round_number: int, seed: int, timeout_s: float) -> Record:
     """One turn of a side: a short run, the long run, the check."""
-    work = WORK / f"{case.mode}-{case.job.name}-{case.data}-{side.name}"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    work = workplace(f"{case.mode}-{case.job.name}-{case.data}-{side.name}")
     for folder in (case.long, case.short):
         if folder is not None:
             side.prepare(folder)

@@ -23,12 +23,11 @@ from benchmarks import record
 from benchmarks.check import check
 from benchmarks.data import SCHEMA, KeySet, Spec, key_table
 from benchmarks.jobs import JOBS
-from benchmarks.measure import Measurement, measure
+from benchmarks.measure import Measurement, measure, workplace
 from benchmarks.record import Record
 from benchmarks.sides import Side
 from benchmarks.truth import Rules
 
-WORK = Path(__file__).resolve().parent / ".data" / "runs"
 DURATIONS_S = (90, 30)
 SETTLED_S = 30
 UNFINISHED_S = 15
@@ -105,7 +104,6 @@ class Load:
 
 def drive(side: Side, spec: Spec, rate: int, work: Path, seconds: int) -> tuple[Measurement, dict[str, float]]:
     """One run of `seconds`, start-up included."""
-    shutil.rmtree(work, ignore_errors=True)
     (work / "input").mkdir(parents=True)
     load = Load(spec, rate, work / "input", work / "out", seconds)
     threads = [threading.Thread(target=action, daemon=True) for action in (load.produce, load.watch)]
@@ -122,7 +120,7 @@ def drive(side: Side, spec: Spec, rate: int, work: Path, seconds: int) -> tuple[
 def turn(side: Side, keys: KeySet, rate: int, round_number: int, seed: int) -> Record:
     """A short and a long run of one side."""
     spec = Spec(0, keys, seed=seed)
-    work = WORK / f"steady-{keys}-{rate}-{side.name}"
+    work = workplace(f"steady-{keys}-{rate}-{side.name}")
     started, machine = record.now(), record.machine()
     short, _ = drive(side, spec, rate, work / "short", DURATIONS_S[1])
     long, latency = drive(side, spec, rate, work / "long", DURATIONS_S[0])

@@ -55,6 +55,15 @@ def test_a_wrong_count_is_found(data: Path, tmp_path: Path) -> None:
     assert (verdict.ok, verdict.missing, verdict.unexpected) == (False, 1, 1)
 
 
+def test_output_cut_short_is_found(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bounded_duckdb.main(["--job", "J1", "--data", str(data), "--out", str(out)])
+    whole = (out / "result.parquet").read_bytes()
+    (out / "result.parquet").write_bytes(whole[: len(whole) // 2])
+    verdict = check(JOBS["J1"], data, out, ALL)
+    assert not verdict.ok and "cannot be read" in verdict.note
+
+
 def test_flights_are_real_rows_in_arrival_order(tmp_path: Path) -> None:
     folder = flights.make(tmp_path)
     assert rows_of(folder) == 336_776 and len(parts_of(folder)) == 74

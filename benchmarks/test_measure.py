@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.measure import workplace
+
 BURN = "import time\ndef burn(s):\n    while time.process_time() < s: pass\n"
 # Twice forked, the middle one gone at once: the burner is an orphan that would escape to init.
 DOUBLE_FORK = """
@@ -25,6 +27,11 @@ for n in range(2):
         os._exit(0)
 burn(0.4)
 """
+
+
+def test_two_runs_of_a_case_have_a_folder_each(tmp_path: Path) -> None:
+    folders = [workplace("backlog-J1", tmp_path / "runs") for _ in range(2)]
+    assert len({*folders}) == 2 and all(folder.is_dir() and not any(folder.iterdir()) for folder in folders)
 
 
 def run_measure(program: str, *options: str) -> tuple[int, dict[str, Any]]:
