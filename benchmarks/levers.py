@@ -64,7 +64,7 @@ def by_library(rows: pa.Table) -> dict[str, Callable[[], int]]:
     def arrow() -> int:
         sliced = plain.append_column("s", pc.divide(plain["t"], size))
         groups = sliced.group_by(["user_id", "s"], use_threads=False)
-        return groups.aggregate([([], "count_all"), ("amount", "sum")]).num_rows
+        return int(groups.aggregate([([], "count_all"), ("amount", "sum")]).num_rows)
 
     def polars() -> int:
         frame = pl.DataFrame(pl.from_arrow(plain)).with_columns((pl.col("t") // size).alias("s"))

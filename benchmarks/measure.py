@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ WORK = Path(__file__).resolve().parent / ".data" / "runs"
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_S = 10.0
 STARTING_S = 0.5
+LEFT_FOR_S = 86_400.0
 
 
 @frozen
@@ -59,8 +61,11 @@ class Measurement:
 
 
 def workplace(name: str, under: Path = WORK) -> Path:
-    """A folder no other run has, not even one of the same case measured at the same time."""
+    """A folder no other run has, not even one of the same case at the same time; those left for a look go after a day."""
     under.mkdir(parents=True, exist_ok=True)
+    for left in under.iterdir():
+        if time.time() - left.stat().st_mtime > LEFT_FOR_S:
+            shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=under))
 
 

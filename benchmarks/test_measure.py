@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from benchmarks.measure import workplace
+from benchmarks.measure import LEFT_FOR_S, workplace
 
 BURN = "import time\ndef burn(s):\n    while time.process_time() < s: pass\n"
 # Twice forked, the middle one gone at once: the burner is an orphan that would escape to init.
@@ -32,6 +33,15 @@ burn(0.4)
 def test_two_runs_of_a_case_have_a_folder_each(tmp_path: Path) -> None:
     folders = [workplace("backlog-J1", tmp_path / "runs") for _ in range(2)]
     assert len({*folders}) == 2 and all(folder.is_dir() and not any(folder.iterdir()) for folder in folders)
+
+
+def test_what_a_failed_run_left_goes_after_a_day(tmp_path: Path) -> None:
+    older, newer = workplace("failed", tmp_path), workplace("failed", tmp_path)
+    (older / "log.txt").touch()
+    yesterday = time.time() - LEFT_FOR_S - 60
+    os.utime(older, (yesterday, yesterday))
+    mine = workplace("backlog-J1", tmp_path)
+    assert {*tmp_path.iterdir()} == {newer, mine}
 
 
 def run_measure(program: str, *options: str) -> tuple[int, dict[str, Any]]:
