@@ -64,8 +64,9 @@ def workplace(name: str, under: Path = WORK) -> Path:
     """A folder no other run has, not even one of the same case at the same time; those left for a look go after a day."""
     under.mkdir(parents=True, exist_ok=True)
     for left in under.iterdir():
-        if time.time() - left.stat().st_mtime > LEFT_FOR_S:
-            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another run may be done with its own
+            if time.time() - left.stat().st_mtime > LEFT_FOR_S:
+                shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=under))
 
 
