@@ -156,8 +156,13 @@ def first_parts(folder: Path, count: int) -> Path:
     return link_parts(folder, folder.with_name(f"{folder.name}-first{count}"), count)
 
 
+def link_all(folder: Path, target: Path) -> Path:
+    """Hard-link all parts into `target`, as far as they are not there."""
+    return link_parts(folder, target, len(parts_of(folder)))
+
+
 def link_parts(folder: Path, target: Path, count: int) -> Path:
-    """Hard-link the first `count` parts into `target`."""
+    """Hard-link the first `count` parts into `target`, as far as they are not there."""
     target.mkdir(parents=True, exist_ok=True)
     for path in parts_of(folder)[:count]:
         if not (target / path.name).exists():
@@ -230,6 +235,19 @@ def open_state(keys: int, count: int, seed: int, root: Path = ROOT) -> Path:
         stamp(path, part)
     (folder / "_spec.json").write_text(json.dumps({"keys": keys, "seed": seed}))
     return folder
+
+
+def closed(folder: Path) -> Path:
+    """Folder with the parts of `folder` and one more: a row two hours on, beyond the end of every window the others open."""
+    parts = parts_of(folder)
+    target = link_all(folder, folder.with_name(f"closed-{folder.name}"))
+    path = target / f"part-{len(parts):05d}.parquet"
+    if not path.exists():
+        row = {"user_id": [0], "event_time": [ORIGIN_US + 2 * 3_600_000_000], "amount": [1]}
+        pq.write_table(pa.table(row).cast(SCHEMA), path.with_suffix(".part"))
+        stamp(path.with_suffix(".part"), len(parts))
+        path.with_suffix(".part").rename(path)
+    return target
 
 
 def rows_of(folder: Path) -> int:

@@ -50,7 +50,7 @@ class Record:
     def ok(self) -> bool:
         """Whether its times count: it ended well and its result was checked."""
         ended = all(leg["exit_code"] == 0 and not leg["timed_out"] for leg in (self.long, self.short) if leg)
-        return ended and (self.verdict is None or bool(self.verdict["ok"]))
+        return ended and self.verdict is not None and bool(self.verdict["ok"])
 
     @property
     def seconds(self) -> float:

@@ -18,7 +18,7 @@ from attrs import evolve
 
 from benchmarks import modes, record, steady
 from benchmarks.check import Verdict, check
-from benchmarks.data import KEYS
+from benchmarks.data import KEYS, link_all
 from benchmarks.jobs import JOBS
 from benchmarks.measure import Measurement, measure, workplace
 from benchmarks.modes import Case
@@ -35,17 +35,33 @@ DEFAULT_SIDES = {
 DEFAULT_JOBS = {"backlog": ["J1", "J2", "J3"], "micro": ["J1"], "bounded": ["J1"]}
 
 
-def start(side: Side, case: Case, data: Path, out: Path, timeout_s: float) -> Measurement:
+def start(side: Side, case: Case, data: Path, out: Path, timeout_s: float, *more: str) -> Measurement:
     """Measure one run."""
     arguments = case.arguments if side.name.startswith("krishiv") else ()
-    command = side.command(case.job, data, out, "--files-per-batch", str(case.files_per_batch), *arguments)
+    command = side.command(case.job, data, out, "--files-per-batch", str(case.files_per_batch), *arguments, *more)
     return measure(command, timeout_s=timeout_s, log=out.with_name("log.txt"), env=side.variables())
 
 
-def judge(side: Side, case: Case, out: Path) -> Verdict:
-    """Check the output of the long run."""
+def long_run(side: Side, case: Case, work: Path, timeout_s: float) -> tuple[Measurement, Verdict | None]:
+    """The long run and the check of what it wrote; where it fired nothing, of what it had kept to fire."""
+    out = work / "long"
+    if case.closing is None:
+        long = start(side, case, case.long, out, timeout_s)
+        return long, judge(side, case, case.long, out) if long.ok else None
+    grown = link_all(case.long, work / "input")
+    long = start(side, case, grown, out, timeout_s)
+    if not long.ok:
+        return long, None
+    closing = start(side, case, link_all(case.closing, grown), out, timeout_s, "--resume")
+    if not closing.ok:
+        return long, Verdict(False, 0, 0, 0, f"the run that closes the windows: exit {closing.exit_code}")
+    return long, judge(side, case, case.closing, out)
+
+
+def judge(side: Side, case: Case, data: Path, out: Path) -> Verdict:
+    """Check what was written for `data`."""
     rules = BOUNDED if case.mode == "bounded" else side.rules
-    return check(case.job, case.long, out, evolve(rules, files=case.files_per_batch))
+    return check(case.job, data, out, evolve(rules, files=case.files_per_batch))
 
 
 def turn(side: Side, case: Case, round_number: int, seed: int, timeout_s: float) -> Record:
@@ -56,8 +72,7 @@ def turn(side: Side, case: Case, round_number: int, seed: int, timeout_s: float)
             side.prepare(folder)
     started, machine = record.now(), record.machine()
     short = start(side, case, case.short, work / "short", timeout_s) if case.short is not None else None
-    long = start(side, case, case.long, work / "long", timeout_s)
-    verdict = judge(side, case, work / "long") if case.checked and long.ok else None
+    long, verdict = long_run(side, case, work, timeout_s)
     times = work / "long" / "times.json"
     extra: dict[str, float] = {}
     if times.exists():

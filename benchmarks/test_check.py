@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import flights
+from benchmarks import flights, run
 from benchmarks.check import check
-from benchmarks.data import Spec, draw, first_parts, make, parts_of, rows_of
+from benchmarks.data import Spec, closed, draw, first_parts, make, open_state, parts_of, rows_of
 from benchmarks.jobs import JOBS
+from benchmarks.measure import Measurement
+from benchmarks.modes import Case
 from benchmarks.peers import bounded_duckdb, bounded_polars
+from benchmarks.sides import SIDES, Side
 from benchmarks.truth import Rules
 from benchmarks.truth_sessions import walk
 
@@ -62,6 +65,30 @@ def test_output_cut_short_is_found(data: Path, tmp_path: Path) -> None:
     (out / "result.parquet").write_bytes(whole[: len(whole) // 2])
     verdict = check(JOBS["J1"], data, out, ALL)
     assert not verdict.ok and "cannot be read" in verdict.note
+
+
+@pytest.mark.parametrize("lost", [(), (3,), (1, 2, 3, 4)], ids=["nothing", "one batch", "all but the last"])
+def test_what_stays_open_is_checked_after_its_times_were_taken(
+    lost: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A side that lost rows it had kept open, which shows in nothing it writes while its times are taken."""
+    folder = open_state(500, 5, 42, tmp_path / "data")
+    runs: list[tuple[str, ...]] = []
+
+    def start(side: Side, case: Case, data: Path, out: Path, timeout_s: float, *more: str) -> Measurement:
+        runs.append((str(len(parts_of(data))), *more))
+        if more:  # DuckDB takes all files there are as the state that was kept
+            for part in lost:
+                (data / f"part-{part:05d}.parquet").unlink()
+            bounded_duckdb.main(["--job", case.job.name, "--data", str(data), "--out", str(out)])
+        return Measurement((), 0, False, 1.0, 1.0, 0.0, 1.0, 1.0, 1)
+
+    monkeypatch.setattr(run, "start", start)
+    case = Case("open_state", JOBS["O1"], "open-500", folder, 5, "batch", closing=closed(folder))
+    _, verdict = run.long_run(SIDES["krishiv"], case, tmp_path, 60.0)
+    assert runs == [("5",), ("6", "--resume")]
+    assert verdict is not None and verdict.compared > 500
+    assert verdict.ok == (not lost)
 
 
 def test_flights_are_real_rows_in_arrival_order(tmp_path: Path) -> None:

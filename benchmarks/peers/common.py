@@ -50,6 +50,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--files-per-batch", type=int, default=1, help="of each source, where a side works in micro-batches")
     parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint and the output of a run before")
     parser.add_argument(
         "--trigger", default=TO_THE_END, help="or milliseconds between batches: runs until the file OUT-stop is there"
     )
@@ -57,15 +58,16 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def task_of(given: argparse.Namespace) -> Task:
-    """The task of a parsed command line; output and checkpoint folders are emptied."""
+    """The task of a parsed command line; output and checkpoint folders are emptied unless it goes on from them."""
     data, out = given.data.resolve(), given.out.resolve()
     files = tuple(sorted(data.rglob("part-*.parquet")))
     if given.parts:
         data, files = take(data, beside(out, "input"), given.parts)
     checkpoint = beside(out, "checkpoint")
-    for folder in (out, checkpoint):
-        shutil.rmtree(folder, ignore_errors=True)
-    out.mkdir(parents=True)
+    if not given.resume:
+        for folder in (out, checkpoint):
+            shutil.rmtree(folder, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
     how = (given.state, given.partitions, given.trigger, given.files_per_batch)
     return Task(JOBS[given.job], data, out, checkpoint, files, *how)
 
