@@ -7,10 +7,10 @@ from typing import Final
 
 from attrs import frozen
 
-from benchmarks.summary import Summary
+from benchmarks.summary import Summary, interleaved
 
 ENOUGH: Final = 5
-"""Rounds a median should be of."""
+"""Rounds, interleaved where two sides are compared, that a median should be of."""
 WINDOWED: Final = ("J1", "J2", "J3")
 COMPARED: Final = (*WINDOWED, "J4", "J5")
 Place = tuple[str, str, str, str]
@@ -125,8 +125,8 @@ def table(found: Sequence[Summary]) -> list[str]:
         return []
     head = ["", "### Aimed at and found", "", "| measure | aim | found |", "|---|---|---|"]
     note = (
-        f"Medians of {ENOUGH} rounds and more; a number in brackets says of how many where it was fewer. Below noise: in a "
-        "round the work took less than starting varies; at least: their least CPU over our most."
+        f"Medians of all rounds, {ENOUGH} of them and more interleaved; a number in brackets says how many were, where it was "
+        "fewer. Below noise: in a round the work took less than starting varies; at least: their least CPU over our most."
     )
     return [*head, *(r for r in rows if r), "", note]
 
@@ -147,13 +147,21 @@ def cell(aim: Aim, figure: Figure, by_place: dict[Place, Summary]) -> str:
     known = [s for s in sides if s is not None]
     if len(known) < len(sides):
         return ""
+    rounds = compared(known)
+    few = f" ({rounds})" if rounds < ENOUGH else ""
     if figure.of == "cpu" and not all(s.told for s in known):
-        return f"{figure.label} below noise{at_least(*known) if aim.sign == '≥' else ''}"
+        return f"{figure.label} below noise{at_least(*known) if aim.sign == '≥' else ''}{few}"
     values = [taken(s, figure.of) for s in known]
     value = values[0] / values[1] if len(values) == 2 else values[0]
-    rounds = min(s.rounds for s in known)
-    text = f"{figure.label} {number(value)}" + (f" ({rounds})" if rounds < ENOUGH else "")
+    text = f"{figure.label} {number(value)}{few}"
     return text if aim.reached(figure, value) else f"**{text}, missed**"
+
+
+def compared(known: Sequence[Summary]) -> int:
+    """Of how many rounds a figure is: the interleaved ones of two sides, all of one side."""
+    if len({s.side for s in known}) == 1:
+        return min(s.rounds for s in known)
+    return interleaved(*known)
 
 
 def at_least(theirs: Summary, ours: Summary) -> str:

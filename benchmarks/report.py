@@ -16,7 +16,7 @@ from benchmarks.aims import table
 from benchmarks.jobs import JOBS
 from benchmarks.record import RESULTS, Record, read_all
 from benchmarks.sides import SIDES
-from benchmarks.summary import Summary, data_key, summarize
+from benchmarks.summary import Summary, data_key, interleaved, summarize
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BEGIN, END = "<!-- figures: begin (python -m benchmarks.report) -->", "<!-- figures: end -->"
@@ -48,6 +48,13 @@ def spread(s: Summary, unit: str) -> tuple[str, str]:
     return cost(low, unit), cost(high, unit)
 
 
+def rounds(own: Summary | None, s: Summary) -> str:
+    """How many count, failed, and had no turn of ours near."""
+    near = s.rounds if own is None or own is s else interleaved(own, s)
+    apart = f", {near} interleaved" if near < s.rounds else ""
+    return f"{s.rounds}{apart}" + (f" ({s.failed} failed)" if s.failed else "")
+
+
 def section(mode: str, found: Sequence[Summary]) -> list[str]:
     """Heading, note and table of one mode."""
     unit = found[0].unit
@@ -61,7 +68,7 @@ def section(mode: str, found: Sequence[Summary]) -> list[str]:
         wall = s.wall * (1e6 if unit == "event" else 1)
         cells = [s.job, s.data, s.title, cost(s.cpu, unit), " – ".join(spread(s, unit)), f"{wall:.2f}"]
         cells += [f"{s.whole_s:.1f}", f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}"]
-        cells += [f"{s.rounds}" + (f" ({s.failed} failed)" if s.failed else "")]
+        cells += [rounds(own, s)]
         cells += [ratio(own, s) if own else "", *(f"{s.extra[name]:.3f}" if name in s.extra else "" for name in extras)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -113,7 +120,7 @@ def report(records: Sequence[Record], images: Path) -> str:
         f"{max(r.machine['load_before'] for r in records):.1f}.",
         "",
         "CPU is that of the whole process tree, marginal: the whole run less a short one. Medians of rounds, interleaved where "
-        "not said otherwise above; spread is lowest to highest. Memory is the peak of the tree, shared pages counted once. The "
+        "not said otherwise; spread is lowest to highest. Memory is the peak of the tree, shared pages counted once. The "
         "ratio is how many times the CPU of krishiv_py a side took for the same work: above 1 we win, below 1 we lose.",
     ]
     lines += table(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from statistics import median
 from typing import Final
 
@@ -13,6 +14,8 @@ from benchmarks.record import Record
 from benchmarks.sides import SIDES
 
 MODES: Final = ("backlog", "steady", "micro", "open_state", "bounded")
+NEAR_S: Final = 900.0
+"""Turns with no more than this between them are of one round; other sides may have theirs meanwhile."""
 
 
 @frozen
@@ -39,6 +42,8 @@ class Summary:
     seconds: float
     """See :attr:`~benchmarks.record.Record.seconds`."""
     extra: dict[str, float]
+    turns: tuple[tuple[float, float], ...]
+    """Begin and end of each round that counts, in seconds of the clock, in order."""
 
     @property
     def told(self) -> bool:
@@ -90,5 +95,26 @@ def summary(rounds: Sequence[Record]) -> Summary:
         start_s=median(starts) if starts else 0.0,
         memory_mb=median(kept.long["peak_pss_mb"] for kept in good),
         seconds=median(kept.seconds for kept in good),
+        turns=tuple(sorted(map(span, good))),
         extra={name: median(kept.extra[name] for kept in good if name in kept.extra) for name in sorted(names)},
     )
+
+
+def span(kept: Record) -> tuple[float, float]:
+    """Begin and end of a turn."""
+    begin = datetime.fromisoformat(kept.started).timestamp()
+    return begin, begin + sum(leg["wall_s"] for leg in (kept.short, kept.long) if leg)
+
+
+def interleaved(one: Summary, other: Summary) -> int:
+    """How many rounds of two sides were interleaved: pairs of turns near each other, each turn in one pair at most."""
+    pairs = i = j = 0
+    while i < len(one.turns) and j < len(other.turns):
+        (begin, end), (other_begin, other_end) = one.turns[i], other.turns[j]
+        if max(begin - other_end, other_begin - end) <= NEAR_S:
+            pairs, i, j = pairs + 1, i + 1, j + 1
+        elif begin < other_begin:
+            i += 1
+        else:
+            j += 1
+    return pairs

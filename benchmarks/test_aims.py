@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from benchmarks.aims import table
 from benchmarks.record import Record
-from benchmarks.summary import summarize
+from benchmarks.summary import interleaved, summarize
+
+NOON = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
 
-def rounds(job: str, side: str, cpu_s: list[float], ok: bool = True) -> list[Record]:
-    """Records of a side over set B; a short run took 1 s and a tenth of the events."""
+def rounds(job: str, side: str, cpu_s: list[float], ok: bool = True, begin: datetime = NOON) -> list[Record]:
+    """Records of a side over set B, an hour apart; a short run took 1 s and a tenth of the events."""
 
     def leg(seconds: float) -> dict[str, Any]:
         return {"cpu_s": seconds, "wall_s": seconds, "peak_pss_mb": 1.0, "exit_code": 0, "timed_out": False}
 
-    verdict = {"ok": ok}
-    return [
-        Record("backlog", job, "B-2000000", side, n, 42, "event", 2_000_000, leg(s), 200_000, leg(1.0), verdict=verdict)
-        for n, s in enumerate(cpu_s)
-    ]
+    def turn(number: int, seconds: float) -> Record:
+        legs = (2_000_000, leg(seconds), 200_000, leg(1.0))
+        started = (begin + timedelta(hours=number)).isoformat()
+        return Record("backlog", job, "B-2000000", side, number, 42, "event", *legs, verdict={"ok": ok}, started=started)
+
+    return [turn(number, seconds) for number, seconds in enumerate(cpu_s)]
 
 
 def found(records: list[Record], measure: str) -> str:
@@ -43,7 +47,26 @@ def test_what_failed_or_drowned_gives_no_ratio() -> None:
     records = rounds("J1", "krishiv", [2] * 5) + rounds("J1", "pathway", [9] * 5)
     records += rounds("J4", "krishiv", [2] * 5) + rounds("J4", "pathway", [9] * 5, ok=False)
     records += rounds("J5", "krishiv", [0.9]) + rounds("J5", "pathway", [9] * 5)
-    assert found(records, "of Pathway") == "J1 8.00, J5 below noise"
+    assert found(records, "of Pathway") == "J1 8.00, J5 below noise (1)"
     records = rounds("J1", "krishiv", [0.9, 2, 2, 3, 2]) + rounds("J1", "pathway", [9, 8, 9, 9, 9])
     assert found(records, "of Pathway") == "J1 below noise, at least 3.50", "7 over 2, whatever the medians say"
     assert table([]) == []
+
+
+def test_rounds_apart_are_told_from_interleaved_ones() -> None:
+    ours = rounds("J1", "krishiv", [2] * 5)
+    evening = NOON + timedelta(hours=8)
+    theirs = rounds("J1", "flink", [9] * 3, begin=NOON + timedelta(minutes=10)) + rounds("J1", "flink", [9] * 9, begin=evening)
+    one, other = summarize(ours + theirs)
+    assert (one.rounds, other.rounds, interleaved(one, other), interleaved(other, one)) == (5, 12, 3, 3)
+    assert found(ours + theirs, "of PyFlink") == "J1 8.00 (3)"
+    assert found(rounds("J1", "krishiv", [0.9, 2]) + theirs, "of PyFlink") == "J1 below noise, at least 8.00 (2)"
+
+
+def test_a_turn_is_of_one_round_only() -> None:
+    # Two of theirs close to one of ours are one pair; what lies a quarter of an hour off is of another round.
+    theirs = rounds("J1", "flink", [9]) + rounds("J1", "flink", [9], begin=NOON + timedelta(minutes=1))
+    one, other = summarize(rounds("J1", "krishiv", [2]) + theirs)
+    assert interleaved(one, other) == 1
+    one, other = summarize(rounds("J1", "krishiv", [2]) + rounds("J1", "flink", [9], begin=NOON + timedelta(minutes=16)))
+    assert interleaved(one, other) == 0
