@@ -126,7 +126,9 @@ def table(found: Sequence[Summary]) -> list[str]:
     head = ["", "### Aimed at and found", "", "| measure | aim | found |", "|---|---|---|"]
     note = (
         f"Medians of all rounds, {ENOUGH} of them and more interleaved; a number in brackets says how many were, where it was "
-        "fewer. Below noise: in a round the work took less than starting varies; at least: their least CPU over our most."
+        "fewer. Below noise: the work may take less than starting varies. At least (at most): what is sure, where that alone "
+        "would not do. Both go by the rounds that hold the true median between them with 15 chances in 16 or better: the "
+        "outermost of five, inner ones of more."
     )
     return [*head, *(r for r in rows if r), "", note]
 
@@ -149,12 +151,16 @@ def cell(aim: Aim, figure: Figure, by_place: dict[Place, Summary]) -> str:
         return ""
     rounds = compared(known)
     few = f" ({rounds})" if rounds < ENOUGH else ""
+    sure = surely(aim, known) if figure.of == "cpu" else None
+    bound = "" if sure is None else f"at {'least' if aim.sign == '≥' else 'most'} {number(sure)}"
     if figure.of == "cpu" and not all(s.told for s in known):
-        return f"{figure.label} below noise{at_least(*known) if aim.sign == '≥' else ''}{few}"
+        return f"{figure.label} below noise{bound and ', '}{bound}{few}"
     values = [taken(s, figure.of) for s in known]
     value = values[0] / values[1] if len(values) == 2 else values[0]
     text = f"{figure.label} {number(value)}{few}"
-    return text if aim.reached(figure, value) else f"**{text}, missed**"
+    if not aim.reached(figure, value):
+        return f"**{text}, missed**"
+    return text if sure is None or aim.reached(figure, sure) else f"{text} ({bound})"
 
 
 def compared(known: Sequence[Summary]) -> int:
@@ -164,9 +170,13 @@ def compared(known: Sequence[Summary]) -> int:
     return interleaved(*known)
 
 
-def at_least(theirs: Summary, ours: Summary) -> str:
-    """The ratio of their cheapest round to our dearest, where both took anything."""
-    return f", at least {number(theirs.low / ours.high)}" if theirs.low > 0 and ours.high > 0 else ""
+def surely(aim: Aim, known: Sequence[Summary]) -> float | None:
+    """The worst ratio of CPU that is likely: the least of the one side over the most of the other, where both took anything."""
+    if len(known) < 2:
+        return None
+    over, under = (s.sure for s in known)
+    least, most = (over[0], under[1]) if aim.sign == "≥" else (over[1], under[0])
+    return least / most if least > 0 and most > 0 else None
 
 
 def taken(s: Summary, of: str) -> float:

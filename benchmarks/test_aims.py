@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.aims import table
 from benchmarks.record import Record
-from benchmarks.summary import interleaved, summarize
+from benchmarks.summary import interleaved, interval, summarize
 
 NOON = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
@@ -34,7 +34,7 @@ def found(records: list[Record], measure: str) -> str:
 
 def test_a_ratio_is_of_medians() -> None:
     records = rounds("J1", "krishiv", [2, 3, 4, 3, 9]) + rounds("J1", "flink", [5, 9, 7, 2, 70])
-    assert found(records, "of PyFlink") == "J1 3.00", "7 - 1 CPU seconds beyond the start over 3 - 1"
+    assert found(records, "of PyFlink") == "J1 3.00 (at least 0.12)", "7 - 1 CPU seconds beyond the start over 3 - 1"
 
 
 def test_few_rounds_and_a_miss_are_told() -> None:
@@ -70,3 +70,12 @@ def test_a_turn_is_of_one_round_only() -> None:
     assert interleaved(one, other) == 1
     one, other = summarize(rounds("J1", "krishiv", [2]) + rounds("J1", "flink", [9], begin=NOON + timedelta(minutes=16)))
     assert interleaved(one, other) == 0
+
+
+def test_more_rounds_make_a_median_surer() -> None:
+    # Chances that the median lies outside, doubled: n = 5: 1/16; n = 9, second from either end: 20/512.
+    for n, outer in ((1, 0), (4, 0), (5, 0), (8, 0), (9, 1), (12, 2), (17, 4)):
+        assert interval(range(n)) == (outer, n - 1 - outer)
+    theirs = rounds("J1", "flink", [9] * 9)
+    assert found(rounds("J1", "krishiv", [0.9] + [3] * 7 + [5]) + theirs, "of PyFlink") == "J1 4.00"
+    assert found(rounds("J1", "krishiv", [0.9, 0.9] + [3] * 6 + [5]) + theirs, "of PyFlink") == "J1 below noise, at least 4.00"
