@@ -126,9 +126,8 @@ def table(found: Sequence[Summary]) -> list[str]:
     head = ["", "### Aimed at and found", "", "| measure | aim | found |", "|---|---|---|"]
     note = (
         f"Medians of all rounds, {ENOUGH} of them and more interleaved; a number in brackets says how many were, where it was "
-        "fewer. Below noise: the work may take less than starting varies. At least (at most): what is sure, where that alone "
-        "would not do. Both go by the rounds that hold the true median between them with 15 chances in 16 or better: the "
-        "outermost of five, inner ones of more."
+        "fewer. Below noise: in a round the work took less than starting varies. At least (at most): the worst round of one "
+        "side against the best of the other; told where the median is below noise or that alone would not do."
     )
     return [*head, *(r for r in rows if r), "", note]
 
@@ -151,7 +150,7 @@ def cell(aim: Aim, figure: Figure, by_place: dict[Place, Summary]) -> str:
         return ""
     rounds = compared(known)
     few = f" ({rounds})" if rounds < ENOUGH else ""
-    sure = surely(aim, known) if figure.of == "cpu" else None
+    sure = worst(aim, known) if figure.of == "cpu" else None
     bound = "" if sure is None else f"at {'least' if aim.sign == '≥' else 'most'} {number(sure)}"
     if figure.of == "cpu" and not all(s.told for s in known):
         return f"{figure.label} below noise{bound and ', '}{bound}{few}"
@@ -170,13 +169,13 @@ def compared(known: Sequence[Summary]) -> int:
     return interleaved(*known)
 
 
-def surely(aim: Aim, known: Sequence[Summary]) -> float | None:
-    """The worst ratio of CPU that is likely: the least of the one side over the most of the other, where both took anything."""
+def worst(aim: Aim, known: Sequence[Summary]) -> float | None:
+    """The worst ratio of CPU of any two rounds: the least of the one side over the most of the other, or the other way."""
     if len(known) < 2:
         return None
-    over, under = (s.sure for s in known)
-    least, most = (over[0], under[1]) if aim.sign == "≥" else (over[1], under[0])
-    return least / most if least > 0 and most > 0 else None
+    over, under = known
+    upper, lower = (over.low, under.high) if aim.sign == "≥" else (over.high, under.low)
+    return upper / lower if upper > 0 and lower > 0 else None
 
 
 def taken(s: Summary, of: str) -> float:

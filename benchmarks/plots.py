@@ -1,4 +1,4 @@
-"""Plots of the kept runs, bars with the bounds of their medians."""
+"""Plots of the kept runs, bars with the spread of the rounds."""
 
 from __future__ import annotations
 
@@ -46,13 +46,17 @@ class Bar(Protocol):
         """CPU seconds per unit, median."""
 
     @property
-    def sure(self) -> tuple[float, float]:
-        """Bounds of the median."""
+    def low(self) -> float:
+        """Lowest."""
+
+    @property
+    def high(self) -> float:
+        """Highest."""
 
 
 def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
     """One picture per mode, a panel per job and data with sides to compare; returns the lines that show it."""
-    drawn = [bar for bar in bars if bar.sure[0] > 0]
+    drawn = [bar for bar in bars if bar.low > 0]
     sides = Counter((bar.job, bar.data) for bar in drawn)
     # where ours is below the noise there is nothing to compare
     ours = {(bar.job, bar.data) for bar in drawn if bar.side.startswith("krishiv")}
@@ -78,7 +82,7 @@ def panel(bars: Sequence[Bar], axis: Axes) -> None:
     """Bars of one job and data: a rate where events are counted (longer is better), else a cost (shorter is better)."""
     rate = bars[0].unit == "event"
     middle = [1 / bar.cpu if rate else bar.cpu for bar in bars]
-    ends = [(1 / bar.sure[1], 1 / bar.sure[0]) if rate else bar.sure for bar in bars]
+    ends = [(1 / bar.high, 1 / bar.low) if rate else (bar.low, bar.high) for bar in bars]
     spread = [
         [m - low for m, (low, _) in zip(middle, ends, strict=True)],
         [high - m for m, (_, high) in zip(middle, ends, strict=True)],

@@ -120,7 +120,7 @@ def report(records: Sequence[Record], images: Path) -> str:
         f"{max(r.machine['load_before'] for r in records):.1f}.",
         "",
         "CPU is that of the whole process tree, marginal: the whole run less a short one. Medians of rounds, interleaved where "
-        "not said otherwise; spread is lowest to highest, thin lines in pictures are the bounds of the median (see below). "
+        "not said otherwise; spread, in pictures the thin lines, is lowest to highest. "
         "Memory is the peak of the tree, shared pages counted once. The ratio is how many times the CPU of krishiv_py a side "
         "took for the same work: above 1 we win, below 1 we lose.",
     ]

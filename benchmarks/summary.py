@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from math import comb
 from statistics import median
 from typing import Final
 
@@ -34,8 +33,6 @@ class Summary:
     """CPU seconds per unit, marginal, median."""
     low: float
     high: float
-    sure: tuple[float, float]
-    """What the median of ever more rounds would lie between; see :func:`interval`."""
     wall: float
     whole_s: float
     """CPU of the whole run, start-up included."""
@@ -50,8 +47,8 @@ class Summary:
 
     @property
     def told(self) -> bool:
-        """Whether the CPU of its work surely stands out from that of starting."""
-        return self.sure[0] > 0
+        """Whether the CPU of its work stands out from that of starting in every round."""
+        return self.low > 0
 
     @property
     def title(self) -> str:
@@ -93,7 +90,6 @@ def summary(rounds: Sequence[Record]) -> Summary:
         cpu=median(costs),
         low=costs[0],
         high=costs[-1],
-        sure=interval(costs),
         wall=median(kept.marginal("wall_s") for kept in good),
         whole_s=median(kept.long["cpu_s"] for kept in good),
         start_s=median(starts) if starts else 0.0,
@@ -102,18 +98,6 @@ def summary(rounds: Sequence[Record]) -> Summary:
         turns=tuple(sorted(map(span, good))),
         extra={name: median(kept.extra[name] for kept in good if name in kept.extra) for name in sorted(names)},
     )
-
-
-def interval(costs: Sequence[float]) -> tuple[float, float]:
-    """Bounds of the true median with 15 chances in 16 or better, whatever the distribution (sign test); `costs` ascend.
-
-    Of five rounds these are the lowest and the highest, of more of them inner ones: measuring on makes no figure less sure.
-    Fewer than five cannot be as sure; theirs are the lowest and the highest too.
-    """
-    n, outside, outer = len(costs), 0, 0
-    while (outside := outside + comb(n, outer)) * 32 <= 2**n:
-        outer += 1
-    return costs[max(outer - 1, 0)], costs[n - max(outer, 1)]
 
 
 def span(kept: Record) -> tuple[float, float]:

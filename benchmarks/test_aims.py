@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.aims import table
 from benchmarks.record import Record
-from benchmarks.summary import interleaved, interval, summarize
+from benchmarks.summary import interleaved, summarize
 
 NOON = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
@@ -72,10 +72,8 @@ def test_a_turn_is_of_one_round_only() -> None:
     assert interleaved(one, other) == 0
 
 
-def test_more_rounds_make_a_median_surer() -> None:
-    # Chances that the median lies outside, doubled: n = 5: 1/16; n = 9, second from either end: 20/512.
-    for n, outer in ((1, 0), (4, 0), (5, 0), (8, 0), (9, 1), (12, 2), (17, 4)):
-        assert interval(range(n)) == (outer, n - 1 - outer)
+def test_more_rounds_do_not_hide_the_worst() -> None:
+    # However many there are: one round below the start drowns the median, one dear round stands beside it.
     theirs = rounds("J1", "flink", [9] * 9)
-    assert found(rounds("J1", "krishiv", [0.9] + [3] * 7 + [5]) + theirs, "of PyFlink") == "J1 4.00"
-    assert found(rounds("J1", "krishiv", [0.9, 0.9] + [3] * 6 + [5]) + theirs, "of PyFlink") == "J1 below noise, at least 4.00"
+    assert found(rounds("J1", "krishiv", [0.9] + [3] * 7 + [5]) + theirs, "of PyFlink") == "J1 below noise, at least 2.00"
+    assert found(rounds("J1", "krishiv", [3.0] * 8 + [11.0]) + theirs, "of PyFlink") == "J1 4.00 (at least 0.80)"
