@@ -85,10 +85,11 @@ def create_output(db: duckdb.DuckDBPyConnection, job: Job, out: Path) -> None:
     select = f"SELECT user_id, {start} AS s, {end} AS e, count::BIGINT AS count, sum_amount::BIGINT AS sum_amount"
     sign = SIGN if "op" in columns else "diff" if "diff" in columns else ""
     if sign:
-        # What does not stand exactly once in the end is shown with a count that no truth has.
-        folded = "SELECT * REPLACE (CASE n WHEN 1 THEN count ELSE -1 END AS count) FROM ({}) WHERE n <> 0"
-        summed = folded.format(f"{select}, sum({sign}) AS n FROM {source} GROUP BY ALL")
-        db.execute(f"CREATE TEMP TABLE got AS SELECT * EXCLUDE (n) FROM ({summed})")
+        # A row stands as often as it was added beyond what was taken back (equal events have equal look-backs); what was
+        # taken back too often is shown with a count that no truth has.
+        net = f"{select}, sum({sign})::BIGINT AS n FROM {source} GROUP BY ALL"
+        standing = f"SELECT * REPLACE (CASE WHEN n > 0 THEN count ELSE -1 END AS count), unnest(range(abs(n))) FROM ({net})"
+        db.execute(f"CREATE TEMP TABLE got AS SELECT {VALUES} FROM ({standing})")
     else:
         db.execute(f"CREATE TEMP TABLE got AS {select} FROM {source}")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -56,6 +58,32 @@ def test_a_wrong_count_is_found(data: Path, tmp_path: Path) -> None:
     pq.write_table(table.set_column(at, "count", [counts]), out / "result.parquet")
     verdict = check(JOBS["J1"], data, out, ALL)
     assert (verdict.ok, verdict.missing, verdict.unexpected) == (False, 1, 1)
+
+
+@pytest.mark.parametrize("job", ["J1", "J4"])
+def test_a_log_of_changes_is_folded(data: Path, tmp_path: Path, job: str) -> None:
+    """Equal events have equal look-backs, so a row may stand twice; a window may not."""
+    doubled, out = tmp_path / "data", tmp_path / "out"
+    doubled.mkdir()
+    part = pq.read_table(parts_of(data)[0], partitioning=None)
+    pq.write_table(pa.concat_tables([part, part.slice(0, 10)]), doubled / "part-00000.parquet")
+    bounded_duckdb.main(["--job", job, "--data", str(doubled), "--out", str(out)])
+    rows = pq.read_table(out / "result.parquet")
+    wrong = rows.set_column(rows.schema.get_field_index("count"), "count", [pc.add(rows["count"], 1)])
+
+    def found(*changes: tuple[pa.Table, int]) -> tuple[int, int]:
+        log = pa.concat_tables([table.append_column("diff", [[diff] * len(table)]) for table, diff in changes])
+        pq.write_table(log, out / "result.parquet")
+        verdict = check(JOBS[job], doubled, out, ALL)
+        assert verdict.ok == (verdict.missing == verdict.unexpected == 0)
+        return verdict.missing, verdict.unexpected
+
+    assert found((rows, 1)) == (0, 0)
+    assert found((wrong, 1), (wrong, -1), (rows, 1)) == (0, 0)
+    assert found((rows.slice(1), 1)) == (1, 0)
+    assert found((rows, 1), (rows.slice(0, 1), 1)) == (0, 1)
+    assert found((rows, 1), (rows.slice(0, 1), -1)) == (1, 0)
+    assert found((rows, 1), (wrong.slice(0, 2), -1)) == (0, 2)
 
 
 def test_output_cut_short_is_found(data: Path, tmp_path: Path) -> None:

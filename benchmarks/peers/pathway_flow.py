@@ -68,16 +68,32 @@ def windowed(job: Job, events: Any) -> Any:
 
 
 def lookback(job: Job, events: Any) -> Any:
-    """J4: an interval join of the stream with itself (``intervals_over`` would look at the rows of all keys from each row)."""
-    back = pw.temporal.interval(-job.size_ms * 1_000, 0)
-    earlier = events.copy()
-    pairs = events.interval_join(
-        earlier, events.event_time, earlier.event_time, back, events.user_id == earlier.user_id
-    ).select(row=events.id, user_id=events.user_id, event_time=events.event_time, amount=earlier.amount)
-    totals = pairs.groupby(pairs.row, pairs.user_id, pairs.event_time).reduce(
-        pairs.user_id, pairs.event_time, count=pw.reducers.count(), sum_amount=pw.reducers.sum(pairs.amount)
-    )
-    return totals
+    """J4: the rows of a user as one sorted tuple, gone over with two hands.
+
+    An interval join of the stream with itself takes twice the CPU with many keys and more than 24 GB with hot ones;
+    ``intervals_over`` would look at the rows of all keys from each row; sliding windows of twice the look-back take five times
+    the CPU and more. A user's rows are gone over anew whenever one comes, which in static mode is once.
+    """
+    size = job.size_ms * 1_000
+
+    def totals(rows: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        found = []
+        oldest = newest = total = 0
+        for now, _ in rows:
+            while newest < len(rows) and rows[newest][0] <= now:
+                total += rows[newest][1]
+                newest += 1
+            while rows[oldest][0] < now - size:
+                total -= rows[oldest][1]
+                oldest += 1
+            found.append((now, newest - oldest, total))
+        return found
+
+    rows = pw.reducers.sorted_tuple(pw.make_tuple(events.event_time, events.amount))
+    users = events.groupby(events.user_id).reduce(events.user_id, rows=rows)
+    found = users.select(users.user_id, row=pw.udf(totals, deterministic=True)(users.rows))
+    each = found.flatten(found.row)
+    return each.select(each.user_id, event_time=each.row[0], count=each.row[1], sum_amount=each.row[2])
 
 
 def body(task: Task) -> None:
