@@ -34,6 +34,10 @@ class Bar(Protocol):
         """Name of the side."""
 
     @property
+    def processor(self) -> str:
+        """What it ran on."""
+
+    @property
     def title(self) -> str:
         """The side, for people."""
 
@@ -55,11 +59,12 @@ class Bar(Protocol):
 
 
 def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
-    """One picture per mode, a panel per job and data with sides to compare; returns the lines that show it."""
+    """One picture per mode, a panel per job, data and processor with sides to compare; returns the lines that show it."""
     drawn = [bar for bar in bars if bar.low > 0]
-    sides = Counter((bar.job, bar.data) for bar in drawn)
+    sides = Counter(map(case_of, drawn))
     # where ours is below the noise there is nothing to compare
-    ours = {(bar.job, bar.data) for bar in drawn if bar.side.startswith("krishiv")}
+    ours = {case_of(bar) for bar in drawn if bar.side.startswith("krishiv")}
+    several = len({bar.processor for bar in drawn}) > 1
     panels = [case for case, count in sides.items() if count > 1 and case in ours]
     if not panels:
         return []
@@ -69,13 +74,18 @@ def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
     figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 0.6 + 2.6 * rows), squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    for axis, (job, data) in zip(axes.flat, panels, strict=False):
-        panel([bar for bar in drawn if (bar.job, bar.data) == (job, data)][::-1], axis)
-        axis.set_title(f"{job}, {data}", fontsize=10, loc="left")
+    for axis, case in zip(axes.flat, panels, strict=False):
+        panel([bar for bar in drawn if case_of(bar) == case][::-1], axis)
+        axis.set_title(", ".join(case if several else case[:2]), fontsize=10, loc="left")
     figure.tight_layout()
     figure.savefig(folder / f"{mode}.png", dpi=110)
     plt.close(figure)
     return ["", f"![{mode}](img/{mode}.png)"]
+
+
+def case_of(bar: Bar) -> tuple[str, str, str]:
+    """What is compared in one panel."""
+    return bar.job, bar.data, bar.processor
 
 
 def panel(bars: Sequence[Bar], axis: Axes) -> None:

@@ -16,7 +16,7 @@ from benchmarks.aims import table
 from benchmarks.jobs import JOBS
 from benchmarks.record import RESULTS, Record, read_all
 from benchmarks.sides import SIDES
-from benchmarks.summary import Summary, data_key, interleaved, summarize
+from benchmarks.summary import Summary, data_key, interleaved, processor, summarize
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BEGIN, END = "<!-- figures: begin (python -m benchmarks.report) -->", "<!-- figures: end -->"
@@ -60,13 +60,13 @@ def section(mode: str, found: Sequence[Summary]) -> list[str]:
     unit = found[0].unit
     what = "events per CPU s" if unit == "event" else f"CPU s per {unit}"
     extras = sorted({name for s in found for name in s.extra})
-    head = ["job", "data", "side", what, "spread", f"wall s per {'million events' if unit == 'event' else unit}"]
+    head = ["job", "data", "processor", "side", what, "spread", f"wall s per {'million events' if unit == 'event' else unit}"]
     head += ["whole run CPU s", "of it start-up", "peak MB", "rounds", "CPU against krishiv_py", *extras]
     lines = ["", f"### {TITLES[mode]}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for s in found:
-        own = next((o for o in found if (o.job, o.data, o.side) == (s.job, s.data, OURS[0])), None)
+        own = next((o for o in found if (o.job, o.data, o.processor, o.side) == (s.job, s.data, s.processor, OURS[0])), None)
         wall = s.wall * (1e6 if unit == "event" else 1)
-        cells = [s.job, s.data, s.title, cost(s.cpu, unit), " – ".join(spread(s, unit)), f"{wall:.2f}"]
+        cells = [s.job, s.data, s.processor, s.title, cost(s.cpu, unit), " – ".join(spread(s, unit)), f"{wall:.2f}"]
         cells += [f"{s.whole_s:.1f}", f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}"]
         cells += [rounds(own, s)]
         cells += [ratio(own, s) if own else "", *(f"{s.extra[name]:.3f}" if name in s.extra else "" for name in extras)]
@@ -76,22 +76,25 @@ def section(mode: str, found: Sequence[Summary]) -> list[str]:
 
 def bounded_section(records: Sequence[Record]) -> list[str]:
     """Times of ``collect()`` in a warm session beside those of whole processes."""
-    groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for kept in records:
         if kept.mode == "bounded" and kept.ok:
-            groups[kept.job, kept.data, kept.side].append(kept.seconds)
+            groups[kept.job, kept.data, processor(kept), kept.side].append(kept.seconds)
     lines = [
         "",
         f"### {TITLES['bounded']}",
         "",
-        "| job | data | side | seconds | spread | rounds | times DuckDB |",
-        "|" + "---|" * 7,
+        "| job | data | processor | side | seconds | spread | rounds | times DuckDB |",
+        "|" + "---|" * 8,
     ]
-    for (job, data, side), seconds in sorted(groups.items(), key=lambda item: (item[0][0], data_key(item[0][1]), item[0][2])):
-        limit = groups.get((job, data, "duckdb"))
+    order = sorted(groups, key=lambda group: (group[0], data_key(group[1]), *group[2:]))
+    for job, data, where, side in order:
+        seconds = groups[job, data, where, side]
+        limit = groups.get((job, data, where, "duckdb"))
         cells = [
             job,
             data,
+            where,
             SIDES[side].title,
             f"{median(seconds):.2f}",
             f"{min(seconds):.2f} – {max(seconds):.2f}",
@@ -111,9 +114,9 @@ def report(records: Sequence[Record], images: Path) -> str:
     for name, version in {pair for kept in records for pair in kept.versions.items()}:
         versions[name].add(version)
     told = ", ".join(f"{name} {' or '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
-    machine = last.machine
+    machine, processors = last.machine, " or ".join(sorted({processor(kept) for kept in records}))
     lines = [
-        f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}. "
+        f"Machine: {processors}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}. "
         f"Versions: {told}. "
         f"Runs of {records[0].started[:10]} to {last.started[:10]}, the last at commit {last.commit}, seed {last.seed}; "
         f"load before a run {min(r.machine['load_before'] for r in records):.1f} to "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -20,12 +21,13 @@ NEAR_S: Final = 900.0
 
 @frozen
 class Summary:
-    """The rounds of one side in one case."""
+    """The rounds of one side in one case on one processor; what ran on different ones is never compared."""
 
     mode: str
     job: str
     data: str
     side: str
+    processor: str
     unit: str
     rounds: int
     failed: int
@@ -57,13 +59,19 @@ class Summary:
 
 
 def summarize(records: Iterable[Record]) -> list[Summary]:
-    """Medians over the rounds that count, by case and side."""
-    groups: dict[tuple[str, str, str, str], list[Record]] = defaultdict(list)
+    """Medians over the rounds that count, by case, side and processor."""
+    groups: dict[tuple[str, str, str, str, str], list[Record]] = defaultdict(list)
     for kept in records:
-        groups[kept.mode, kept.job, kept.data, kept.side].append(kept)
+        groups[kept.mode, kept.job, kept.data, kept.side, processor(kept)].append(kept)
     order = {name: number for number, name in enumerate(SIDES)}
     found = [summary(rounds) for rounds in groups.values() if any(kept.ok for kept in rounds)]
-    return sorted(found, key=lambda s: (MODES.index(s.mode), s.job, data_key(s.data), order.get(s.side, 99)))
+    return sorted(found, key=lambda s: (MODES.index(s.mode), s.job, data_key(s.data), s.processor, order.get(s.side, 99)))
+
+
+def processor(kept: Record) -> str:
+    """The processor a round ran on, without marks and clock."""
+    bare = re.sub(r"\(R\)|\(TM\)|\b(Processor|CPU)\b|@.*", " ", kept.machine.get("processor", ""))
+    return " ".join(bare.split())
 
 
 def data_key(name: str) -> tuple[str, int]:
@@ -84,6 +92,7 @@ def summary(rounds: Sequence[Record]) -> Summary:
         job=first.job,
         data=first.data,
         side=first.side,
+        processor=processor(first),
         unit=first.unit,
         rounds=len(good),
         failed=len(rounds) - len(good),

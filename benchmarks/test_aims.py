@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from attrs import evolve
+
 from benchmarks.aims import table
 from benchmarks.record import Record
 from benchmarks.summary import interleaved, summarize
@@ -12,7 +14,9 @@ from benchmarks.summary import interleaved, summarize
 NOON = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
 
-def rounds(job: str, side: str, cpu_s: list[float], ok: bool = True, begin: datetime = NOON) -> list[Record]:
+def rounds(
+    job: str, side: str, cpu_s: list[float], ok: bool = True, begin: datetime = NOON, on: str = "AMD EPYC"
+) -> list[Record]:
     """Records of a side over set B, an hour apart; a short run took 1 s and a tenth of the events."""
 
     def leg(seconds: float) -> dict[str, Any]:
@@ -21,7 +25,8 @@ def rounds(job: str, side: str, cpu_s: list[float], ok: bool = True, begin: date
     def turn(number: int, seconds: float) -> Record:
         legs = (2_000_000, leg(seconds), 200_000, leg(1.0))
         started = (begin + timedelta(hours=number)).isoformat()
-        return Record("backlog", job, "B-2000000", side, number, 42, "event", *legs, verdict={"ok": ok}, started=started)
+        kept = Record("backlog", job, "B-2000000", side, number, 42, "event", *legs, verdict={"ok": ok}, started=started)
+        return evolve(kept, machine={"processor": on})
 
     return [turn(number, seconds) for number, seconds in enumerate(cpu_s)]
 
@@ -77,3 +82,14 @@ def test_more_rounds_do_not_hide_the_worst() -> None:
     theirs = rounds("J1", "flink", [9] * 9)
     assert found(rounds("J1", "krishiv", [0.9] + [3] * 7 + [5]) + theirs, "of PyFlink") == "J1 below noise, at least 2.00"
     assert found(rounds("J1", "krishiv", [3.0] * 8 + [11.0]) + theirs, "of PyFlink") == "J1 4.00 (at least 0.80)"
+
+
+def test_processors_are_not_mixed() -> None:
+    intel = "Intel(R) Xeon(R) Processor @ 2.80GHz"
+    theirs = rounds("J1", "flink", [9] * 3)
+    slow = rounds("J1", "krishiv", [5] * 2, on=intel)
+    assert found(rounds("J1", "krishiv", [2] * 3) + slow + theirs, "of PyFlink") == "J1 8.00 (3)"
+    assert not [line for line in table(summarize(slow + theirs)) if line.startswith("| of PyFlink")]
+    both = rounds("J1", "krishiv", [2] * 3) + slow + theirs + rounds("J1", "flink", [13] * 2, on=intel)
+    assert found(both, "of PyFlink") == "J1 3.00", "12 over 4 there, 8 over 1 here; five rounds in all"
+    assert {s.processor for s in summarize(both)} == {"AMD EPYC", "Intel Xeon"}
