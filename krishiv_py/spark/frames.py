@@ -12,7 +12,7 @@ from krishiv_py.plan.sinks import JsonSink, ParquetSink
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.files import file_system
 from krishiv_py.spark.outputs import Publisher, staging_of
-from krishiv_py.spark.scan import spark_ddl
+from krishiv_py.spark.types import spark_ddl
 
 
 def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:

@@ -30,9 +30,9 @@ from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, i
 from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.query import StreamQuery, deliver
-from krishiv_py.spark.scan import arrow_schema
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.tasks import counted
+from krishiv_py.spark.types import arrow_schema
 from krishiv_py.spool import wall_clock_us
 
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import SchemaError
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
-from krishiv_py.plan.schema import as_schema
 from krishiv_py.spark.files import arrow_reads, file_system
+from krishiv_py.spark.types import plain, spark_ddl
 from krishiv_py.spool import CONTROL, Control, control_of, sent_at
 
 _LISTING = "path string, modificationTime timestamp, length bigint, content binary"
@@ -43,7 +43,7 @@ class RowReader:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         yield Scanned(
             pa.RecordBatch.from_arrays(
-                [_plain(c, f.type) for c, f in zip(batch.columns, self.schema, strict=True)], schema=self.schema
+                [plain(c, f.type) for c, f in zip(batch.columns, self.schema, strict=True)], schema=self.schema
             )
         )
 
@@ -87,10 +87,6 @@ class ParquetReader:
 
 
 Reader = RowReader | ParquetReader
-
-
-def _plain(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    return column if column.type == type_ else column.cast(type_)
 
 
 @attrs.frozen(eq=False)
@@ -140,37 +136,3 @@ def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, stream
     if streaming and source.max_files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", source.max_files_per_batch)
     return Scan(reader.load(source.path).select(*[f"`{n}`" for n in schema.names]), RowReader(schema))
-
-
-def spark_ddl(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark DDL."""
-    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema)
-
-
-_DDL = {
-    pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
-    pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
-    pa.timestamp("us", "UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz", pa.null(): "void",
-}  # fmt: skip
-
-
-def spark_type(type_: pa.DataType) -> str:
-    """An Arrow type in Spark's words."""
-    if type_ in _DDL:
-        return _DDL[type_]
-    if pa.types.is_decimal(type_):
-        return f"decimal({type_.precision},{type_.scale})"
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return f"array<{spark_type(type_.value_type)}>"
-    if pa.types.is_map(type_):
-        return f"map<{spark_type(type_.key_type)},{spark_type(type_.item_type)}>"
-    if pa.types.is_struct(type_):
-        return "struct<" + ",".join(f"`{f.name}`:{spark_type(f.type)}" for f in type_) + ">"
-    if pa.types.is_duration(type_):
-        return "interval day to second"
-    raise SchemaError(message("Spark has no such type", type_, "the column cannot be handed over", "cast or drop the column"))
-
-
-def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow schema of a DataFrame."""
-    return as_schema(frame.schema)

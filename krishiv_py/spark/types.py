@@ -1,0 +1,48 @@
+"""Arrow types in Spark's words, and back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from krishiv_py.errors import SchemaError, message
+from krishiv_py.plan.schema import as_schema
+
+
+def spark_ddl(schema: pa.Schema) -> str:
+    """An Arrow schema as Spark DDL."""
+    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema)
+
+
+_DDL = {
+    pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
+    pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz", pa.null(): "void",
+}  # fmt: skip
+
+
+def spark_type(type_: pa.DataType) -> str:
+    """An Arrow type in Spark's words."""
+    if type_ in _DDL:
+        return _DDL[type_]
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return f"array<{spark_type(type_.value_type)}>"
+    if pa.types.is_map(type_):
+        return f"map<{spark_type(type_.key_type)},{spark_type(type_.item_type)}>"
+    if pa.types.is_struct(type_):
+        return "struct<" + ",".join(f"`{f.name}`:{spark_type(f.type)}" for f in type_) + ">"
+    if pa.types.is_duration(type_):
+        return "interval day to second"
+    raise SchemaError(message("Spark has no such type", type_, "the column cannot be handed over", "cast or drop the column"))
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The Arrow schema of a DataFrame."""
+    return as_schema(frame.schema)
+
+
+def plain(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column of a batch that Spark read, in the type of the plan."""
+    return column if column.type == type_ else column.cast(type_)
