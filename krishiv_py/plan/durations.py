@@ -23,7 +23,7 @@ MAX_TIME_MS: Final = MAX_TIME_US
 """The same bound for ``bigint`` millisecond columns, in milliseconds (about ± 142 000 years)."""
 
 _UNITS: Final[dict[str, int]] = {
-    "us": 1, "microsecond": 1, "µs": 1,
+    "us": 1, "microsecond": 1, "µs": 1, "μs": 1,  # the micro sign and the Greek letter
     "ms": 1_000, "millisecond": 1_000, "milli": 1_000,
     "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000,
     "m": 60_000_000, "min": 60_000_000, "minute": 60_000_000,
@@ -31,7 +31,8 @@ _UNITS: Final[dict[str, int]] = {
     "d": 86_400_000_000, "day": 86_400_000_000,
     "w": 604_800_000_000, "week": 604_800_000_000,
 }  # fmt: skip
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]+)\s*")
+_MAX_TEXT: Final = 200  # characters; Python reads no integer of thousands of digits
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]+)\s*")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -39,13 +40,25 @@ def _bad(name: str, value: object, consequence: str, hint: str) -> DurationError
     return DurationError(message(f"`{name}` is not a legal duration", repr(value), consequence, hint))
 
 
+def _scale(unit: str, value: str, name: str) -> int | None:
+    """Microseconds of a unit, whatever its case; None where there is no such unit."""
+    if unit == "M":
+        raise _bad(name, value, "M may be a minute or a month", 'write "min" or "m" for minutes; months have no fixed length')
+    lower = unit.lower()
+    if lower in _UNITS:  # before the plural: "MS" is no plural of "m"
+        return _UNITS[lower]
+    return _UNITS.get(lower.removesuffix("s")) if len(lower) > 3 else None  # "mins" is a plural, "hs" is none
+
+
 def _parse(value: str, name: str) -> int:
     total, pos = 0, 0
     text = value.strip()
+    if len(text) > _MAX_TEXT:
+        raise _bad(name, f"{text[:20]}… ({len(text)} characters)", "no length of time is that long",
+                   'write for instance "5 seconds"')
     while pos < len(text):
         part = _PART.match(text, pos)
-        unit = part.group(2) if part else ""
-        scale = _UNITS.get(unit) or _UNITS.get(unit.lower().removesuffix("s") if len(unit) > 1 else unit.lower())
+        scale = None if part is None else _scale(part.group(2), value, name)
         if part is None or scale is None:
             raise _bad(name, value, "the text cannot be read", 'write for instance "5 seconds", "1 min 30 s" or "250ms"')
         whole, _, frac = part.group(1).partition(".")

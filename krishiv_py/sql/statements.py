@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeAlias
 
 import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import to_us
 from krishiv_py.sql.windows import interval_us
 
+_CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
 Statement: TypeAlias = "sg.Select | sg.Set"
 
 _SHOW: Final = ("write SELECT tumble_start(ts, INTERVAL '1 minute') AS window_start, COUNT(*) AS n FROM t "
@@ -66,6 +69,7 @@ def statement_of(text: str) -> Statement:
     if len(found) != 1:
         raise PlanError(message("sql() takes one statement", f"{len(found)} statements", "it has one result",
                                 "call it for each"))
+    _check_units(text)
     tree = found[0]
     if isinstance(tree, sg.Set):
         return tree
@@ -76,6 +80,17 @@ def statement_of(text: str) -> Statement:
     if construct == "SET":
         raise PlanError(message("this SET cannot be read", text.strip(), "nothing was set", _SET))
     raise refused(construct, text.strip(), _IN_SPARK if isinstance(tree, sg.Query) else _SHOW)
+
+
+def _check_units(text: str) -> None:
+    """Refuse ``INTERVAL '1' M`` as durations do: the parser makes a minute of it, and keeps no trace of what was written."""
+    tokens = [*sqlglot.tokenize(text, dialect="spark"), None, None]
+    for at, token in enumerate(tokens[:-2]):
+        value, unit = tokens[at + 1], tokens[at + 2]
+        if token is not None and token.text.upper() == "INTERVAL" and value is not None:
+            for written in (value.text, f"{value.text} {'' if unit is None else unit.text}"):
+                if _CAPITAL_M.fullmatch(written):
+                    to_us(written, "INTERVAL")
 
 
 def check_select(tree: sg.Select) -> None:

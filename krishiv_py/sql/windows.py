@@ -79,4 +79,4 @@ def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False) -> 
                                     "write for instance INTERVAL '5' SECOND"))
     unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
     text = value.name if unit is None else f"{value.name} {unit.sql('spark')}"
-    return to_us(text.lower(), name, allow_zero=allow_zero)
+    return to_us(text, name, allow_zero=allow_zero)

@@ -35,10 +35,30 @@ UNITS = {"us": 1, "ms": 1_000, "s": 10**6, "min": 60 * 10**6, "h": 3_600 * 10**6
         ("  1 d  ", 86_400_000_000),
         ("1 week", 604_800_000_000),
         ("7µs", 7),
+        ("7 μs", 7),
+        ("7 US", 7),
+        ("500 MS", 500_000),
+        ("500 Ms", 500_000),
+        ("500 mS", 500_000),
+        ("1 m", 60_000_000),
+        ("1 S 1 MS", 1_001_000),
+        ("2 MINS 1 Secs", 121_000_000),
     ],
 )
 def test_what_is_read(given_: Any, us: int) -> None:
     assert to_us(given_, "size") == us
+
+
+@pytest.mark.parametrize(("unit", "us"), sorted(UNITS.items()))
+def test_case_changes_no_unit(unit: str, us: int) -> None:
+    for text in {f"3 {how(unit)}" for how in (str.lower, str.upper, str.title, str.swapcase)}:
+        assert to_us(text, "size") == 3 * us
+
+
+@pytest.mark.parametrize("text", ["1M", "1 M", "1 h 1 M", "1 month", "1 hs", "1 mss", "1 s s", "1 y", "9" * 5_000 + " s"])
+def test_units_that_mean_two_things_or_none_are_refused(text: str) -> None:
+    with pytest.raises(DurationError, match=r"`size` is not a legal duration .*Hint:"):
+        to_us(text, "size")
 
 
 @given(st.integers(1, MAX_TIME_US // 1_000))

@@ -88,6 +88,8 @@ def assert_same_plan(left: AggregatedStream, right: AggregatedStream) -> None:
         ("tumble_{}(at, INTERVAL 90 SECONDS)", timed().key_by("user").tumbling_window("90 s")),
         ("tumble_{}(at, INTERVAL '1 minute 30 seconds')", timed().key_by("user").tumbling_window("90 s")),
         ("tumble_{}(at, INTERVAL '1.5' SECOND)", timed().key_by("user").tumbling_window("1500 ms")),
+        ("tumble_{}(at, INTERVAL '60000' MS)", timed().key_by("user").tumbling_window(60_000)),
+        ("tumble_{}(at, '60000 MS')", timed().key_by("user").tumbling_window(60_000)),
         ("tumble_{}(at, '1 hour')", timed().key_by("user").tumbling_window("1 h")),
         ("hop_{}(at, INTERVAL '10' SECOND, INTERVAL '1' MINUTE)", timed().key_by("user").hopping_window("1 min", "10 s")),
         ("session_{}(at, INTERVAL '5 seconds')", timed().key_by("user").session_window("5 s")),
