@@ -22,9 +22,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from krishiv_py.redaction import redacted
+
 
 class KrishivError(Exception):
-    """Base of all errors raised by krishiv_py."""
+    """Base of all errors raised by krishiv_py. Their texts show no secrets."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(a) if isinstance(a, str) else a for a in args))
 
 
 class PlanError(KrishivError, ValueError):

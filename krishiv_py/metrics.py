@@ -41,6 +41,7 @@ import attrs
 from krishiv_py.errors import missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.progress import Progress
+from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -110,7 +111,8 @@ def _refused(progress: Progress) -> dict[str, float]:
 
 
 def _by_source(progress: Progress) -> dict[str, float]:
-    return {source: seconds(at) for source, at in progress.source_watermarks_us.items() if source}  # the only one has no name
+    found = progress.source_watermarks_us.items()
+    return {redacted(source): seconds(at) for source, at in found if source}  # the only one has no name
 
 
 SHOWN: Final = (
@@ -159,7 +161,7 @@ class QueryCollector:
         """One reading of every query."""
         with self._lock:
             queries = list(self._queries.values())
-        return self._families([((q.name, q.operator), q.progress) for q in queries])
+        return self._families([((redacted(q.name), redacted(q.operator)), q.progress) for q in queries])
 
     def _families(self, seen: list[tuple[tuple[str, str], Progress]]) -> Iterator[Any]:
         makers = {"counter": self._client.CounterMetricFamily, "gauge": self._client.GaugeMetricFamily}

@@ -18,6 +18,7 @@ from krishiv_py.errors import PlanError, SchemaError, message
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource, source_of
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
+from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.spool import Sender, Spool
 from krishiv_py.sql import SqlContext
 
@@ -40,9 +41,9 @@ class SessionBuilder:
     >>> builder = Session.builder().master("local[2]").app_name("flights").profile("single-node-durable")
     """
 
-    _master: str | None = None
+    _master: str | None = attrs.field(default=None, repr=shown_text)
     _app: str = "krishiv_py"
-    _settings: tuple[tuple[str, str], ...] = ()
+    _settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
     _profile: str = "dev-local"
 
     def master(self, url: str) -> SessionBuilder:

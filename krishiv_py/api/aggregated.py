@@ -25,6 +25,7 @@ from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink
 from krishiv_py.planner.check import check
 from krishiv_py.planner.explain import explain
+from krishiv_py.redaction import shown_text
 
 
 def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
@@ -49,7 +50,7 @@ class AggregatedStream(OptionMethods):
     The plan was checked when this object was made; running it cannot fail for reasons of the plan.
     """
 
-    node: WindowAggregate
+    node: WindowAggregate = attrs.field(repr=shown_text)
     late_handler: LateEventHandler
     runner: Runner
 

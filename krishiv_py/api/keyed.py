@@ -26,6 +26,7 @@ from krishiv_py.plan.windows.fixed import hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import Touch, session
+from krishiv_py.redaction import shown_text
 
 
 def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
 class KeyedStream(OptionMethods):
     """Rows with event time and key, ready for windows."""
 
-    input: AssignWatermark
+    input: AssignWatermark = attrs.field(repr=shown_text)
     keys: tuple[str, ...]
     options: QueryOptions
     late_handler: LateEventHandler

@@ -17,6 +17,7 @@ from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefi
 from krishiv_py.plan.parse import parse_expr
 from krishiv_py.plan.schema import as_schema, checked, require_columns
 from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.redaction import shown_text
 
 
 def _expr(value: Expr | str) -> Expr:
@@ -28,7 +29,7 @@ def _expr(value: Expr | str) -> Expr:
 class Stream:
     """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream."""
 
-    node: Node
+    node: Node = attrs.field(repr=shown_text)
     schema: pa.Schema
     runner: Runner
 

@@ -17,6 +17,7 @@ from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.windows import Window
+from krishiv_py.redaction import shown_text
 
 
 @needs(".agg(...)", *(r for r in RESULTS if r != "collect_with_aggs"))
@@ -24,7 +25,7 @@ from krishiv_py.plan.windows import Window
 class WindowedStream(OptionMethods):
     """Rows grouped by key and window."""
 
-    input: AssignWatermark
+    input: AssignWatermark = attrs.field(repr=shown_text)
     keys: tuple[str, ...]
     window: Window
     options: QueryOptions

@@ -6,13 +6,14 @@ transparent, so that light and dark pages both read well. Meaning is never in a 
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
-from html import escape
 from typing import Final
 
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.progress import Progress
 from krishiv_py.planner.explain import Explained
+from krishiv_py.redaction import redacted
 
 _CARD: Final = "max-width:64em;padding:.6em 1em;border:1px solid rgba(128,128,128,.45);border-radius:6px;line-height:1.5"
 _HEAD: Final = "margin-bottom:.4em;font-weight:600"
@@ -41,12 +42,12 @@ def plan_html(plan: Explained) -> str:
     """
     heart = plan.physical.stages[-1]
     steps = [(part.title if at == 0 else f"↓ {part.title}", _code(part.detail)) for at, part in enumerate(plan.flow)]
-    steps.append(("↓ route", f"<b>{escape(heart.route)}</b>, because {escape(heart.why)}"))
-    stages = [(s.name, f"{escape(s.what)}, because {escape(s.why)}") for s in plan.physical.stages]
+    steps.append(("↓ route", f"<b>{shown(heart.route)}</b>, because {shown(heart.why)}"))
+    stages = [(s.name, f"{shown(s.what)}, because {shown(s.why)}") for s in plan.physical.stages]
     return _card(
         f"<div style='{_HEAD}'>Windowed aggregation</div>",
         _grid(steps),
-        *(f"<div style='{_WARNING}'><b>⚠ warning</b> {escape(w)}</div>" for w in plan.physical.warnings),
+        *(f"<div style='{_WARNING}'><b>⚠ warning</b> {shown(w)}</div>" for w in plan.physical.warnings),
         "<details style='margin-top:.5em'><summary style='cursor:pointer'>Time, columns and physical stages</summary>",
         _grid([("time", _code(plan.time)), ("reads", _code(", ".join(plan.reads))), *stages]),
         "</details>",
@@ -74,24 +75,29 @@ def query_html(name: str, status: str, progress: Progress, problem: str | None =
 
     Examples
     --------
-    >>> shown = query_html("per minute", "running", Progress(batch_id=3, rows=1_200, late={"late": 7}))
-    >>> "per minute" in shown, "<b>7</b> late" in shown
+    >>> page = query_html("per minute", "running", Progress(batch_id=3, rows=1_200, late={"late": 7}))
+    >>> "per minute" in page, "<b>7</b> late" in page
     (True, True)
     """
     sign, colour = _SIGNS.get(status, ("?", "#808080"))
     rows = [
         ("batch", "none yet" if progress.batch_id < 0 else _number(progress.batch_id)),
-        ("watermark", escape(progress.watermark)),
-        *((f"↳ {n}", escape(show_instant(us))) for n, us in progress.source_watermarks_us.items()),
+        ("watermark", shown(progress.watermark)),
+        *((f"↳ {n}", shown(show_instant(us))) for n, us in progress.source_watermarks_us.items()),
         ("rows", _number(progress.rows)),
         ("late rows", _late(progress.late)),
         ("open windows", _number(progress.open_windows)),
         ("state", _bytes(progress.state_bytes)),
         ("firings", _number(progress.firings)),
     ]
-    failed = [] if problem is None else [f"<div style='{_FAILURE}'><b>✖</b> {escape(problem)}</div>"]
-    mark = f"<span style='color:{colour}'>{sign}</span> <span style='{_ASIDE}'>{escape(status)}</span>"
-    return _card(f"<div style='{_HEAD}'>Query {escape(name)} \u00a0{mark}</div>", _grid(rows), *failed)
+    failed = [] if problem is None else [f"<div style='{_FAILURE}'><b>✖</b> {shown(problem)}</div>"]
+    mark = f"<span style='color:{colour}'>{sign}</span> <span style='{_ASIDE}'>{shown(status)}</span>"
+    return _card(f"<div style='{_HEAD}'>Query {shown(name)} \u00a0{mark}</div>", _grid(rows), *failed)
+
+
+def shown(text: str) -> str:
+    """A `text` without secrets, as HTML."""
+    return html.escape(redacted(text))
 
 
 def _card(*parts: str) -> str:
@@ -100,12 +106,12 @@ def _card(*parts: str) -> str:
 
 def _grid(rows: Iterable[tuple[str, str]]) -> str:
     """Labels, escaped here, beside values that are HTML already."""
-    pairs = "\n".join(f"<dt style='{_LABEL}'>{escape(label)}</dt><dd style='{_VALUE}'>{value}</dd>" for label, value in rows)
+    pairs = "\n".join(f"<dt style='{_LABEL}'>{shown(label)}</dt><dd style='{_VALUE}'>{value}</dd>" for label, value in rows)
     return f"<dl style='{_GRID}'>\n{pairs}\n</dl>"
 
 
 def _late(late: dict[str, int]) -> str:
-    return ", ".join(f"<b>{_number(n)}</b> {escape(reason)}" for reason, n in late.items() if n) or "none"
+    return ", ".join(f"<b>{_number(n)}</b> {shown(reason)}" for reason, n in late.items() if n) or "none"
 
 
 def _number(n: int) -> str:
@@ -113,7 +119,7 @@ def _number(n: int) -> str:
 
 
 def _code(text: str) -> str:
-    return f"<span style='{_CODE}'>{escape(text)}</span>"
+    return f"<span style='{_CODE}'>{shown(text)}</span>"
 
 
 def _bytes(n: int) -> str:

@@ -16,6 +16,7 @@ import attrs
 
 from krishiv_py.errors import missing_extra
 from krishiv_py.plan.progress import Progress
+from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"
 """Whether to show progress: yes, no, or (None) where standard error is a terminal and tqdm is installed."""
@@ -58,7 +59,7 @@ def of_query(name: str, progress: Progress) -> Standing:
     late = [f"{reason} {n}" for reason, n in progress.late.items() if n]
     batch = "no batch yet" if progress.batch_id < 0 else f"batch {progress.batch_id}"
     note = ", ".join([f"watermark {progress.watermark}", *(late or ["no late rows"])])
-    return Standing(progress.rows, None, "rows", f"{name}, {batch}", note)
+    return Standing(progress.rows, None, "rows", redacted(f"{name}, {batch}"), redacted(note))
 
 
 def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from krishiv_py.planner.explain import Explained, Part
+from krishiv_py.redaction import redacted
 
 _COLUMNS = 12  # as many names as a line of a terminal holds
 
@@ -31,7 +32,7 @@ def plan_text(plan: Explained) -> str:
     lines += [f"{s.name:<9} {s.route:<9} {s.what}\n{'':<20}because {s.why}" for s in plan.physical.stages]
     if plan.physical.warnings:
         lines += ["", "== Warnings ==", *(f"! {w}" for w in plan.physical.warnings)]
-    return "\n".join(lines)
+    return redacted("\n".join(lines))
 
 
 def _tree(logical: tuple[Part, ...]) -> list[str]:

@@ -13,6 +13,7 @@ from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window
+from krishiv_py.redaction import redacted, shown_settings, shown_text
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
@@ -60,16 +61,16 @@ class FileSource(Source):
     """Files below a path."""
 
     title: ClassVar[str] = "Files"
-    path: str
+    path: str = attrs.field(repr=shown_text)
     format: Literal["parquet", "json", "csv"]
     schema: pa.Schema
     bounded: bool
     max_files_per_batch: int | None = None
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
 
     def detail(self) -> str:
         limit = f", {self.max_files_per_batch} files a batch" if self.max_files_per_batch else ""
-        return f"{self.format} {self.path} ({'bounded' if self.bounded else 'streaming'}{limit})"
+        return f"{self.format} {redacted(self.path)} ({'bounded' if self.bounded else 'streaming'}{limit})"
 
 
 @attrs.frozen(eq=False)

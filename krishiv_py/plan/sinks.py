@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.redaction import shown_text
 
 
 class Sink:
@@ -21,14 +22,14 @@ class Sink:
 class ParquetSink(Sink):
     """Parquet files in a folder: exactly once, replaceable by micro-batch (docs/outputs.md)."""
 
-    path: str
+    path: str = attrs.field(repr=shown_text)
 
 
 @attrs.frozen
 class JsonSink(Sink):
     """Files of JSON lines in a folder; exactly once like :class:`ParquetSink`."""
 
-    path: str
+    path: str = attrs.field(repr=shown_text)
 
 
 @attrs.frozen(eq=False)

@@ -12,6 +12,7 @@ from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.session import SessionWindow
+from krishiv_py.redaction import noted
 
 
 def fingerprint(spec: OperatorSpec) -> dict[str, str]:
@@ -32,7 +33,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     parts |= _firings(spec)
     if uses_ledger(spec):  # what was due under one clock would never be under the other
         parts["clock"] = "the driver's ledger (several sources, idle time-outs, intervals, wall-clock TTL)"
-    return parts
+    return {name: noted(value) for name, value in parts.items()}
 
 
 def uses_ledger(spec: OperatorSpec) -> bool:
@@ -61,7 +62,7 @@ def differences(stored: dict[str, str], mine: dict[str, str]) -> list[str]:
     """What changed, in words."""
     changed = []
     for part in sorted(stored.keys() | mine.keys()):
-        was, now = stored.get(part, "(none)"), mine.get(part, "(none)")
+        was, now = noted(stored.get(part, "(none)")), mine.get(part, "(none)")
         if was != now:
             changed.append(f"{part} was {was} and is {now}")
     return changed

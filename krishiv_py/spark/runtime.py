@@ -24,6 +24,7 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.late import SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
+from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
@@ -175,7 +176,7 @@ def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
         except AnalysisException:
             warnings.warn(
                 f"Spark runs already, and {key!r} can only be set before it starts: it stays "
-                f"{running.conf.get(key, 'unset')!r}. Hint: stop the running session first",
+                f"{shown_setting(key, running.conf.get(key, 'unset'))!r}. Hint: stop the running session first",
                 stacklevel=4,
             )
 
