@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
+from pyspark.errors import AnalysisException
 
 from krishiv_py import (
     AggregatedStream,
@@ -123,7 +124,7 @@ def test_settings_of_a_session() -> None:
 
 def test_a_setting_that_cannot_be_changed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(key: str, value: str) -> None:
-        raise runtime.AnalysisException("fixed")
+        raise AnalysisException("fixed")
 
     running: Any = SimpleNamespace(conf=SimpleNamespace(set=refuse, get=lambda key, default: WORD))
     with warnings.catch_warnings(record=True) as told:
