@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, OperatorError, SchemaError, message, unknown_column
-from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Func, IsIn, Lit, StructOf, UnOp
+from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
+from krishiv_py.plan.schema import unknown_field
 
 Value: TypeAlias = Any  # a pyarrow Array or Scalar: pyarrow's own functions take both
 _FLOAT = pa.float64()
@@ -83,11 +84,21 @@ def _value(expr: Expr, batch: pa.RecordBatch | pa.Table, beside: Value | None = 
         return _is_in(_value(expr.arg, batch), expr.values)
     if isinstance(expr, Cast):
         return _cast(_value(expr.arg, batch), expr.type)
+    if isinstance(expr, Field):
+        return _field(_value(expr.arg, batch), expr)
     if isinstance(expr, StructOf):
         return pa.StructArray.from_arrays([_value(c, batch) for c in expr.children()], names=list(expr.names))
     if isinstance(expr, Func):
         return _CALLS[expr.name](*(_value(a, batch) for a in expr.args))
     raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
+
+
+def _field(value: Value, expr: Field) -> Value:
+    """A field of a struct; null where the struct is."""
+    at = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
+    if at < 0:
+        raise unknown_field(expr.name, value.type, repr(expr.arg))
+    return pc.struct_field(value, at)
 
 
 def _is_in(value: Value, values: tuple[object, ...]) -> Value:

@@ -11,7 +11,7 @@ from krishiv_py.kernels.evaluate import expr_type
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import time_type
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expr import Expr, identity_of
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow
 
@@ -32,7 +32,7 @@ class Layout:
         self.kernels: list[AggKernel] = []
         self.input_of: list[int | None] = []
         input_types: list[pa.DataType] = []
-        seen: dict[str, int] = {}
+        seen: dict[tuple[object, ...], int] = {}
         for call in spec.aggs:
             value = None if call.counts_rows else call.arg
             type_ = pa.bool_() if value is None else expr_type(value, spec.row_schema)
@@ -40,12 +40,12 @@ class Layout:
             if value is None and call.where is None:
                 self.input_of.append(None)
                 continue
-            label = f"{value!r} WHERE {call.where!r}"
-            if label not in seen:
-                seen[label] = len(self.inputs)
+            same = tuple(None if part is None else identity_of(part) for part in (value, call.where))
+            if same not in seen:
+                seen[same] = len(self.inputs)
                 self.inputs.append((value, call.where))
                 input_types.append(type_)
-            self.input_of.append(seen[label])
+            self.input_of.append(seen[same])
         self.key_names = [f"k{i}" for i in range(len(spec.keys))]
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]

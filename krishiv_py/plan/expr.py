@@ -1,23 +1,23 @@
-"""Expressions over columns: ``col("amount") * 2 > lit(10)``. Pure values, evaluated in Arrow by the kernels."""
+"""Expressions over columns: ``col("amount") * 2 > lit(10)``. Pure values, evaluated in Arrow by the kernels.
+
+What each means is told in docs/expressions.md.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message
+from krishiv_py.plan.constants import Scalar, check_arguments, constant, is_scalar, named_type
+from krishiv_py.plan.names import checked_name, quoted
+from krishiv_py.plan.trees import Flat, flat, identity, listed, rebuilt, render, walk
 
-Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
-FUNCTIONS: Final = frozenset({
-    "lower", "upper", "length", "abs", "coalesce", "starts_with", "contains", "if_else", "round", "named_struct",
-})  # fmt: skip
 
 
 class Expr:
@@ -99,25 +99,62 @@ class Expr:
         """True where the value is not null."""
         return UnOp("is_not_null", self)
 
-    def isin(self, *values: Scalar) -> IsIn:
-        """True where the value is one of `values`."""
-        return IsIn(self, tuple(values))
+    def isin(self, *values: Scalar | Iterable[Scalar]) -> IsIn:
+        """True where the value is one of `values`: constants, or one list, tuple or set of them."""
+        only = values[0] if len(values) == 1 else None
+        listed_ = tuple(only) if isinstance(only, (list, tuple, set, frozenset)) else values
+        for value in listed_:
+            if not is_scalar(value):
+                raise ExpressionError(message("isin takes constants, or one list of them", repr(value), "the list is not fixed",
+                                              "write .isin(1, 2), or compare columns with == and |"))
+        return IsIn(self, tuple(constant(v) for v in listed_ if is_scalar(v)))
 
     def cast(self, type_: pa.DataType | str) -> Cast:
-        """Convert to an Arrow type (or a Spark type name such as ``"double"``); impossible values are an error."""
-        return Cast(self, type_ if isinstance(type_, pa.DataType) else named_type(type_))
+        """Convert to a type; a value that has no counterpart in it is an error when it comes.
+
+        Parameters
+        ----------
+        type_ : pyarrow.DataType or str
+            An Arrow type, or a Spark type name such as ``"double"`` or ``"decimal(10, 2)"``. Numbers cast to an Arrow
+            ``pa.timestamp(unit, ...)`` count that unit, cast to ``"timestamp"`` seconds, as in Spark; the result is in
+            microseconds.
+
+        Raises
+        ------
+        ExpressionError
+            For what is no type; and by the step that takes the expression, for types that cannot be converted.
+        """
+        return _cast(self, type_, tried=False)
+
+    def try_cast(self, type_: pa.DataType | str) -> Cast:
+        """:meth:`cast` to `type_`, with null instead of an error for a value that has no counterpart."""
+        return _cast(self, type_, tried=True)
+
+    def field(self, name: str) -> Field:
+        """The field called `name` of a struct; null where the struct is null. In SQL text: ``place.city``."""
+        return Field(self, checked_name(name, "a field"))
 
     def alias(self, name: str) -> Alias:
-        """Name the result."""
-        return Alias(self, name)
+        """Give the result the name `name`."""
+        return Alias(self, checked_name(name, "a result"))
 
     def same_as(self, other: Expr) -> bool:
-        """Whether two expression trees are equal (``==`` builds a comparison instead)."""
-        return repr(self) == repr(other)
+        """Whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
+        return identity_of(self) == identity_of(other)
 
     def children(self) -> tuple[Expr, ...]:
         """The expressions directly below this one."""
         return ()
+
+    def parts(self) -> tuple[Any, ...]:
+        """Its text, with expressions where theirs belongs."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return render(self)
+
+    def __reduce__(self) -> tuple[Any, tuple[Flat]]:
+        return rebuilt, (flat(self, Expr),)  # pickling a deep tree node by node would recurse
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -126,18 +163,18 @@ class Col(Expr):
 
     name: str
 
-    def __repr__(self) -> str:
-        return self.name
+    def parts(self) -> tuple[Any, ...]:
+        return (quoted(self.name),)
 
 
 @attrs.frozen(eq=False, repr=False)
 class Lit(Expr):
     """A constant."""
 
-    value: Scalar
+    value: Scalar = attrs.field(converter=constant)
 
-    def __repr__(self) -> str:
-        return repr(self.value)
+    def parts(self) -> tuple[Any, ...]:
+        return (repr(self.value),)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -148,8 +185,8 @@ class BinOp(Expr):
     left: Expr
     right: Expr
 
-    def __repr__(self) -> str:
-        return f"({self.left!r} {self.op} {self.right!r})"
+    def parts(self) -> tuple[Any, ...]:
+        return "(", self.left, f" {self.op} ", self.right, ")"
 
     def children(self) -> tuple[Expr, ...]:
         return (self.left, self.right)
@@ -162,8 +199,8 @@ class UnOp(Expr):
     op: UnaryOp
     arg: Expr
 
-    def __repr__(self) -> str:
-        return f"{self.op}({self.arg!r})"
+    def parts(self) -> tuple[Any, ...]:
+        return f"{self.op}(", self.arg, ")"
 
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
@@ -176,8 +213,8 @@ class IsIn(Expr):
     arg: Expr
     values: tuple[Scalar, ...]
 
-    def __repr__(self) -> str:
-        return f"({self.arg!r} in {list(self.values)!r})"
+    def parts(self) -> tuple[Any, ...]:
+        return "(", self.arg, f" in {list(self.values)!r})"
 
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
@@ -185,13 +222,31 @@ class IsIn(Expr):
 
 @attrs.frozen(eq=False, repr=False)
 class Cast(Expr):
-    """A checked conversion."""
+    """A conversion: checked, or to null where it cannot be done (`tried`); `named` if the type was given by Spark's name."""
 
     arg: Expr
     type: pa.DataType
+    named: bool = False
+    tried: bool = False
 
-    def __repr__(self) -> str:
-        return f"cast({self.arg!r} as {self.type})"
+    def parts(self) -> tuple[Any, ...]:
+        instant = self.named and pa.types.is_timestamp(self.type)  # what a number counts depends on how the type was given
+        shown = ("timestamp" if self.type.tz else "timestamp_ntz") if instant else str(self.type)
+        return "try_cast(" if self.tried else "cast(", self.arg, f" as {shown})"
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Field(Expr):
+    """A field of a struct."""
+
+    arg: Expr
+    name: str
+
+    def parts(self) -> tuple[Any, ...]:
+        return self.arg, f".{quoted(self.name)}"
 
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
@@ -199,19 +254,16 @@ class Cast(Expr):
 
 @attrs.frozen(eq=False, repr=False)
 class Func(Expr):
-    """One of :data:`FUNCTIONS`."""
+    """A function; those there are, and their arguments: :data:`~krishiv_py.plan.constants.FUNCTIONS`."""
 
-    name: str = attrs.field()
+    name: str
     args: tuple[Expr, ...] = ()
 
-    @name.validator
-    def _known(self, _attribute: object, value: str) -> None:
-        if value not in FUNCTIONS:
-            raise ExpressionError(message("unknown function", value, "it cannot be evaluated",
-                                          f"the functions are: {', '.join(sorted(FUNCTIONS))}; or use map_batches"))
+    def __attrs_post_init__(self) -> None:
+        check_arguments(self.name, [a.value if isinstance(a, Lit) else a for a in self.args])
 
-    def __repr__(self) -> str:
-        return f"{self.name}({', '.join(map(repr, self.args))})"
+    def parts(self) -> tuple[Any, ...]:
+        return f"{self.name}(", *listed(self.args), ")"
 
     def children(self) -> tuple[Expr, ...]:
         return self.args
@@ -224,8 +276,8 @@ class Alias(Expr):
     arg: Expr
     name: str
 
-    def __repr__(self) -> str:
-        return f"{self.arg!r} AS {self.name}"
+    def parts(self) -> tuple[Any, ...]:
+        return self.arg, f" AS {quoted(self.name)}"
 
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
@@ -237,36 +289,24 @@ class StructOf(Expr):
 
     names: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        return f"struct({', '.join(self.names)})"
+    def parts(self) -> tuple[Any, ...]:
+        return "struct(", *listed(self.children()), ")"
 
     def children(self) -> tuple[Expr, ...]:
         return tuple(Col(n) for n in self.names)
 
 
-_TYPE_NAMES: Final[dict[str, pa.DataType]] = {
-    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(),
-    "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
-    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
-}  # fmt: skip
-
-
-def named_type(name: str) -> pa.DataType:
-    """The Arrow type of a simple Spark type name."""
-    found = _TYPE_NAMES.get(name.strip().lower())
-    if found is None:
-        raise ExpressionError(message("unknown type name", name, "the cast has no target",
-                                      f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}"))
-    return found
+def _cast(arg: Expr, type_: object, *, tried: bool) -> Cast:
+    if isinstance(type_, pa.DataType):
+        return Cast(arg, type_, tried=tried)
+    return Cast(arg, named_type(type_), named=True, tried=tried)
 
 
 def wrap(value: object) -> Expr:
     """An expression as it is, anything else as a literal."""
     if isinstance(value, Expr):
         return value
-    if value is None or isinstance(
-        value, (bool, int, float, str, bytes, decimal.Decimal, dt.datetime, dt.date, dt.timedelta)
-    ):
+    if is_scalar(value):
         return Lit(value)
     raise ExpressionError(message("not a column or constant", repr(value), "it cannot be part of an expression",
                                   "wrap columns with col(...)"))
@@ -285,15 +325,8 @@ def lit(value: Scalar) -> Lit:
 
 
 def func(name: str, *args: object) -> Func:
-    """Call the one of :data:`FUNCTIONS` called `name` on `args`, columns or constants: ``func("lower", col("city"))``."""
+    """Call the function called `name` (docs/expressions.md) on `args`, columns or constants: ``func("lower", col("city"))``."""
     return Func(name, tuple(wrap(a) for a in args))
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """Every node of the tree, parents first."""
-    yield expr
-    for child in expr.children():
-        yield from walk(child)
 
 
 def columns_of(expr: Expr) -> frozenset[str]:
@@ -301,6 +334,11 @@ def columns_of(expr: Expr) -> frozenset[str]:
     return frozenset(node.name for node in walk(expr) if isinstance(node, Col))
 
 
+def identity_of(expr: Expr) -> tuple[object, ...]:
+    """A hashable value that only expressions share that are built alike."""
+    return identity(expr, Expr)
+
+
 def name_of(expr: Expr) -> str:
-    """The output name of an expression: its alias, its column, or its text."""
-    return expr.name if isinstance(expr, (Alias, Col)) else repr(expr)
+    """The output name of an expression: its alias, its column or field, or its text."""
+    return expr.name if isinstance(expr, (Alias, Col, Field)) else repr(expr).replace("`", "")

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expr import Col, Expr
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window
@@ -109,7 +109,7 @@ class Project(Node):
     columns: tuple[tuple[str, Expr], ...]
 
     def detail(self) -> str:
-        shown = [n if repr(e) == n else f"{e!r} AS {n}" for n, e in self.columns]
+        shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.columns]
         return ", ".join(shown[:12]) + (f", … ({len(shown)} in all)" if len(shown) > 12 else "")
 
 

@@ -10,7 +10,8 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, SchemaError, message
-from krishiv_py.plan.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Func, IsIn, Lit, Scalar, UnOp
+from krishiv_py.plan.constants import MAX_DIGITS, Scalar
+from krishiv_py.plan.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+", sg.Sub: "-", sg.Mul: "*", sg.Div: "/", sg.Mod: "%", sg.EQ: "==", sg.NEQ: "!=", sg.LT: "<",
@@ -18,6 +19,7 @@ _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
 }  # fmt: skip
 _CALLS: Final[dict[type[sg.Expression], str]] = {
     sg.Lower: "lower", sg.Upper: "upper", sg.Length: "length", sg.Abs: "abs", sg.StartsWith: "starts_with",
+    sg.Contains: "contains", sg.Round: "round", sg.Nullif: "nullif",
 }  # fmt: skip
 _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
     "BOOLEAN": pa.bool_, "TINYINT": pa.int8, "SMALLINT": pa.int16, "INT": pa.int32, "BIGINT": pa.int64,
@@ -36,20 +38,30 @@ def parse_expr(text: str) -> Expr:
     ExpressionError
         For text that is no SQL expression, or uses what the library cannot evaluate.
     """
+    hint = 'write for instance "amount > 3 AND country = \'NO\'"'
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
+        return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
-        raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0],
-                                      'write for instance "amount > 3 AND country = \'NO\'"')) from problem
-    assert isinstance(tree, sg.Expression)
-    return expr_of(tree)
+        raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0], hint)) from problem
+    except RecursionError as problem:
+        raise ExpressionError(message("the SQL expression is nested too deeply", f"{text[:60]}… ({len(text)} characters)",
+                                      "it cannot be read", "compute parts of it with .with_column(...) before")) from problem
 
 
 def _literal(node: sg.Literal) -> Lit:
     if node.is_string:
         return Lit(node.this)
     number = node.this
-    return Lit(float(number) if any(mark in number for mark in ".eE") else int(number))
+    if any(mark in number for mark in ".eE"):
+        found = float(number)
+        if found in (float("inf"), float("-inf")):
+            raise ExpressionError(message("this number is no double", number, "it has no value", "write a smaller one"))
+        return Lit(found)
+    if len(number) > MAX_DIGITS:
+        raise ExpressionError(message(f"a number of more than {MAX_DIGITS} digits", f"{number[:60]}…", "no column can hold it",
+                                      "compare with a double: 1e40"))
+    return Lit(int(number))
 
 
 def _constant(node: sg.Expression) -> Scalar:
@@ -62,12 +74,12 @@ def _constant(node: sg.Expression) -> Scalar:
 def expr_of(node: sg.Expression) -> Expr:
     """The expression of one sqlglot node."""
     if type(node) in _BINARY:
-        return BinOp(_BINARY[type(node)], expr_of(node.this), expr_of(node.expression))
+        return _chain(node)
     if type(node) in _CALLS:
-        arguments = [node.this, node.args.get("expression")]
+        arguments = [node.this, node.args.get("expression"), node.args.get("decimals")]
         return Func(_CALLS[type(node)], tuple(expr_of(a) for a in arguments if a is not None))
     if isinstance(node, sg.Column):
-        return Col(node.name)
+        return _column(node)
     if isinstance(node, sg.Star):
         return Col("*")
     if isinstance(node, sg.Literal):
@@ -77,6 +89,29 @@ def expr_of(node: sg.Expression) -> Expr:
     if isinstance(node, sg.Null):
         return Lit(None)
     return _compound(node)
+
+
+def _chain(node: sg.Expression) -> Expr:
+    """Operators from left to right, without recursion: a text may have thousands of ANDs."""
+    links = []
+    while type(node) in _BINARY:
+        links.append(node)
+        node = node.this
+    found = expr_of(node)
+    for link in reversed(links):
+        found = BinOp(_BINARY[type(link)], found, expr_of(link.expression))
+    return found
+
+
+def _column(node: sg.Column) -> Expr:
+    """``a`` is a column, ``a.b`` the field of a struct, as in Spark; ```a.b``` in backquotes the column of that name."""
+    if isinstance(node.this, sg.Star):
+        raise ExpressionError(message("* is for COUNT(*) only", node.sql("spark"), "it has no value", "name a column"))
+    names = [node.args[part].name for part in ("catalog", "db", "table", "this") if node.args.get(part) is not None]
+    found: Expr = Col(names[0])
+    for name in names[1:]:
+        found = Field(found, name)
+    return found
 
 
 def _compound(node: sg.Expression) -> Expr:
@@ -96,8 +131,14 @@ def _compound(node: sg.Expression) -> Expr:
         return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))
     if isinstance(node, sg.Coalesce):
         return Func("coalesce", tuple(expr_of(e) for e in [node.this, *node.expressions]))
-    if isinstance(node, sg.Cast):
-        return Cast(expr_of(node.this), type_of(node.to))
+    if isinstance(node, sg.Cast):  # sqlglot takes Spark's CAST for a lenient one too; only TRY_CAST is marked safe
+        return Cast(expr_of(node.this), type_of(node.to), named=True, tried=bool(node.args.get("safe")))
+    if isinstance(node, sg.Dot) and isinstance(node.expression, sg.Identifier):
+        return Field(expr_of(node.this), node.expression.name)
+    if isinstance(node, sg.If) and node.args.get("false") is not None:
+        return Func("if_else", tuple(expr_of(node.args[part]) for part in ("this", "true", "false")))
+    if isinstance(node, sg.Struct) and all(isinstance(e, sg.PropertyEQ) for e in node.expressions):
+        return Func("named_struct", tuple(x for e in node.expressions for x in (Lit(e.this.name), expr_of(e.expression))))
     if isinstance(node, sg.Alias):
         return Alias(expr_of(node.this), node.alias)
     raise ExpressionError(message("this SQL is not supported in an expression", node.sql("spark"), "it cannot be evaluated "

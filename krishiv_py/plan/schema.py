@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, SchemaError, message, unknown_column
-from krishiv_py.plan.expr import Expr, columns_of
+from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, unknown_column
+from krishiv_py.plan.expr import Col, Expr, Field, columns_of
 from krishiv_py.plan.parse import parse_schema
+from krishiv_py.plan.trees import walk
 
 SchemaLike: TypeAlias = "pa.Schema | str"
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
@@ -83,8 +85,39 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
 def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse an expression over columns that are not there."""
     for name in sorted(columns_of(expr) - {"*"}):
-        if name not in schema.names:
-            raise unknown_column(name, schema.names, where)
+        if name in schema.names:
+            continue
+        column, _, field = name.partition(".")
+        if field and column in schema.names and pa.types.is_struct(schema.field(column).type):
+            raise ColumnError(message(f"{where}: there is no column {name!r}", f"a struct {column!r}", "here a dot is part of "
+                                      "a name", f'write col("{column}").field("{field}"), or {name} in SQL text'))
+        dotted = {_path(node) for node in walk(expr) if isinstance(node, Field)}
+        for found in sorted(n for n in dotted if n.startswith(f"{name}.") and n in schema.names):
+            raise ColumnError(message(f"{where}: there is no column {name!r}", f"a column {found!r}", f"{found} is a field of "
+                                      f"{name!r}", f"write `{found}` in backquotes, or col({found!r})"))
+        raise unknown_column(name, schema.names, where)
+
+
+def _path(node: Field) -> str:
+    """A field as it is written without backquotes."""
+    names = [node.name]
+    below = node.arg
+    while isinstance(below, Field):
+        names.append(below.name)
+        below = below.arg
+    return ".".join(reversed([*names, below.name] if isinstance(below, Col) else names))
+
+
+def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
+    """The error for a field that a value of `type_` does not have."""
+    if not pa.types.is_struct(type_):
+        return ExpressionError(message(f"{where} is no struct", f"{name!r} of a {type_}", "it has no fields",
+                                       "name a column of type struct, or in backquotes a column with a dot in its name"))
+    names = [field.name for field in type_]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are: {', '.join(names[:20])}"
+    found = "two fields" if names.count(name) > 1 else "no field"
+    return ExpressionError(message(f"{where} has {found} {name!r}", type_, "no value is meant", hint.rstrip("?")))
 
 
 def is_key_type(type_: pa.DataType) -> bool:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import attrs
+import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message, unknown_column
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Col, Expr
+from krishiv_py.plan.expr import Col, Expr, name_of
 from krishiv_py.plan.parse import expr_of
+from krishiv_py.plan.schema import unknown_field
 from krishiv_py.sql.aggregates import aggregate
 from krishiv_py.sql.catalog import Registered
 from krishiv_py.sql.statements import table_of
 from krishiv_py.sql.windows import WINDOW_CALLS, WindowCall, window_call
 
+_PARTS = ("catalog", "db", "table", "this")
 _OWN = ("window_start", "window_end", "op", "pane_timing", "pane_index")
 
 
 @attrs.frozen(eq=False)
 class Key:
-    """What rows are grouped by besides the window, and the column that holds it."""
+    """What rows are grouped by besides the window, the column that holds it, and what the result calls it."""
 
     expr: Expr
     column: str
+    label: str
 
     @property
     def computed(self) -> bool:
@@ -78,18 +82,35 @@ def _group(node: sg.Expression, items: list[Item], columns: list[str]) -> sg.Exp
 
 def _resolve(node: sg.Expression, table: Registered, alias: str | None) -> None:
     """Give columns the spelling they have in the stream, and take the table's name off them."""
-    names = {n.lower(): n for n in table.stream.schema.names}
     own = alias or table.name
     for column in node.find_all(sg.Column):
         if isinstance(column.this, sg.Star):
             raise _no_star(column)
-        if column.args.get("db") or (column.table and column.table.lower() != own.lower()):
-            raise PlanError(message("this column belongs to no table of the query", column.sql("spark"), "its values are not "
-                                    "known", f"the table is {own!r}; take fields of structs out with .with_column(...) before"))
-        if column.name.lower() not in names:
-            raise unknown_column(column.name, table.stream.schema.names, "sql")
-        column.set("this", sg.to_identifier(names[column.name.lower()]))
-        column.set("table", None)
+        parts = [column.args[p].name for p in _PARTS if column.args.get(p) is not None]
+        spelled = [sg.to_identifier(name) for name in _spelled(parts, own, table.stream.schema, column)]
+        for part, identifier in zip(reversed(_PARTS), [*reversed(spelled), None, None, None], strict=False):
+            column.set(part, identifier)
+
+
+def _spelled(parts: list[str], own: str, schema: pa.Schema, column: sg.Column) -> list[str]:
+    """A column, or a column and fields below it, as the stream spells them; the table's name in front is taken off."""
+    known = {n.lower(): n for n in schema.names}
+    if len(parts) > 1 and parts[0].lower() == own.lower() and (parts[1].lower() in known or parts[0].lower() not in known):
+        parts = parts[1:]
+    elif len(parts) > 1 and parts[0].lower() not in known:
+        raise PlanError(message("this column belongs to no table of the query", column.sql("spark"), "its values are not "
+                                "known", f"the table is {own!r}; a field of a struct is named by its column: column.field"))
+    if parts[0].lower() not in known:
+        raise unknown_column(parts[0], schema.names, "sql")
+    spelled = [known[parts[0].lower()]]
+    type_ = schema.field(spelled[0]).type
+    for name in parts[1:]:
+        fields = {f.name.lower(): f for f in type_} if pa.types.is_struct(type_) else {}
+        if name.lower() not in fields:
+            raise unknown_field(name, type_, f"sql: {'.'.join(spelled)}")
+        spelled.append(fields[name.lower()].name)
+        type_ = fields[name.lower()].type
+    return spelled
 
 
 def _window(groups: list[sg.Expression], items: list[Item], table: Registered) -> WindowCall:
@@ -123,10 +144,12 @@ def _keys(groups: list[sg.Expression], items: list[Item], table: Registered) -> 
         name = next((i.alias for i in items if i.alias and i.node == node), None)
         if isinstance(expr, Col):
             name = expr.name
-        elif name is None or name.lower() in taken:  # the column of that name is still needed as it is
-            name = repr(expr)
+        else:
+            name = name_of(expr) if name is None or name.lower() in taken else name
+            while name.lower() in taken:  # the column of that name is still needed as it is
+                name += "_"
         taken.add(name.lower())
-        keys.append(Key(expr, name))
+        keys.append(Key(expr, name, name_of(expr)))
     return keys
 
 
@@ -147,7 +170,7 @@ def _outputs(
             output.append((aggs[-1].output_name, aggs[-1].output_name))
         else:
             key = _key_of(item.node, keys)
-            output.append((item.alias or key.column, key.column))
+            output.append((item.alias or key.label, key.column))
     if not aggs:
         shown = ", ".join(i.node.sql("spark") for i in items)
         raise PlanError(message("SELECT has no aggregate", shown, "a window would have no result", "add COUNT(*) AS n"))

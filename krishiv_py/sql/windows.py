@@ -63,7 +63,7 @@ def window_call(node: sg.Expression, event_time: str) -> tuple[WindowCall, Bound
         raise PlanError(message(f"{name} takes {1 + len(names)} arguments", node.sql("spark"), "the window is not known",
                                 f"write {wanted}"))
     column, *lengths = node.expressions
-    if not isinstance(column, sg.Column) or column.name != event_time:
+    if not isinstance(column, sg.Column) or column.table or column.name != event_time:  # with a table: a field of a struct
         raise PlanError(message(f"{name} is not over the event time", column.sql("spark"), "the watermark says nothing of it, "
                                 "so windows would never end", f"the declared event time is {event_time!r}"))
     return WindowCall(kind, tuple(interval_us(node, name) for node, name in zip(lengths, names, strict=True))), bound

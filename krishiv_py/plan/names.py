@@ -1,0 +1,23 @@
+"""Names of columns, fields and results: what can be one, and how it stands in the text of an expression."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from krishiv_py.errors import ExpressionError, message
+
+_PLAIN: Final = re.compile(r"[^\W\d]\w*")
+_WORDS: Final = frozenset({"None", "True", "False", "nan", "inf"})  # constants are written so
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in the text of an expression: in backquotes where it could be taken for something else."""
+    return name if _PLAIN.fullmatch(name) and name not in _WORDS else "`" + name.replace("`", "``") + "`"
+
+
+def checked_name(name: object, what: str) -> str:
+    """Refuse what cannot be a name."""
+    if not isinstance(name, str) or not name:
+        raise ExpressionError(message(f"{what} is named by a non-empty text", repr(name), "nothing is meant", 'write "name"'))
+    return name

@@ -1,0 +1,116 @@
+"""Trees of frozen attrs values without recursion: a chain of thousands of conditions is as good as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import attrs
+import pyarrow as pa
+
+Own: TypeAlias = "tuple[Any, ...]"
+Flat: TypeAlias = "tuple[tuple[type, Own], ...]"
+"""A tree, children before parents: the class and the fields of every node, with a hole where a child stands."""
+
+
+class Tree(Protocol):
+    """A node that knows the nodes below it, and how it is written."""
+
+    def children(self) -> tuple[Any, ...]:
+        """The nodes directly below."""
+        ...
+
+    def parts(self) -> tuple[Any, ...]:
+        """Its text, with nodes where theirs belongs."""
+        ...
+
+
+T = TypeVar("T", bound=Tree)
+
+
+@attrs.frozen
+class _Holes:
+    """So many children; `single` where the field is one child and no tuple."""
+
+    count: int
+    single: bool = False
+
+
+_HOLE: Final = _Holes(1, single=True)
+
+
+def walk(tree: T) -> Iterator[T]:
+    """Every node of the tree, parents first."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += reversed(node.children())
+
+
+def render(tree: Tree) -> str:
+    """The text of a tree."""
+    out: list[str] = []
+    pending: list[Any] = [tree]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            out.append(part)
+        else:
+            pending += reversed(part.parts())
+    return "".join(out)
+
+
+def flat(tree: Tree, base: type) -> Flat:
+    """The tree as a tuple, from which :func:`rebuilt` makes it again; `base` is the class of all its nodes."""
+    out: list[tuple[type, Own]] = []
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        own: list[Any] = []
+        for field in attrs.fields(type(node)):
+            value = getattr(node, field.name)
+            if isinstance(value, base):
+                own.append(_HOLE)
+                pending.append(value)
+            elif isinstance(value, tuple) and value and all(isinstance(v, base) for v in value):
+                own.append(_Holes(len(value)))
+                pending += value
+            else:
+                own.append(value)
+        out.append((type(node), tuple(own)))
+    return tuple(reversed(out))
+
+
+def rebuilt(nodes: Flat) -> Any:
+    """The tree of a :func:`flat` tuple."""
+    done: list[Any] = []
+    for class_, own in nodes:
+        values: list[Any] = []
+        for value in reversed(own):
+            if isinstance(value, _Holes):
+                children = tuple(done[len(done) - value.count :])
+                del done[len(done) - value.count :]
+                values.append(children[0] if value.single else children)
+            else:
+                values.append(value)
+        done.append(class_(*reversed(values)))
+    return done[0]
+
+
+def identity(tree: Tree, base: type) -> tuple[object, ...]:
+    """A hashable value that two trees share only if they are built alike, constants of the same type included."""
+    return tuple((class_.__name__, tuple(map(_token, own))) for class_, own in flat(tree, base))
+
+
+def _token(value: object) -> object:
+    if isinstance(value, (pa.DataType, _Holes)):
+        return value
+    if isinstance(value, tuple):
+        return tuple(map(_token, value))
+    return type(value).__name__, repr(value)  # 1, 1.0 and True are equal in Python, but not the same constant
+
+
+def listed(parts: Sequence[object], separator: str = ", ") -> tuple[object, ...]:
+    """Parts with a separator between them."""
+    return tuple(p for at, part in enumerate(parts) for p in ((separator, part) if at else (part,)))
