@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
 
 from krishiv_py.redaction import redacted
+
+_LONGEST_SHOWN: Final = 200
 
 
 class KrishivError(Exception):
@@ -86,6 +89,15 @@ class AggregateOverflowError(OperatorError, OverflowError):
 def message(what: str, got: object, consequence: str, hint: str) -> str:
     """Compose the four parts every error of this library has."""
     return f"{what} (got: {got}): {consequence}. Hint: {hint}."
+
+
+def shown(value: object) -> str:
+    """A value for an error text: its ``repr``, cut where it is long, its type where it cannot be shown."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  # whatever a foreign __repr__ raises must not hide the error we are about to raise
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:

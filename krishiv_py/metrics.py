@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "krishiv_window_"
 LABELS: Final = ("query", "operator")
-REASONS: Final = ("late", "null_time", "null_key", "out_of_range", "unassigned", "future_dropped", "future_side_output")
+REASONS: Final = (
+    "late", "null_time", "null_key", "out_of_range", "unassigned", "future_dropped", "future_side_output", "unknown_source",
+)  # fmt: skip
 
 
 class Observed(Protocol):

@@ -15,14 +15,15 @@ from krishiv_py.api.runner import BoundedResult, Runner
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.late import LateEventHandler, LateWanted
 from krishiv_py.plan.nodes import WindowAggregate
 from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink
+from krishiv_py.plan.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink, known_sink
 from krishiv_py.planner.check import check
 from krishiv_py.planner.explain import explain
 from krishiv_py.redaction import shown_text
@@ -34,7 +35,7 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
     for item in aggs:
         for call in item if isinstance(item, Iterable) and not isinstance(item, str) else [item]:
             if not isinstance(call, AggCall):
-                raise PlanError(message("not an aggregate", repr(call), "the window would have no such result",
+                raise PlanError(message("not an aggregate", shown(call), "the window would have no such result",
                                         'pass calls such as count() or sum(col("x"))'))
             flat.append(call)
     if not flat:
@@ -55,6 +56,8 @@ class AggregatedStream(OptionMethods):
     runner: Runner
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.node, WindowAggregate):
+            raise PlanError(message("not a plan", shown(self.node), "there is nothing to run", "end a stream with .agg(...)"))
         check(self.node)
 
     @property
@@ -134,11 +137,21 @@ class AggregatedStream(OptionMethods):
 
         Raises
         ------
+        PlanError
+            For a sink that is none of those in :mod:`krishiv_py.plan.sinks`: its rows would vanish.
         CheckpointError
             When the checkpoint belongs to another plan; names what changed.
         """
-        target = sink if isinstance(sink, Sink) else ForeachBatchSink(sink)
-        return self.runner.start(self, target, checkpoint, trigger or QueryTrigger.as_fast_as_possible(), name)
+        target = known_sink(sink, "results") if isinstance(sink, (Sink, type)) else ForeachBatchSink(sink)
+        when = QueryTrigger.as_fast_as_possible() if trigger is None else trigger
+        if not isinstance(when, QueryTrigger):
+            hint = "pass QueryTrigger.every(\"10 s\"); when windows fire is set by .trigger(...) on the stream"
+            raise PlanError(message("start() takes a QueryTrigger", shown(trigger), "no batch would be planned", hint))
+        if checkpoint is not None:
+            a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
+        if name is not None:
+            a_text(name, "name", "pass a text, or None for a generated name")
+        return self.runner.start(self, target, checkpoint, when, name)
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""

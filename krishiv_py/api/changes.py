@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError, PlanError, message, shown
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]
@@ -41,6 +41,7 @@ class Retract(Generic[T]):
 
 
 Change: TypeAlias = "Emit[Row] | Retract[Row]"
+_OPS = ("+I", "-U", "+U", "-D")
 _ABOUT = ("op", "pane_timing", "pane_index")
 
 
@@ -58,9 +59,18 @@ def changes(results: pa.Table) -> list[Change]:
     >>> changes(table)
     [Emit(row={'n': 1}), Retract(row={'n': 1}), Emit(row={'n': 2})]
     """
+    if not isinstance(results, pa.Table):
+        raise PlanError(message("changes() reads a table of results", shown(results), "it is no log", "pass query.results()"))
     rows = results.select([n for n in results.schema.names if n not in _ABOUT]).to_pylist()
     ops = results["op"].to_pylist() if "op" in results.schema.names else ["+I"] * len(rows)
-    return [Retract(row) if op.startswith("-") else Emit(row) for op, row in zip(ops, rows, strict=True)]
+    return [Retract(row) if _op(op).startswith("-") else Emit(row) for op, row in zip(ops, rows, strict=True)]
+
+
+def _op(op: object) -> str:
+    if not isinstance(op, str) or op not in _OPS:
+        raise PlanError(message("the column `op` has no such mark", shown(op), "a row of it cannot be read as a change",
+                                f"marks are {', '.join(_OPS)}"))
+    return op
 
 
 def fold(log: Iterable[Change]) -> list[Row]:
@@ -73,6 +83,8 @@ def fold(log: Iterable[Change]) -> list[Row]:
 
     Raises
     ------
+    PlanError
+        For anything but changes.
     OperatorError
         When something is withdrawn that does not stand.
 
@@ -82,7 +94,11 @@ def fold(log: Iterable[Change]) -> list[Row]:
     [{'n': 2}]
     """
     standing: dict[str, list[Row]] = {}
+    if isinstance(log, str) or not isinstance(log, Iterable):
+        raise PlanError(message("fold() reads a sequence of changes", shown(log), "nothing can stand", "pass changes(results)"))
     for change in log:
+        if not isinstance(change, (Emit, Retract)):
+            raise PlanError(message("not an Emit or Retract", shown(change), "it changes nothing", "pass changes(results)"))
         same = standing.setdefault(repr(change.row), [])  # rows may hold lists, which cannot be keys; repr tells floats apart
         if isinstance(change, Emit):
             same.append(change.row)

@@ -11,13 +11,14 @@ from krishiv_py.api.order import RESULTS, needs
 from krishiv_py.api.panes import PaneStream, checked_options, pane_options
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
-from krishiv_py.errors import OrderError, PlanError, message, unknown_column
+from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.kernels.evaluate import step_schema
+from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expr import Col
 from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, prefix_of, source_of
-from krishiv_py.plan.options import QueryOptions, one_of
+from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.presets import PRESETS, PresetName
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.count import count_rows
@@ -33,9 +34,8 @@ def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
     """Key columns that exist, each once."""
     for key in keys:
         if not isinstance(key, str):
-            raise PlanError(message("keys are column names", repr(key), "rows cannot be grouped", '.key_by("user_id")'))
-        if key not in names:
-            raise unknown_column(key, names, "key_by")
+            raise PlanError(message("keys are column names", shown(key), "rows cannot be grouped", 'write .key_by("user_id")'))
+        known_column(key, names, "key_by")
         if keys.count(key) > 1:
             raise PlanError(message("a key column is named twice", key, "it would appear twice in results", "name it once"))
     return keys
@@ -181,7 +181,7 @@ class KeyedStream(OptionMethods):
         >>> driver.send(rows).results.to_pylist()
         [{'user': 'a', 'window_start': 1000, 'window_end': 9000, 'count': 2}]
         """
-        window = session(gap, touch=touch or self.options.touch, max_duration=max_duration)
+        window = session(gap, touch=self.options.touch if touch is None else touch, max_duration=max_duration)
         if window.columns():
             schema = source_of(self.input).schema
             for step in prefix_of(self.input):
@@ -237,7 +237,7 @@ class KeyedStream(OptionMethods):
         {'window_start': [-10, -2, 1], 'window_end': [0, 8, 11], 'count': [1, 2, 1]}
         """
         if not isinstance(windows, SlidingWindows):
-            raise PlanError(message("windowed_by takes SlidingWindows", repr(windows), "rows would be in no window",
+            raise PlanError(message("windowed_by takes SlidingWindows", shown(windows), "rows would be in no window",
                                     "write .windowed_by(SlidingWindows.of(10_000)), or .tumbling_window(...) and its like"))
         options = self.options
         lateness = max(options.allowed_lateness_us, windows.grace_us)

@@ -9,9 +9,9 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.kernels.evaluate import expr_type, step_schema
 from krishiv_py.plan.aggregates import collect_list
+from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expr import Expr, StructOf
 from krishiv_py.plan.nodes import WindowAggregate, prefix_of, source_of
-from krishiv_py.plan.parse import parse_expr
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 
@@ -66,7 +66,7 @@ class LookBackStream(WindowedStream):
         >>> [(p["left_id"], p["left_at"], p["right_id"]) for p in Driver(close).send(rows).results.to_pylist()]
         [(1, 0, 2), (1, 10000, 2)]
         """
-        expr = parse_expr(condition) if isinstance(condition, str) else condition
+        expr = None if condition is None else expression(condition, "pairs")
         if expr is not None:
             both = pa.schema(pair_fields(self._row_schema()))
             require_columns(expr, both, "pairs")

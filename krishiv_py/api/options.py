@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 from typing_extensions import Self
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.options import (
@@ -16,7 +17,6 @@ from krishiv_py.plan.options import (
     NullKeys,
     QueryOptions,
     StateTtlConfig,
-    one_of,
 )
 from krishiv_py.plan.triggers import Accumulation, Trigger
 
@@ -79,7 +79,7 @@ class OptionMethods:
             on-time and late firings one by one.
         """
         if not isinstance(trigger, Trigger):
-            raise PlanError(message("not a Trigger", repr(trigger), "it is not known when windows fire",
+            raise PlanError(message("not a Trigger", shown(trigger), "it is not known when windows fire",
                                     "pass Trigger.on_count(100) or another"))
         return self._with_options(attrs.evolve(self.options, trigger=trigger))
 
@@ -112,7 +112,7 @@ class OptionMethods:
             Ahead of what; the clock by default for ``"drop"`` and ``"side_output"``, else the watermark.
         """
         one_of(action, "action", ("warn", "drop", "side_output"))
-        chosen = reference or ("watermark" if action == "warn" else "clock")
+        chosen = reference if reference is not None else ("watermark" if action == "warn" else "clock")
         one_of(chosen, "reference", ("watermark", "clock"))
         future_us = to_us(tolerance, "tolerance", allow_zero=True)
         return self._with_options(
@@ -122,13 +122,14 @@ class OptionMethods:
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop, and count, state of keys untouched for the time that `config` sets (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
-            raise PlanError(message("not a StateTtlConfig", repr(config), "no time to live is known",
+            raise PlanError(message("not a StateTtlConfig", shown(config), "no time to live is known",
                                     "pass StateTtlConfig(ttl_ms=3_600_000)"))
         return self._with_options(attrs.evolve(self.options, ttl=config))
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:
         """Hand late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""
         if isinstance(handler, type) or not isinstance(handler, LateEventHandler):
-            raise PlanError(message("not a LateEventHandler", repr(handler), "late rows would be lost",
+            raise PlanError(message("not a LateEventHandler", shown(handler), "late rows would be lost",
                                     "pass an instance with `wants` and `handle(late)`"))
+        one_of(handler.wants, "wants", ("rows", "keys", "count"))
         return self._with_handler(handler)

@@ -6,7 +6,7 @@ import attrs
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.windowed import WindowedStream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.expr import Func, col, lit
 from krishiv_py.plan.nodes import WindowAggregate
@@ -54,6 +54,6 @@ def pane_options(window: PaneWindow, given: QueryOptions) -> QueryOptions:
 def checked_options(options: object) -> PaneWindow:
     """The window of SPL's options object."""
     if not isinstance(options, TimeIntervalWindowOptions):
-        raise PlanError(message("not TimeIntervalWindowOptions", repr(options), "no pane is defined",
+        raise PlanError(message("not TimeIntervalWindowOptions", shown(options), "no pane is defined",
                                 "pass TimeIntervalWindowOptions(interval_duration=10.0)"))
     return options.window()

@@ -9,19 +9,15 @@ from krishiv_py.api.keyed import KeyedStream, checked_keys
 from krishiv_py.api.order import RESULTS, WINDOWS, needs
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.timed import TimedStream, timed
-from krishiv_py.errors import PlanError, message, unknown_column
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.evaluate import expr_type, step_schema
+from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expr import Expr, col, name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
-from krishiv_py.plan.parse import parse_expr
 from krishiv_py.plan.schema import as_schema, checked, require_columns
 from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.redaction import shown_text
-
-
-def _expr(value: Expr | str) -> Expr:
-    return parse_expr(value) if isinstance(value, str) else value
 
 
 @needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
@@ -55,16 +51,17 @@ class Stream:
         """
         picked: list[tuple[str, Expr]] = []
         for item in columns:
-            expr = col(item) if isinstance(item, str) else item
+            expr = col(item) if isinstance(item, str) else expression(item, "select")
             picked.append((name_of(expr), expr))
-        picked += [(name, _expr(value)) for name, value in named.items()]
+        picked += [(name, expression(value, f"select({name})")) for name, value in named.items()]
         for name, expr in picked:
+            column_name(name, "select")
             require_columns(expr, self.schema, f"select({name})")
         return self._then(Project(self.node, tuple(picked)))
 
     def filter(self, condition: Expr | str) -> Stream:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true."""
-        expr = _expr(condition)
+        expr = expression(condition, "filter")
         require_columns(expr, self.schema, "filter")
         expr_type(expr, self.schema)
         return self._then(Filter(self.node, expr))
@@ -79,23 +76,23 @@ class Stream:
         value : Expr or str
             An expression, or SQL text.
         """
-        expr = _expr(value)
+        column_name(name, "with_column")
+        expr = expression(value, f"with_column({name})")
         require_columns(expr, self.schema, f"with_column({name})")
         kept = [(n, expr if n == name else col(n)) for n in self.schema.names]
         return self._then(Project(self.node, tuple(kept if name in self.schema.names else [*kept, (name, expr)])))
 
     def rename(self, **names: str) -> Stream:
         """Rename columns; `names` are old names with the new ones as values: ``rename(old="new")``."""
-        for old in names:
-            if old not in self.schema.names:
-                raise unknown_column(old, self.schema.names, "rename")
+        for old, new in names.items():
+            known_column(old, self.schema.names, "rename")
+            column_name(new, f"rename({old}=...)")
         return self._then(Project(self.node, tuple((names.get(n, n), col(n)) for n in self.schema.names)))
 
     def drop(self, *columns: str) -> Stream:
         """Leave `columns` out."""
         for name in columns:
-            if name not in self.schema.names:
-                raise unknown_column(name, self.schema.names, "drop")
+            known_column(name, self.schema.names, "drop")
         return self._then(Project(self.node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
 
     def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> Stream:
@@ -109,7 +106,7 @@ class Stream:
             Schema of what it returns; by default that of what it gets.
         """
         if not callable(function):
-            raise PlanError(message("map_batches takes a function", repr(function), "no batch can be mapped",
+            raise PlanError(message("map_batches takes a function", shown(function), "no batch can be mapped",
                                     "pass a function RecordBatch -> RecordBatch"))
         return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
 
@@ -146,7 +143,7 @@ class Stream:
             For several sources: the text column that names the source of every row.
         """
         if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
-            raise PlanError(message("not a WatermarkSpec", repr(spec), "the watermark cannot follow the rows",
+            raise PlanError(message("not a WatermarkSpec", shown(spec), "the watermark cannot follow the rows",
                                     "pass WatermarkSpec.fixed_lag_ms(5_000)"))
         if column is None:
             fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]

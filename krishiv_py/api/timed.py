@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from krishiv_py.api.keyed import KeyedStream, checked_keys
 from krishiv_py.api.runner import Runner
-from krishiv_py.errors import ColumnError, DurationError, PlanError, message, unknown_column
+from krishiv_py.errors import ColumnError, DurationError, PlanError, message, shown
+from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.late import CountingLateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, Node
 from krishiv_py.plan.options import QueryOptions
@@ -43,7 +44,7 @@ def timed(node: Node, schema: pa.Schema, column: str, spec: AnyWatermarkSpec, so
     if isinstance(spec, MultiSourceWatermarkSpec):
         _check_sources(spec, schema, source_column)
     elif source_column is not None:
-        raise PlanError(message("`source_column` without several sources", source_column, "there is only one watermark",
+        raise PlanError(message("`source_column` without several sources", shown(source_column), "there is only one watermark",
                                 "pass a MultiSourceWatermarkSpec"))
     assigned = AssignWatermark(node, column, spec, source_column)
     return TimedStream(assigned, (), QueryOptions(), CountingLateEventHandler(), runner, schema)
@@ -56,8 +57,7 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
     if source_column is None:
         raise PlanError(message("which column names the source?", "None", "rows could not be told apart by source",
                                 'pass source_column="source"'))
-    if source_column not in schema.names:
-        raise unknown_column(source_column, schema.names, "with_watermark(source_column)")
+    known_column(source_column, schema.names, "with_watermark(source_column)")
     if not pa.types.is_string(schema.field(source_column).type):
         raise ColumnError(message(f"column {source_column!r} cannot name sources", schema.field(source_column).type,
                                   "sources are declared by text", "cast it to string"))

@@ -20,7 +20,7 @@ GAP = "__g"
 DOUBT = "__d"
 ORDERED = frozenset({"first", "last", "collect_list", "udaf"})
 """Aggregates whose partials must be merged in order of arrival."""
-LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future")
+LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future", "unknown_source")
 
 
 class Layout:

@@ -16,6 +16,7 @@ from krishiv_py.kernels.evaluate import apply_prefix, evaluate
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.sources import unknown_sources
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import gap_lengths, stamp, unstamp
 from krishiv_py.kernels.watermark import ONLY
@@ -28,13 +29,13 @@ from krishiv_py.plan.windows.session import SessionWindow
 
 COUNTERS = (
     "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
-    "future_dropped", "future_side_output",
+    "future_dropped", "future_side_output", "unknown_source",
 )  # fmt: skip
 _REFUSED = {
     "late": ("late",), "null_time": ("null_time",), "null_key": ("null_key",), "out_of_range": ("out_of_range",),
-    "future": ("future_dropped", "future_side_output"),
+    "future": ("future_dropped", "future_side_output"), "unknown_source": ("unknown_source",),
 }  # fmt: skip
-_FUTURE, _DROPPED, _GAP = 5, 6, 7  # reasons beyond "late"; the last two are counted only
+_FUTURE, _UNKNOWN, _DROPPED, _GAP = 5, 6, 7, 8  # reasons beyond "late"; the last two are counted only
 
 
 @attrs.frozen(eq=False)
@@ -94,6 +95,10 @@ class Prepare:
         reasons[stamped.out_of_range] = 2
         if spec.options.null_keys == "side_output":
             reasons[usable & self._null_keys(rows)] = 3
+        unknown = unknown_sources(spec, rows)
+        if unknown is not None:
+            reasons[unknown & (reasons == 0)] = _UNKNOWN
+            usable &= ~unknown
         options = spec.options
         ahead = usable & beyond(times, watermark_us, now_us, options)
         if options.future_action != "warn":
@@ -116,6 +121,7 @@ class Prepare:
             "unassigned": int(np.count_nonzero(reasons == _GAP)),
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
+            "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
         }  # fmt: skip
         if isinstance(spec.window, HoppingWindow) and spec.window.slide_us > spec.window.size_us:
             gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
@@ -129,6 +135,9 @@ class Prepare:
         rows = apply_prefix(self.spec.prefix, batch)
         stamped = stamp(rows.column(self.spec.time_column), self.spec.time_kind)
         usable = ~(stamped.null | stamped.out_of_range)
+        unknown = unknown_sources(self.spec, rows)
+        if unknown is not None:
+            usable &= ~unknown
         if self.spec.options.future_action != "warn":
             usable &= ~beyond(stamped.times, watermark_us, now_us, self.spec.options)
         return self._maxima(rows, stamped.times, usable)

@@ -47,21 +47,31 @@ class WatermarkTracker:
         return {ONLY: self.spec.lag_us}
 
     @property
+    def registered_lag_us(self) -> int | None:
+        """The lag of sources that register with their first row; None where new names do not."""
+        new = self.spec.unknown_spec if isinstance(self.spec, MultiSourceWatermarkSpec) else None
+        return None if new is None else new.lag_us
+
+    @property
     def idle_us(self) -> int | None:
         """The idle timeout."""
         return self.spec.idle_timeout_us if isinstance(self.spec, MultiSourceWatermarkSpec) else None
 
     def saw(self, maxima: dict[str, int], now_us: int) -> None:
         """Take the largest event time per source of one batch; late rows count like any other."""
+        lags = self.lags
         for name, time_us in maxima.items():
+            if name not in self.reached and self.registered_lag_us is not None:
+                self.reached[name] = UNSET
             if name in self.reached and time_us != UNSET:
-                self.reached[name] = max(self.reached[name], max(time_us - self.lags[name], -MAX_TIME_US))
+                lag_us = lags.get(name, self.registered_lag_us or 0)
+                self.reached[name] = max(self.reached[name], max(time_us - lag_us, -MAX_TIME_US))
                 self.spoke[name] = now_us
 
     def advance(self, watermark_us: int, source: str | None, now_us: int) -> None:
         """An explicit watermark: of one source, or of all."""
         for name in self.reached if source is None else (source,):
-            if watermark_us == END_OF_TIME or name in self.reached:
+            if name in self.reached:
                 self.reached[name] = max(self.reached[name], watermark_us)
                 self.spoke[name] = now_us
 

@@ -7,9 +7,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_ch
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, PlanError, message
+from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.plan.checks import encodable, expression
 from krishiv_py.plan.expr import Col, Expr, col, name_of
-from krishiv_py.plan.parse import parse_expr
 
 AggName: TypeAlias = Literal[
     "count", "sum", "min", "max", "avg", "stddev", "variance", "first", "last", "count_distinct",
@@ -78,16 +78,13 @@ class AggCall:
 
     def alias(self, name: str) -> AggCall:
         """Name the output column."""
-        if not isinstance(name, str) or not name:
-            raise PlanError(message("an alias is a non-empty text", repr(name), "the column has no name", 'write .alias("n")'))
+        if not isinstance(name, str) or not name or not encodable(name):
+            raise PlanError(message("an alias is a non-empty text", shown(name), "the column has no name", 'write .alias("n")'))
         return attrs.evolve(self, name=name)
 
     def filter(self, condition: Expr | str) -> AggCall:
         """Take only rows into this aggregate for which `condition` is true."""
-        parsed = parse_expr(condition) if isinstance(condition, str) else condition
-        if not isinstance(parsed, Expr):
-            raise ExpressionError(message("a filter is an expression", repr(condition), "no row can be judged",
-                                          'write .filter(col("amount") > 0)'))
+        parsed = expression(condition, f"{self.func}().filter")
         return attrs.evolve(self, where=parsed if self.where is None else self.where & parsed)
 
     @property
@@ -113,7 +110,7 @@ class AggCall:
 def _call(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
     parsed = col(arg) if isinstance(arg, str) else arg
     if not isinstance(parsed, Expr):
-        raise ExpressionError(message(f"{func} takes a column", repr(arg), "nothing to aggregate", f'write {func}(col("x"))'))
+        raise ExpressionError(message(f"{func} takes a column", shown(arg), "nothing to aggregate", f'write {func}(col("x"))'))
     if isinstance(parsed, Col) and parsed.name == "*" and func != "count":
         raise ExpressionError(message(f'{func} cannot take col("*")', "*", "rows as such have no value", "name a column"))
     return AggCall(func, parsed, **options)
@@ -180,7 +177,7 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
         4 to 16; the relative standard error is about ``1.04 / sqrt(2**precision)`` (1.6 % at 12).
     """
     if isinstance(precision, bool) or not isinstance(precision, int) or not 4 <= precision <= 16:
-        raise PlanError(message("`precision` is out of range", repr(precision), "no sketch has that many registers",
+        raise PlanError(message("`precision` is out of range", shown(precision), "no sketch has that many registers",
                                 "use a whole number from 4 to 16"))
     return _call("approx_count_distinct", arg, precision=precision)
 
@@ -206,7 +203,7 @@ def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
         The rank, from 0 (minimum) to 1 (maximum).
     """
     if isinstance(percentage, bool) or not isinstance(percentage, (int, float)) or not 0 <= percentage <= 1:
-        raise PlanError(message("`percentage` is out of range", repr(percentage), "no value has that rank", "use 0 to 1"))
+        raise PlanError(message("`percentage` is out of range", shown(percentage), "no value has that rank", "use 0 to 1"))
     return _call("percentile", arg, percentage=float(percentage))
 
 
@@ -223,8 +220,11 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
         Type of what ``finish`` returns.
     """
     if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
-        raise PlanError(message("not an Aggregator", repr(aggregator), "it cannot be run",
+        raise PlanError(message("not an Aggregator", shown(aggregator), "it cannot be run",
                                 "pass an instance with create, add, merge and finish"))
+    if not isinstance(result_type, pa.DataType):
+        raise PlanError(message("`result_type` is no Arrow type", shown(result_type), "results have no column type",
+                                "pass for instance pyarrow.float64()"))
     return _call("udaf", arg, udaf=aggregator, result_type=result_type)
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from typing import Final, TypeAlias
 
-from krishiv_py.errors import DurationError, message
+from krishiv_py.errors import DurationError, message, shown
 
 Duration: TypeAlias = "int | dt.timedelta | str"
 """Milliseconds as ``int``, a ``datetime.timedelta``, or a string such as ``"5 seconds"``."""
@@ -37,7 +37,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def _bad(name: str, value: object, consequence: str, hint: str) -> DurationError:
-    return DurationError(message(f"`{name}` is not a legal duration", repr(value), consequence, hint))
+    return DurationError(message(f"`{name}` is not a legal duration", shown(value), consequence, hint))
 
 
 def _scale(unit: str, value: str, name: str) -> int | None:
@@ -118,8 +118,11 @@ def time_point_us(value: TimePoint, name: str) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DurationError(message(f"`{name}` is no point in time", repr(value), "it cannot be placed on the time axis",
+        raise DurationError(message(f"`{name}` is no point in time", shown(value), "it cannot be placed on the time axis",
                                     "pass whole milliseconds since the epoch or a datetime"))
+    if abs(value) > MAX_TIME_MS:
+        raise DurationError(message(f"`{name}` is out of the supported range of time", shown(value), "no row can be there",
+                                    f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them"))
     return value * 1_000
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.plan.sinks import Sink
+from krishiv_py.plan.sinks import Sink, known_sink
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
 
@@ -22,8 +22,8 @@ class LateRows:
     ----------
     table : pyarrow.Table
         The wanted columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``,
-        ``future``), ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null unless the reason
-        is ``late``).
+        ``future``, ``unknown_source``), ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null
+        unless the reason is ``late``).
     operator : str
         Name of the operator that refused them.
     batch_id : int
@@ -107,7 +107,11 @@ class CountByKeyLateEventHandler:
 class SideOutputLateEventHandler:
     """Writes whole late rows to a sink of their own, exactly once together with the results."""
 
-    sink: Sink
+    sink: Sink = attrs.field()
+
+    @sink.validator
+    def _is_known(self, _attribute: object, value: object) -> None:
+        known_sink(value, "late rows")
 
     @property
     def wants(self) -> LateWanted:

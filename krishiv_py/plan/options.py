@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.triggers import Accumulation, Trigger
 
@@ -101,10 +101,3 @@ class QueryOptions:
         if self.ttl:
             parts.append(f"ttl={show_us(self.ttl.ttl_us)} ({self.ttl.clock} time)")
         return ", ".join(parts)
-
-
-def one_of(value: object, name: str, legal: tuple[str, ...]) -> None:
-    """Refuse a switch that has no such position."""
-    if value not in legal:
-        raise PlanError(message(f"`{name}` has no such setting", repr(value), "the query would have no meaning",
-                                f"use one of {', '.join(map(repr, legal))}"))

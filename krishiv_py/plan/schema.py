@@ -7,7 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, unknown_column
+from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, shown, unknown_column
+from krishiv_py.plan.checks import encodable, known_column
 from krishiv_py.plan.expr import Col, Expr, Field, columns_of
 from krishiv_py.plan.parse import parse_schema
 from krishiv_py.plan.trees import walk
@@ -33,7 +34,7 @@ def as_schema(schema: object) -> pa.Schema:
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
         found = parse_schema(ddl)
     else:
-        raise SchemaError(message("not a schema", repr(schema), "no column is known",
+        raise SchemaError(message("not a schema", shown(schema), "no column is known",
                                   "pass a pyarrow.Schema, a Spark StructType or DDL text"))
     return checked(found)
 
@@ -47,6 +48,9 @@ def checked(schema: pa.Schema) -> pa.Schema:
         if name.lower() in seen:
             raise SchemaError(message("two columns share a name (Spark ignores case)", name, "neither can be meant alone",
                                       "rename one of them"))
+        if not encodable(name):
+            raise SchemaError(message("a column name cannot be written as UTF-8", shown(name), "no engine could read it",
+                                      "rename the column"))
         if name.startswith(RESERVED) or not name:
             raise SchemaError(message("a column name is reserved", name, "it would clash with the library's own",
                                       f"do not start names with {RESERVED}"))
@@ -71,8 +75,7 @@ def normal_type(type_: pa.DataType) -> pa.DataType:
 
 def time_kind(schema: pa.Schema, column: str) -> TimeKind:
     """How an event-time column is to be read (SEMANTICS §1.1), or a :class:`ColumnError`."""
-    if column not in schema.names:
-        raise unknown_column(column, schema.names, "watermark")
+    known_column(column, schema.names, "watermark")
     type_ = schema.field(column).type
     if pa.types.is_timestamp(type_):
         return "timestamp" if type_.tz else "timestamp_ntz"

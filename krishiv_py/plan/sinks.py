@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import a_number, a_switch, a_text, microseconds, one_of
+from krishiv_py.plan.durations import MAX_TIME_US, Duration, to_us
 from krishiv_py.redaction import shown_text
 
 
+def _folder(value: str | os.PathLike[str]) -> str:
+    return a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+
+
 class Sink:
-    """Base of all sinks."""
+    """Base of the sinks below, which are all there are: a query refuses another subclass, whose rows nobody would write."""
 
     __slots__ = ()
 
@@ -22,14 +29,14 @@ class Sink:
 class ParquetSink(Sink):
     """Parquet files in a folder: exactly once, replaceable by micro-batch (docs/outputs.md)."""
 
-    path: str = attrs.field(repr=shown_text)
+    path: str = attrs.field(converter=_folder, repr=shown_text)
 
 
 @attrs.frozen
 class JsonSink(Sink):
     """Files of JSON lines in a folder; exactly once like :class:`ParquetSink`."""
 
-    path: str = attrs.field(repr=shown_text)
+    path: str = attrs.field(converter=_folder, repr=shown_text)
 
 
 @attrs.frozen(eq=False)
@@ -48,6 +55,10 @@ class MemorySink(Sink):
         tables : list of pyarrow.Table
             Its rows; an empty list removes what an earlier attempt put.
         """
+        a_number(batch_id, "batch_id", 0, "pass the number of the micro-batch", most=(1 << 63) - 1)
+        if not isinstance(tables, list) or not all(isinstance(t, pa.Table) for t in tables):
+            raise PlanError(message("a memory sink takes a list of Arrow tables", shown(tables), "its rows cannot be read",
+                                    "pass for instance [table]"))
         if tables:
             self.tables[batch_id] = tables
         else:
@@ -63,7 +74,11 @@ class MemorySink(Sink):
 class ConsoleSink(Sink):
     """Prints every non-empty micro-batch."""
 
-    max_rows: int = 20
+    max_rows: int = attrs.field(default=20)
+
+    @max_rows.validator
+    def _shows_rows(self, _attribute: object, value: object) -> None:
+        a_number(value, "max_rows", 1, "pass how many rows of a micro-batch are printed, from 1")
 
 
 BatchConsumer: TypeAlias = Callable[[Any, int], None]
@@ -73,7 +88,13 @@ BatchConsumer: TypeAlias = Callable[[Any, int], None]
 class ForeachBatchSink(Sink):
     """Calls ``function(dataframe, batch_id)`` for every micro-batch, with a Spark DataFrame of results."""
 
-    function: BatchConsumer
+    function: BatchConsumer = attrs.field()
+
+    @function.validator
+    def _can_be_called(self, _attribute: object, value: object) -> None:
+        if not callable(value):
+            raise PlanError(message("a batch is taken by a function", shown(value), "results would go nowhere",
+                                    "pass a function of a DataFrame and a batch number"))
 
 
 @attrs.frozen
@@ -86,6 +107,11 @@ class QueryTrigger:
     kind: str = "fast"
     interval_us: int = 0
     flush: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        one_of(self.kind, "kind", ("fast", "every", "available_now"))
+        microseconds(self.interval_us, "interval_us", 1_000 if self.kind == "every" else 0, MAX_TIME_US)
+        a_switch(self.flush, "flush")
 
     @classmethod
     def as_fast_as_possible(cls) -> QueryTrigger:
@@ -105,3 +131,16 @@ class QueryTrigger:
         it they stay in the checkpoint for the next run.
         """
         return cls("available_now", 0, flush)
+
+
+KINDS: Final = (ParquetSink, JsonSink, MemorySink, ConsoleSink, ForeachBatchSink)
+"""All sinks an engine writes to."""
+
+
+def known_sink(value: object, what: str) -> Sink:
+    """`value`, which must be one of :data:`KINDS`: rows for any other would vanish."""
+    if not isinstance(value, KINDS):
+        names = ", ".join(k.__name__ for k in KINDS)
+        raise PlanError(message(f"{what} cannot go to this sink", shown(value), "they would vanish",
+                                f"use one of {names}; ForeachBatchSink(function) writes anywhere"))
+    return value

@@ -6,8 +6,9 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import MOST_ROWS, a_switch, microseconds
+from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 
 Accumulation: TypeAlias = Literal["accumulating", "discarding"]
 
@@ -18,6 +19,9 @@ class Interval:
 
     period_us: int
 
+    def __attrs_post_init__(self) -> None:
+        microseconds(self.period_us, "period_us", 1, MAX_TIME_US)
+
     @classmethod
     def of(cls, period: Duration) -> Interval:
         """An interval of `period`, any duration of SEMANTICS §1.1."""
@@ -25,10 +29,10 @@ class Interval:
 
 
 def _count(value: object, name: str) -> int:
-    if value == "each":
+    if isinstance(value, str) and value == "each":
         return 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PlanError(message(f"`{name}` has no such setting", repr(value), "the trigger would never, or always, fire",
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ROWS:
+        raise PlanError(message(f"`{name}` has no such setting", shown(value), "the trigger would never, or always, fire",
                                 'use None, "each", a number of rows of at least 1, or what its description names'))
     return value
 
@@ -38,7 +42,8 @@ def _early(value: int | Literal["each"] | Interval | None) -> int | Interval | N
 
 
 def _late(value: int | Literal["each", "batch", "watermark"] | None) -> int | Literal["batch", "watermark"] | None:
-    return value if value is None or value == "batch" or value == "watermark" else _count(value, "late")
+    named = isinstance(value, str) and value in ("batch", "watermark")
+    return value if value is None or named else _count(value, "late")  # type: ignore[return-value]  # one of the two names
 
 
 @attrs.frozen
@@ -70,8 +75,12 @@ class Trigger:
     """
 
     early: int | Interval | None = attrs.field(default=None, converter=_early)
-    on_time: bool = True
+    on_time: bool = attrs.field(default=True)
     late: int | Literal["batch", "watermark"] | None = attrs.field(default="batch", converter=_late)
+
+    @on_time.validator
+    def _on_or_off(self, _attribute: object, value: object) -> None:
+        a_switch(value, "on_time")
 
     @classmethod
     def on_watermark(cls) -> Trigger:

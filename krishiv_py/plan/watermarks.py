@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, show_us, time_point_us, to_us
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import a_text, microseconds, one_of
+from krishiv_py.plan.durations import (
+    END_OF_TIME,
+    MAX_TIME_US,
+    UNSET,
+    Duration,
+    TimePoint,
+    show_instant,
+    show_us,
+    time_point_us,
+    to_us,
+)
+
+UnknownSource: TypeAlias = Literal["side_output", "fail", "register"]
 
 
 @attrs.frozen
@@ -24,6 +37,10 @@ class WatermarkSpec:
 
     lag_us: int
     initial_us: int = UNSET
+
+    def __attrs_post_init__(self) -> None:
+        microseconds(self.lag_us, "lag_us", 0, MAX_TIME_US)
+        microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
 
     @classmethod
     def fixed_lag_ms(cls, lag_ms: int, *, initial: TimePoint | None = None) -> WatermarkSpec:
@@ -63,7 +80,8 @@ class MultiSourceWatermarkSpec:
     """Several sources: the watermark is the minimum over them, each with its own lag (SEMANTICS §2.4).
 
     A declared source that has not spoken holds the watermark. With an idle timeout a source silent for longer than that
-    (processing time) is left out until it speaks again.
+    (processing time) is left out until it speaks again. Rows of a source that is not declared, and of a null source, go to the
+    late output with the reason ``unknown_source`` and are counted, unless :meth:`unknown` says otherwise.
 
     Examples
     --------
@@ -76,6 +94,28 @@ class MultiSourceWatermarkSpec:
     sources: tuple[tuple[str, WatermarkSpec], ...] = ()
     idle_timeout_us: int | None = None
     initial_us: int = UNSET
+    unknown_action: UnknownSource = "side_output"
+    unknown_spec: WatermarkSpec | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
+            raise PlanError(message("`sources` are pairs of name and WatermarkSpec", shown(self.sources), "no source is known",
+                                    'write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(5_000))'))
+        for at, (name, spec) in enumerate(self.sources):
+            a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))')
+            if any(name == known for known, _ in self.sources[:at]):
+                raise PlanError(message("a source needs a name of its own", shown(name), "rows could not be told apart",
+                                        'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))'))
+            _is_spec(spec, f"source {name!r}")
+        if self.idle_timeout_us is not None:
+            microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
+        microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
+        one_of(self.unknown_action, "unknown", ("side_output", "fail", "register"))
+        if self.unknown_action == "register":
+            _is_spec(self.unknown_spec, 'unknown("register")')
+        elif self.unknown_spec is not None:
+            raise PlanError(message(f"unknown({self.unknown_action!r}) takes no WatermarkSpec", shown(self.unknown_spec),
+                                    "nothing would follow it", 'leave it out, or write .unknown("register", spec)'))
 
     @classmethod
     def new(cls, *, idle_timeout: Duration | None = None, initial: TimePoint | None = None) -> MultiSourceWatermarkSpec:
@@ -101,23 +141,43 @@ class MultiSourceWatermarkSpec:
         spec : WatermarkSpec
             How its watermark follows its rows.
         """
-        if not isinstance(name, str) or any(name == known for known, _ in self.sources):
-            raise PlanError(message("a source needs a name of its own", repr(name), "rows could not be told apart",
-                                    'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))'))
-        if not isinstance(spec, WatermarkSpec):
-            raise PlanError(message(f"source {name!r} has no WatermarkSpec", repr(spec), "its watermark cannot follow its rows",
-                                    "pass WatermarkSpec.fixed_lag_ms(5_000)"))
         return attrs.evolve(self, sources=(*self.sources, (name, spec)))
 
     def idle_timeout(self, timeout: Duration) -> MultiSourceWatermarkSpec:
         """Leave a source out that is silent for longer than `timeout` of processing time."""
         return attrs.evolve(self, idle_timeout_us=to_us(timeout, "idle_timeout"))
 
+    def unknown(self, action: UnknownSource, spec: WatermarkSpec | None = None) -> MultiSourceWatermarkSpec:
+        """Say what becomes of rows whose source is not declared (SEMANTICS §2.4).
+
+        Parameters
+        ----------
+        action : {"side_output", "fail", "register"}
+            Hand them to the late handler with the reason ``unknown_source`` and count them (default); stop the query with an
+            error that names the source; or count the source as declared from the batch of its first row on.
+        spec : WatermarkSpec, optional
+            How the watermark of such a source follows its rows; for ``"register"``, and needed there.
+
+        Notes
+        -----
+        A null source is no source: its rows are never registered. Every name that registers stays in the state of the
+        watermark, so names should be few; with an idle timeout those that fall silent do not hold the watermark.
+        """
+        return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
+
     def describe(self) -> str:
         """One line for ``explain()``."""
         parts = ", ".join(f"{name} - {show_us(spec.lag_us)}" for name, spec in self.sources)
         idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
-        return f"min over {parts}{idle}"
+        new = {"side_output": "to the late output (unknown_source)", "fail": "stop the query",
+               "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else ""}[self.unknown_action]
+        return f"min over {parts}{idle}; rows of other sources: {new}"
+
+
+def _is_spec(spec: object, whose: str) -> None:
+    if not isinstance(spec, WatermarkSpec):
+        raise PlanError(message(f"{whose} has no WatermarkSpec", shown(spec), "its watermark cannot follow its rows",
+                                "pass WatermarkSpec.fixed_lag_ms(5_000)"))
 
 
 AnyWatermarkSpec: TypeAlias = "WatermarkSpec | MultiSourceWatermarkSpec"

@@ -9,7 +9,7 @@ import attrs
 
 from krishiv_py.api.stream import Stream
 from krishiv_py.api.timed import TimedStream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.options import QueryOptions
@@ -66,7 +66,7 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
 def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
     """A checked :class:`Registered`."""
     if not isinstance(name, str) or not name:
-        raise PlanError(message("a table is named by a text", repr(name), "no query could name it",
+        raise PlanError(message("a table is named by a text", shown(name), "no query could name it",
                                 'write register("events", stream)'))
     if isinstance(stream, TimedStream):
         if lag is not None or event_time not in (None, stream.input.column):

@@ -54,7 +54,8 @@ class SqlContext:
         PlanError
             For a column that cannot be the event time, or a second watermark.
         """
-        self._tables[str(name).lower()] = registered(name, stream, event_time, lag)
+        found = registered(name, stream, event_time, lag)
+        self._tables[name.lower()] = found
 
     def sql(self, text: str) -> AggregatedStream | None:
         """Plan a query, or set ``watermark.lag`` for the next one (SEMANTICS §2.6).

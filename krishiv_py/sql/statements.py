@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import to_us
 from krishiv_py.sql.windows import interval_us
 
@@ -61,7 +61,7 @@ def statement_of(text: str) -> Statement:
         For text that is no SQL, several statements, and statements other than SELECT and SET.
     """
     if not isinstance(text, str):
-        raise PlanError(message("a query is a text", repr(text), "there is nothing to parse", _SHOW))
+        raise PlanError(message("a query is a text", shown(text), "there is nothing to parse", _SHOW))
     try:
         found = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except sqlglot.errors.SqlglotError as problem:

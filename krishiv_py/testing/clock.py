@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
+from krishiv_py.plan.checks import microseconds
+from krishiv_py.plan.durations import MAX_TIME_US, Duration, TimePoint, time_point_us, to_us
 
 
 @attrs.define
@@ -23,7 +24,11 @@ class ManualClock:
     5000000
     """
 
-    now_us: int = 0
+    now_us: int = attrs.field(default=0)
+
+    @now_us.validator
+    def _in_range(self, _attribute: object, value: object) -> None:
+        microseconds(value, "now_us", -MAX_TIME_US, MAX_TIME_US)
 
     def advance(self, by: Duration) -> int:
         """Move on by a duration (``int`` is milliseconds); returns the new time in µs."""

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
-from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
+from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.plan.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.testing.clock import ManualClock
-
-if TYPE_CHECKING:
-    from krishiv_py.api.aggregated import AggregatedStream
 
 
 @attrs.frozen(eq=False)
@@ -74,8 +74,14 @@ class Driver:
     def __init__(
         self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None, name: str = "driver"
     ) -> None:
-        self.name = name
-        self.clock = clock or ManualClock()
+        if not isinstance(stream, AggregatedStream):
+            raise PlanError(message("a Driver runs an aggregated stream", shown(stream), "there is nothing to run",
+                                    "end the pipeline with .agg(...)"))
+        if clock is not None and not isinstance(clock, ManualClock):
+            raise PlanError(message("a Driver takes a ManualClock", shown(clock), "it cannot be moved", "pass ManualClock()"))
+        a_switch(idle_batches, "idle_batches")
+        self.name = a_text(name, "name", "pass what it is called where several are shown")
+        self.clock = ManualClock() if clock is None else clock
         self.spec = stream.spec(late="rows")
         self._stream = stream
         self._handler: LateEventHandler = stream.late_handler
@@ -133,6 +139,10 @@ class Driver:
 
         `to` is in ms since the epoch, or a datetime.
         """
+        known = sorted(self._tracker.reached)
+        if source is not None and (not isinstance(source, str) or source not in known):
+            hint = f"the sources are {', '.join(map(repr, known))}" if known != [ONLY] else "leave `source` out"
+            raise PlanError(message("no such source", shown(source), "its watermark cannot be moved", hint))
         self._tracker.advance(time_point_us(to, "to"), source, self.clock.now_us)
         return self._step(None)
 

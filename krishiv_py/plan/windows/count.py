@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.windows.base import Window
 
 
@@ -38,7 +38,7 @@ class CountWindow(Window):
 
 def _rows(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-        raise PlanError(message(f"`{name}` is no number of rows", repr(value), "no window would ever be full",
+        raise PlanError(message(f"`{name}` is no number of rows", shown(value), "no window would ever be full",
                                 "pass a whole number from 1"))
     return value
 

@@ -14,9 +14,9 @@ from typing import ClassVar, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import DurationError, PlanError, message
-from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.options import one_of
+from krishiv_py.errors import DurationError, PlanError, message, shown
+from krishiv_py.plan.checks import a_switch, microseconds, one_of
+from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.windows.base import Window
 
 Direction: TypeAlias = Literal["backward", "forward"]
@@ -25,7 +25,7 @@ Direction: TypeAlias = Literal["backward", "forward"]
 def _whole_ms(value: Duration, name: str) -> int:
     us = to_us(value, name, allow_zero=True)
     if us % 1_000:
-        raise DurationError(message(f"`{name}` is finer than a millisecond", repr(value), "windows are told apart by "
+        raise DurationError(message(f"`{name}` is finer than a millisecond", shown(value), "windows are told apart by "
                                     "milliseconds", "round it to whole milliseconds"))
     return us
 
@@ -59,6 +59,15 @@ class SlidingWindows(Window):
     direction: Direction = "backward"
     clamp_zero: bool = False
 
+    def __attrs_post_init__(self) -> None:
+        microseconds(self.size_us, "size_us", 0, MAX_TIME_US)
+        microseconds(self.grace_us, "grace_us", 0, MAX_TIME_US)
+        one_of(self.direction, "direction", ("backward", "forward"))
+        a_switch(self.clamp_zero, "clamp_zero")
+        if self.clamp_zero and self.direction == "forward":
+            raise PlanError(message("`clamp_zero` has no meaning for forward windows", "direction='forward'", "none of them "
+                                    "begins before its row", "leave clamp_zero out"))
+
     @classmethod
     def of(cls, size: Duration, *, direction: Direction = "backward", clamp_zero: bool = False) -> SlidingWindows:
         """Windows of a length.
@@ -77,11 +86,7 @@ class SlidingWindows(Window):
         DurationError
             For negative, float or boolean sizes, unreadable text, and lengths that are not whole milliseconds.
         """
-        one_of(direction, "direction", ("backward", "forward"))
-        if clamp_zero and direction == "forward":
-            raise PlanError(message("`clamp_zero` has no meaning for forward windows", "direction='forward'", "none of them "
-                                    "begins before its row", "leave clamp_zero out"))
-        return cls(_whole_ms(size, "size"), 0, direction, bool(clamp_zero))
+        return cls(_whole_ms(size, "size"), 0, direction, clamp_zero)
 
     def grace(self, after_window_end: Duration) -> SlidingWindows:
         """The same windows, kept (and rows for them accepted) until the watermark is that far beyond their end.
@@ -125,7 +130,7 @@ class SlidingWindows(Window):
         {15: (15, 25)}
         """
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise DurationError(message("`timestamp` is no point in time", repr(timestamp), "it cannot be placed on the time "
+            raise DurationError(message("`timestamp` is no point in time", shown(timestamp), "it cannot be placed on the time "
                                         "axis", "pass whole milliseconds since the epoch"))
         if self.direction == "forward":
             return {timestamp: (timestamp, timestamp + self.size)}

@@ -14,6 +14,7 @@ from typing import ClassVar
 import attrs
 
 from krishiv_py.errors import PlanError
+from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.base import Window
 
@@ -58,6 +59,7 @@ def tumbling(size: Duration, offset: Duration = 0) -> TumblingWindow:
 def hopping(size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False) -> HoppingWindow:
     """A checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`."""
     size_us, slide_us = to_us(size, "size"), to_us(slide, "slide")
+    a_switch(allow_gaps, "allow_gaps")
     if slide_us > size_us and not allow_gaps:
         raise PlanError(f"`slide` ({show_us(slide_us)}) is longer than `size` ({show_us(size_us)}): events between windows "
                         "would belong to none. Hint: make `slide` at most `size`, or pass allow_gaps=True if rows between "

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, PlanError, message
+from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.windows.base import Window
@@ -62,11 +63,10 @@ def pair_fields(row: pa.Schema) -> list[pa.Field]:
 def lookback(size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None) -> LookBackWindow:
     """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
     size_us = to_us(size, "size", allow_zero=True)
-    if not isinstance(two_sided, bool):
-        raise PlanError(message("`two_sided` is a switch", repr(two_sided), "the window has no meaning", "pass True or False"))
+    a_switch(two_sided, "two_sided")
     limit = max_rows_per_key
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise PlanError(message("`max_rows_per_key` is no number of rows", repr(limit), "no row could be kept",
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
+        raise PlanError(message("`max_rows_per_key` is no number of rows", shown(limit), "no row could be kept",
                                 "pass a positive whole number, or None for no limit"))
     return LookBackWindow(size_us, two_sided, limit)
 

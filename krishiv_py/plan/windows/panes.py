@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import DurationError, PlanError, message
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.errors import DurationError, PlanError, message, shown
+from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 Seconds: TypeAlias = "float | Duration"
@@ -21,10 +21,10 @@ PaneTiming: TypeAlias = Literal["early", "on_complete", "late"]
 def _us(value: Seconds, name: str, *, zero: bool = False, negative: bool = False) -> int:
     if not isinstance(value, float):
         return to_us(value, name, allow_zero=zero, allow_negative=negative)
-    us = round(value * 1_000_000) if value - value == 0 else None  # neither NaN nor infinite
+    us = round(value * 1_000_000) if abs(value) < MAX_TIME_US / 1_000_000 else None  # neither NaN nor infinite
     if us is None or abs(value * 1_000_000 - us) > 1e-4:
-        raise DurationError(message(f"`{name}` is not a legal duration", repr(value), "it is no whole number of microseconds",
-                                    "pass seconds as a float, or a duration such as \"10 s\""))
+        raise DurationError(message(f"`{name}` is not a legal duration", shown(value), "it is no whole number of microseconds, "
+                                    "or out of range", "pass seconds as a float, or a duration such as \"10 s\""))
     return to_us(dt.timedelta(microseconds=us), name, allow_zero=zero, allow_negative=negative)
 
 
@@ -139,7 +139,7 @@ class HandlerRef:
 def handler_ref(handler: PaneHandler) -> HandlerRef:
     """A checked handler."""
     if isinstance(handler, type) or not isinstance(handler, PaneHandler):
-        raise PlanError(message("not a PaneHandler", repr(handler), "no event could be told", "pass an instance of a subclass"))
+        raise PlanError(message("not a PaneHandler", shown(handler), "no event is told", "pass an instance of a subclass"))
     return HandlerRef(handler)
 
 

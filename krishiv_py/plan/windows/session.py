@@ -13,10 +13,10 @@ from typing import ClassVar, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, message, unknown_column
+from krishiv_py.errors import ColumnError, message
+from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expr import Col
-from krishiv_py.plan.options import one_of
 from krishiv_py.plan.windows.base import Window
 
 Touch: TypeAlias = Literal["separate", "merge"]
@@ -52,8 +52,7 @@ class SessionWindow(Window):
         name = self.gap_column
         if name is None:
             return
-        if name not in schema.names:
-            raise unknown_column(name, schema.names, "session_window")
+        known_column(name, schema.names, "session_window")
         type_ = schema.field(name).type
         if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
             raise ColumnError(message(f"column {name!r} cannot be a session gap", type_, "a row's reach would be unknown",

@@ -1,0 +1,81 @@
+"""Arguments of the public API: what a parameter may be, refused at the call with what was got and a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from krishiv_py.errors import ColumnError, ExpressionError, PlanError, message, shown, unknown_column
+from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.parse import parse_expr
+
+MOST_ROWS = (1 << 31) - 1
+"""The largest number of rows a setting may name: row numbers inside a batch are 32 bits wide."""
+
+
+def one_of(value: object, name: str, legal: tuple[str, ...]) -> None:
+    """Refuse a switch that has no such position."""
+    if not isinstance(value, str) or value not in legal:
+        raise PlanError(message(f"`{name}` has no such setting", shown(value), "the query would have no meaning",
+                                f"use one of {', '.join(map(repr, legal))}"))
+
+
+def a_switch(value: object, name: str) -> bool:
+    """`value`, which must be True or False."""
+    if not isinstance(value, bool):
+        raise PlanError(message(f"`{name}` is a switch", shown(value), "it cannot be read as on or off", "pass True or False"))
+    return value
+
+
+def a_text(value: object, name: str, hint: str) -> str:
+    """`value`, which must be a text that can be written as UTF-8 and is not empty."""
+    if not isinstance(value, str) or not value or not encodable(value):
+        raise PlanError(message(f"`{name}` is no text", shown(value), "it names nothing", hint))
+    return value
+
+
+def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOST_ROWS) -> int:
+    """`value`, which must be a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise PlanError(message(f"`{name}` is out of range", shown(value), "it counts nothing", hint))
+    return value
+
+
+def microseconds(value: object, name: str, least: int, most: int) -> int:
+    """A length or point in time that is in microseconds already."""
+    return a_number(value, name, least, "pass whole microseconds, or use the method that takes any duration", most=most)
+
+
+def column_name(value: object, where: str) -> str:
+    """`value`, which must be a text that can name a column."""
+    if not isinstance(value, str) or not value or not encodable(value):
+        raise ColumnError(message(f"{where}: a column is named by a text", shown(value), "no column is meant",
+                                  'write for instance "user_id"'))
+    return value
+
+
+def known_column(value: object, names: Iterable[str], where: str) -> str:
+    """`value`, which must be one of the columns `names`."""
+    listed = list(names)
+    name = column_name(value, where)
+    if name not in listed:
+        raise unknown_column(name, listed, where)
+    return name
+
+
+def expression(value: object, where: str) -> Expr:
+    """An expression, or the one a SQL text is."""
+    if isinstance(value, str):
+        return parse_expr(value)
+    if not isinstance(value, Expr):
+        raise ExpressionError(message(f"{where} takes an expression", shown(value), "nothing can be computed from it",
+                                      'write col("amount") > 0, or the same as SQL text'))
+    return value
+
+
+def encodable(text: str) -> bool:
+    """Whether a text can be written as UTF-8; half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,240 @@
+"""Every public callable with arguments that fit, by parameter."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+import krishiv_py as kv
+from krishiv_py import col, count
+from krishiv_py.api.stream import Stream
+from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.sql import SqlContext
+from krishiv_py.testing import Driver, ManualClock, stream_of
+from tests.fuzz.running import ROWS, SCHEMA
+
+
+@attrs.frozen(eq=False)
+class Call:
+    """A callable, and how its parameters are filled when they are not the one under trial."""
+
+    name: str
+    make: Callable[[], Callable[..., Any]]
+    good: dict[str, Any]
+
+    def with_one(self, parameter: str, value: Any) -> Any:
+        """Call it with one parameter replaced; starred ones take it as their only item."""
+        function = self.make()
+        given = {**self.good, parameter: value}
+        args: list[Any] = []
+        named: dict[str, Any] = {}
+        for name, p in inspect.signature(function).parameters.items():
+            if p.kind is p.VAR_POSITIONAL:
+                args += [given[name]] if name in given else []
+            elif p.kind is p.VAR_KEYWORD:
+                named |= {"amount": given[name]} if name in given else {}
+            elif name in given and p.kind is p.KEYWORD_ONLY:
+                named[name] = given[name]
+            elif name in given:
+                args.append(given[name])
+            elif p.default is not p.empty:
+                args += [p.default] if p.kind is not p.KEYWORD_ONLY else []
+        return function(*args, **named)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters to try."""
+        return list(inspect.signature(self.make()).parameters)
+
+
+def stream() -> Stream:
+    """Rows without event time."""
+    return stream_of(SCHEMA)
+
+
+def timed() -> TimedStream:
+    """Rows with event time."""
+    return stream().watermark("at", 0)
+
+
+def windowed() -> WindowedStream:
+    """Rows in windows."""
+    return timed().key_by("user").tumbling_window(10_000)
+
+
+def aggregated() -> kv.AggregatedStream:
+    """A whole pipeline."""
+    return windowed().agg(count())
+
+
+def driver() -> Driver:
+    """A driver that has seen rows."""
+    found = Driver(aggregated())
+    found.send(ROWS)
+    return found
+
+
+def sql() -> SqlContext:
+    """SQL over one table."""
+    context = SqlContext()
+    context.register("events", stream(), event_time="at", lag=0)
+    return context
+
+
+class Total:
+    """A user's aggregate."""
+
+    def create(self) -> int:
+        """Nothing yet."""
+        return 0
+
+    def add(self, accumulator: int, value: Any) -> int:
+        """One more."""
+        return accumulator + 1
+
+    def merge(self, left: int, right: int) -> int:
+        """Both."""
+        return left + right
+
+    def finish(self, accumulator: int) -> int:
+        """As it is."""
+        return accumulator
+
+
+def _functions() -> Iterator[Call]:
+    one = {"arg": "n"}
+    for name in ("count", "sum", "min", "max", "avg", "stddev", "variance", "first", "last", "count_distinct",
+                 "collect_list", "collect_set", "approx_count_distinct", "percentile"):
+        yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
+    yield Call("udaf", lambda: kv.udaf, {"aggregator": Total(), "arg": "n", "result_type": pa.int64()})
+    yield Call("col", lambda: kv.col, {"name": "at"})
+    yield Call("lit", lambda: kv.lit, {"value": 5})
+    yield Call("func", lambda: kv.func, {"name": "abs", "args": col("n")})
+    yield Call("func round", lambda: kv.func, {"name": "round", "args": col("amount")})
+    yield Call("func coalesce", lambda: lambda a, b: kv.func("coalesce", a, b), {"a": col("n"), "b": col("at")})
+    yield Call("func if_else", lambda: lambda a, b, c: kv.func("if_else", a, b, c), {"a": col("flag"), "b": 1, "c": 2})
+    for name in ("starts_with", "contains", "round", "lower", "named_struct", "length"):
+        yield Call(f"func {name}, 2", lambda name=name: lambda a, b: kv.func(name, a, b),  # type: ignore[misc]
+                   {"a": col("user"), "b": col("user")})
+    yield Call("changes", lambda: kv.changes, {"results": pa.table({"n": [1]})})
+    yield Call("fold", lambda: kv.fold, {"log": [kv.Emit({"n": 1})]})
+    yield Call("stream_of", lambda: stream_of, {"schema": SCHEMA})
+
+
+def _values() -> Iterator[Call]:
+    spec = kv.WatermarkSpec.fixed_lag(5)
+    yield Call("WatermarkSpec", lambda: kv.WatermarkSpec, {"lag_us": 5_000})
+    yield Call("WatermarkSpec.fixed_lag", lambda: kv.WatermarkSpec.fixed_lag, {"lag": 5})
+    yield Call("WatermarkSpec.fixed_lag_ms", lambda: kv.WatermarkSpec.fixed_lag_ms, {"lag_ms": 5})
+    yield Call("MultiSourceWatermarkSpec", lambda: kv.MultiSourceWatermarkSpec, {"sources": (("a", spec),)})
+    yield Call("MultiSourceWatermarkSpec.new", lambda: kv.MultiSourceWatermarkSpec.new, {})
+    yield Call("MultiSourceWatermarkSpec.source", lambda: kv.MultiSourceWatermarkSpec.new().source, {"name": "a", "spec": spec})
+    several = kv.MultiSourceWatermarkSpec.new().source("a", spec)
+    yield Call("MultiSourceWatermarkSpec.idle_timeout", lambda: several.idle_timeout, {"timeout": 5})
+    yield Call("MultiSourceWatermarkSpec.unknown", lambda: several.unknown, {"action": "register", "spec": spec})
+    yield Call("SlidingWindows", lambda: kv.SlidingWindows, {"size_us": 5_000})
+    yield Call("SlidingWindows.of", lambda: kv.SlidingWindows.of, {"size": 5})
+    yield Call("SlidingWindows.grace", lambda: kv.SlidingWindows.of(5).grace, {"after_window_end": 5})
+    yield Call("SlidingWindows.windows_for", lambda: kv.SlidingWindows.of(5).windows_for, {"timestamp": 5})
+    yield Call("TimeIntervalWindowOptions", lambda: kv.TimeIntervalWindowOptions, {"interval_duration": 10.0})
+    yield Call("Trigger", lambda: kv.Trigger, {})
+    yield Call("Trigger.on_count", lambda: kv.Trigger.on_count, {"n": 2})
+    yield Call("Trigger.on_interval", lambda: kv.Trigger.on_interval, {"interval": 5})
+    yield Call("Interval", lambda: kv.Interval, {"period_us": 5})
+    yield Call("Interval.of", lambda: kv.Interval.of, {"period": 5})
+    yield Call("StateTtlConfig", lambda: kv.StateTtlConfig, {"ttl_ms": 5})
+    yield Call("QueryTrigger", lambda: kv.QueryTrigger, {})
+    yield Call("QueryTrigger.every", lambda: kv.QueryTrigger.every, {"interval": 5})
+    yield Call("QueryTrigger.available_now", lambda: kv.QueryTrigger.available_now, {})
+    yield Call("ParquetSink", lambda: kv.ParquetSink, {"path": "out"})
+    yield Call("JsonSink", lambda: kv.JsonSink, {"path": "out"})
+    yield Call("ConsoleSink", lambda: kv.ConsoleSink, {})
+    yield Call("MemorySink", lambda: kv.MemorySink, {})
+    yield Call("MemorySink.put", lambda: kv.MemorySink().put, {"batch_id": 0, "tables": [pa.table({"n": [1]})]})
+    yield Call("ForeachBatchSink", lambda: kv.ForeachBatchSink, {"function": print})
+    yield Call("SideOutputLateEventHandler", lambda: kv.SideOutputLateEventHandler, {"sink": kv.MemorySink()})
+    yield Call("CountingLateEventHandler", lambda: kv.CountingLateEventHandler, {})
+    yield Call("CountByKeyLateEventHandler", lambda: kv.CountByKeyLateEventHandler, {})
+    yield Call("AggCall.alias", lambda: count().alias, {"name": "n"})
+    yield Call("AggCall.filter", lambda: count().filter, {"condition": "at > 3"})
+
+
+def _stages() -> Iterator[Call]:
+    spec = kv.WatermarkSpec.fixed_lag(5)
+    many = kv.MultiSourceWatermarkSpec.new().source("a", spec)
+    yield Call("Stream.select", lambda: stream().select, {"columns": "at"})
+    yield Call("Stream.filter", lambda: stream().filter, {"condition": "at > 3"})
+    yield Call("Stream.with_column", lambda: stream().with_column, {"name": "x", "value": "at + 1"})
+    yield Call("Stream.rename", lambda: stream().rename, {"names": "x"})
+    yield Call("Stream.drop", lambda: stream().drop, {"columns": "user"})
+    yield Call("Stream.map_batches", lambda: lambda schema: stream().map_batches(_same, schema), {"schema": None})
+    yield Call("Stream.watermark", lambda: stream().watermark, {"column": "at", "lag": 5})
+    yield Call("Stream.with_watermark", lambda: stream().with_watermark, {"spec": spec, "column": "at"})
+    yield Call("Stream.with_watermark, several", lambda: stream().with_watermark,
+               {"spec": many, "column": "at", "source_column": "user"})
+    yield Call("Stream.key_by", lambda: stream().key_by, {"keys": "user"})
+    yield Call("KeyedUntimedStream.watermark", lambda: stream().key_by("user").watermark, {"column": "at", "lag": 5})
+    yield Call("KeyedUntimedStream.with_watermark", lambda: stream().key_by("user").with_watermark,
+               {"spec": spec, "column": "at"})
+    yield Call("TimedStream.key_by", lambda: timed().key_by, {"keys": "user"})
+    yield from _windows()
+    for stage in (timed, windowed, aggregated):
+        yield from _options(stage)
+    yield Call("WindowedStream.agg", lambda: windowed().agg, {"aggs": count()})
+    yield Call("WindowedStream.collect_with_aggs", lambda: windowed().collect_with_aggs, {"aggs": [count()]})
+    yield Call("LookBackStream.pairs", lambda: timed().lookback_window(5).pairs, {})
+    yield Call("PaneStream.on_events", lambda: timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0)).on_events,
+               {"handler": kv.PaneHandler()})
+    yield Call("AggregatedStream.run", lambda: aggregated().run, {})
+    yield Call("AggregatedStream.collect", lambda: aggregated().collect, {})
+    yield Call("AggregatedStream.collect_with_aggs", lambda: aggregated().collect_with_aggs, {"aggs": [count()]})
+    yield Call("AggregatedStream.start", lambda: aggregated().start, {"sink": kv.MemorySink()})
+
+
+def _windows() -> Iterator[Call]:
+    yield Call("tumbling_window", lambda: timed().tumbling_window, {"size": 10_000})
+    yield Call("hopping_window", lambda: timed().hopping_window, {"size": 10_000, "slide": 5_000})
+    yield Call("sliding_window", lambda: timed().sliding_window, {"size": 10_000, "slide": 5_000})
+    yield Call("lookback_window", lambda: timed().lookback_window, {"size": 10_000})
+    yield Call("session_window", lambda: timed().session_window, {"gap": 10_000})
+    yield Call("count_window", lambda: timed().count_window, {"size": 2})
+    yield Call("windowed_by", lambda: timed().windowed_by, {"windows": kv.SlidingWindows.of(5)})
+    yield Call("time_interval_window", lambda: timed().time_interval_window, {"options": kv.TimeIntervalWindowOptions(10.0)})
+
+
+def _options(stage: Callable[[], Any]) -> Iterator[Call]:
+    good: dict[str, dict[str, Any]] = {
+        "allowed_lateness": {"lateness": 5}, "late_rule": {"rule": "window"}, "null_keys": {"where": "group"},
+        "emit": {"mode": "updates"}, "trigger": {"trigger": kv.Trigger.on_count(2)}, "accumulation": {"mode": "discarding"},
+        "future_tolerance": {"tolerance": 5}, "with_state_ttl": {"config": kv.StateTtlConfig(3_600_000)},
+        "with_late_event_handler": {"handler": kv.CountingLateEventHandler()},
+    }  # fmt: skip
+    if stage is timed:
+        good["preset"] = {"name": "flink"}
+    for name, given in good.items():
+        yield Call(f"{stage.__name__}.{name}", lambda name=name: getattr(stage(), name), given)  # type: ignore[misc]
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _running() -> Iterator[Call]:
+    yield Call("Driver", lambda: Driver, {"stream": aggregated()})
+    yield Call("Driver.send", lambda: driver().send, {"rows": ROWS})
+    yield Call("Driver.advance_watermark", lambda: driver().advance_watermark, {"to": 5_000})
+    yield Call("Driver.why_not_fired", lambda: driver().why_not_fired, {"window_end": 5_000})
+    yield Call("ManualClock", lambda: ManualClock, {})
+    yield Call("ManualClock.advance", lambda: ManualClock().advance, {"by": 5})
+    yield Call("ManualClock.set", lambda: ManualClock().set, {"to": 5})
+    yield Call("SqlContext.register", lambda: SqlContext().register,
+               {"name": "events", "stream": stream(), "event_time": "at", "lag": 0})
+    yield Call("SqlContext.sql", lambda: sql().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"})
+
+
+CALLS = {call.name: call for call in (*_functions(), *_values(), *_stages(), *_running())}

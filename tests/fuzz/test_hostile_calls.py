@@ -1,0 +1,94 @@
+"""Every public callable, every parameter, every wrong value: an error of ours with a hint, or a pipeline that runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import krishiv_py
+from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.lookback import LookBackStream
+from krishiv_py.api.panes import PaneStream
+from krishiv_py.api.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.errors import KrishivError
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.testing import Driver, ManualClock
+from tests.fuzz.catalogue import CALLS, Call
+from tests.fuzz.running import completed, run
+from tests.fuzz.values import WRONG
+
+STAGES = (Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, LookBackStream, PaneStream,
+          krishiv_py.AggregatedStream)
+MADE_BY_THE_LIBRARY = {"LateRows", "Pane", "Progress", "Query", "Sender", "Session", "SessionBuilder", "LateEventHandler",
+                       "Aggregator", "PaneHandler", "Emit", "Retract"}  # fmt: skip
+"""Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
+CALLED_BY_THE_LIBRARY = {"handle", "spec", "bound_type", "check_columns", "result_fields"}
+
+
+def fault_of(call: Call, parameter: str, make: Callable[[], Any]) -> str | None:
+    """What is wrong with the answer to a wrong value; None if nothing is."""
+    ran = False
+    try:
+        stream = completed(call.with_one(parameter, make()))
+        if stream is not None:
+            ran = True
+            run(stream)
+    except KrishivError as error:
+        if ran:
+            return f"accepted, but stops when it runs: {error}"
+        return None if "Hint:" in str(error) else f"no hint: {error}"
+    except Exception as error:
+        return f"{type(error).__name__} {'at run time' if ran else 'at the call'}"
+    return None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_value_is_refused_at_the_call_with_a_hint(name: str) -> None:
+    if "func" in name or name in ("col", "lit"):
+        pytest.skip("expressions are checked by their own rules")
+    call = CALLS[name]
+    found = {(p, label): fault_of(call, p, make) for p in call.parameters for label, make in WRONG.items()}
+    assert {where: fault for where, fault in found.items() if fault} == {}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_right_is_accepted(name: str) -> None:
+    call = CALLS[name]
+    parameter, value = next(iter(call.good.items()), (None, None))
+    if parameter is None or name in NEEDS_A_SESSION or name.endswith(", 2"):
+        return
+    found = completed(call.with_one(parameter, value))
+    if found is not None:
+        run(found)
+
+
+NEEDS_A_SESSION = {n for n in CALLS if n.split(".")[-1] in ("run", "collect", "collect_with_aggs", "start")}
+
+
+def public() -> Iterator[str]:
+    """Names of public callables that take arguments."""
+    named = {n: getattr(krishiv_py, n) for n in krishiv_py.__all__ if n not in MADE_BY_THE_LIBRARY}
+    made = (*STAGES, AggCall)
+    for name, thing in (named | {t.__name__: t for t in (*made, Driver, ManualClock)}).items():
+        if thing not in made:
+            yield name
+        if inspect.isclass(thing):
+            yield from methods(thing)
+
+
+def methods(cls: type) -> Iterator[str]:
+    """Its own methods with arguments; what says only what to call instead takes any."""
+    for name, function in inspect.getmembers(cls, inspect.isroutine):
+        own = (getattr(function, "__module__", None) or "").startswith("krishiv_py") and not name.startswith("_")
+        if own and inspect.signature(function).parameters.keys() - {"self", "args", "kwargs"}:
+            yield name
+
+
+def test_no_public_callable_is_left_out() -> None:
+    tried = {part for name in CALLS for part in (name, name.split(",")[0].split(".")[-1], name.split(".")[0])}
+    assert set(public()) - tried - CALLED_BY_THE_LIBRARY == set()
