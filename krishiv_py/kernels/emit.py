@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,21 @@ class Emitter:
         pane: str | npt.NDArray[np.str_] = "final", index: int | Ints | None = 0,
     ) -> pa.Table:  # fmt: skip
         """Result rows of merged partials with their window bounds in µs; `pane` and `index` where the plan asks for them."""
-        kind = self.layout.spec.time_kind
-        arrays = [merged[k] for k in self.layout.key_names]
+        keys = [merged[k] for k in self.layout.key_names]
+        return self.finished(keys, starts, ends, self.layout.finish(merged), op, pane, index)
+
+    def finished(
+        self, keys: list[pa.ChunkedArray], starts: Ints, ends: Ints, values: Sequence[pa.Array | pa.ChunkedArray],
+        op: str | npt.NDArray[np.str_], pane: str | npt.NDArray[np.str_] = "final", index: int | Ints | None = 0,
+    ) -> pa.Table:  # fmt: skip
+        """Result rows of finished aggregates; see :meth:`rows`."""
+        kind, n = self.layout.spec.time_kind, len(starts)
         bounds = [unstamp(starts, kind), unstamp(ends, kind)] if self._timed else [pa.array(starts), pa.array(ends)]
-        arrays += [*bounds, *self.layout.finish(merged)]
+        arrays = [*keys, *bounds, *values]
         if self._with_op:
-            arrays.append(_column(op, merged.num_rows, pa.string()))
+            arrays.append(_column(op, n, pa.string()))
         if self.layout.spec.options.pane:
-            arrays += [_column(pane, merged.num_rows, pa.string()), _column(index, merged.num_rows, pa.int64())]
+            arrays += [_column(pane, n, pa.string()), _column(index, n, pa.int64())]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def concat(self, tables: list[pa.Table]) -> pa.Table:

@@ -16,6 +16,7 @@ from krishiv_py.kernels.projected import ProjectedOperator
 from krishiv_py.kernels.punctual import PunctualOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
+from krishiv_py.kernels.session_capped_triggered import CappedTriggeredOperator
 from krishiv_py.kernels.session_triggered import TriggeredSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
@@ -38,7 +39,7 @@ def _fixed(spec: OperatorSpec) -> FixedOperator | TriggeredOperator:
 def _session(spec: OperatorSpec, window: SessionWindow) -> WindowOperator:
     if spec.options.fires_by_default:
         return SessionOperator(spec) if window.max_duration_us is None else CappedSessionOperator(spec)
-    return TriggeredSessionOperator(spec)
+    return TriggeredSessionOperator(spec) if window.max_duration_us is None else CappedTriggeredOperator(spec)
 
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:

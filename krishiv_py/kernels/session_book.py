@@ -96,7 +96,7 @@ class Book:
 
     def page(self, entries: pa.Table) -> Page:
         """Sift the entries of some keys."""
-        alive = entries.filter(pa.array(self._newest(entries)))
+        alive = entries.filter(pa.array(newest(self.layout, entries)))
         kinds = alive[KIND].to_numpy()
         rows, standing = alive.filter(pa.array(kinds == ROW)), alive.filter(pa.array(kinds == STANDING))
         rows = rows.take(pa.array(stable_order(rows[ORD].to_numpy())))
@@ -105,18 +105,10 @@ class Book:
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries of the last step of each key; a bare mark goes when nothing older remains for it to replace."""
-        kept = self._newest(entries)
+        kept = newest(self.layout, entries)
         if oldest:
             kept &= (entries[KIND].to_numpy() != MARK) | (entries[TIME].to_numpy() != END_OF_TIME)
         return entries.filter(pa.array(kept))
-
-    def _newest(self, entries: pa.Table) -> Mask:
-        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        seqs = entries[SEQ].to_numpy()
-        newest = np.zeros(keys.n, np.int64)
-        np.maximum.at(newest, keys.ids, seqs)
-        mask: Mask = seqs == newest[keys.ids]
-        return mask
 
     def _entries(self, columns: dict[str, pa.ChunkedArray | pa.Array], n: int, kind: int, seq: int) -> pa.Table:
         plain = {SEQ: seq, KIND: kind, ORD: 0, OFTEN: 0, UNDER: -1, WRITTEN: False, DONE: False}
@@ -127,3 +119,13 @@ class Book:
             else:
                 arrays.append(pa.repeat(pa.scalar(plain.get(field.name), field.type), n))
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def newest(layout: Layout, entries: pa.Table) -> Mask:
+    """Entries of the last step of their key."""
+    keys = group([entries[k] for k in layout.key_names], entries.num_rows)
+    seqs = entries[SEQ].to_numpy()
+    last = np.zeros(keys.n, np.int64)
+    np.maximum.at(last, keys.ids, seqs)
+    mask: Mask = seqs == last[keys.ids]
+    return mask

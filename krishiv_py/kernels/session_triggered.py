@@ -1,44 +1,40 @@
-"""Session windows with triggers or discarding accumulation, with and without a longest duration (SEMANTICS §3.3, §5).
+"""Session windows with triggers or discarding accumulation, without a longest duration (SEMANTICS §3.3, §5).
 
-Rows are kept until their session is closed, in a log by key (:mod:`~krishiv_py.kernels.session_book`). A key is looked at when
-rows of it come and when one of its sessions is due, and is then written anew; a queue of small entries says when that is.
+Such sessions only grow and join, so of each its totals are kept (:mod:`~krishiv_py.kernels.session_totals`), not its rows. A
+key is looked at when rows of it come and when one of its sessions is due, and is then written anew.
 
-Cost of a batch: proportional to the rows held for the keys it brings and for those that are due. Triggers that count rows
-let the i-th rows of all keys come at once, so there are as many rounds as the busiest key has rows in the batch, each over
-the rows held for the keys that take part in it.
+Cost of a batch: proportional to the rows it brings and to the open sessions of the keys it brings and of those that are due,
+however many rows these hold. Triggers that count rows follow the rows of a batch along the sessions they fall into
+(:mod:`~krishiv_py.kernels.session_tracks`) and cumulate aggregates on the way (:mod:`~krishiv_py.kernels.session_firings`).
 """
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.dead_keys import DeadKeys
-from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
-from krishiv_py.kernels.intervals import Components, components
-from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
-from krishiv_py.kernels.session_bench import Bench, Cut, RowState
-from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
+from krishiv_py.kernels.session_book import UNDER
+from krishiv_py.kernels.session_firings import Firings, Play, Sessions, finished, value_schema
+from krishiv_py.kernels.session_lines import Results, lines, withdrawn_by
 from krishiv_py.kernels.session_rows import END, SessionRows
-from krishiv_py.kernels.session_trail import Contents, Results, written
-from krishiv_py.kernels.sorting import sorted_unique
+from krishiv_py.kernels.session_totals import ID, PENDING, ROWS, Page, Totals, session_arrays
+from krishiv_py.kernels.session_tracks import Elements, Tracks, follow
+from krishiv_py.kernels.session_visits import Visits
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
-from krishiv_py.kernels.walk import walk
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.triggers import Interval
-
-_TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
-_HASHES = pa.schema([pa.field(HASH, pa.int64())])
-_FINEST_US = 1 << 18
+from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
+from krishiv_py.plan.durations import END_OF_TIME
 
 
 class TriggeredSessionOperator:
@@ -47,23 +43,16 @@ class TriggeredSessionOperator:
     def __init__(self, spec: OperatorSpec) -> None:
         self.layout = Layout(spec)
         self.rows = SessionRows(self.layout)
-        self.book = Book(self.layout)
         self.emitter = Emitter(self.layout)
         self.lateness_us = spec.options.allowed_lateness_us
         self.trigger = spec.options.trigger
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
+        self.entries = Totals(self.layout, values=self.retract)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Rows as they are: each may make a session fire, or be refused."""
         return rows
-
-    def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
-        """The sessions of rows, by key number and start."""
-        cap = self.rows.window.max_duration_us
-        if cap is None:
-            return components(groups, times, reaches, touching=self.rows.touching)
-        return walk(groups, times, reaches, cap, touching=self.rows.touching)
 
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
@@ -73,208 +62,221 @@ class TriggeredSessionOperator:
         return _Step(self, store, meta, watermark_us).run(rows, now_us)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
-        rows = self.book.page(KeyedLog(store, meta, "k", self.book.schema, self.book.compact).written()).rows
-        keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
-        sessions = self.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
-        return Opened(self.layout).created(rows, sessions.ids, sessions.starts, sessions.ends)
+        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; when discarding, what came since the last firing."""
+        found = self.entries.page(KeyedLog(store, meta, "k", self.entries.schema, self.entries.compact).written()).sessions
+        if self.discarding:
+            found = found.filter(pa.array(found[PENDING].to_numpy() > 0))
+        opened = Opened(self.layout)
+        if not found.num_rows:
+            return opened.empty()
+        partials = [column.combine_chunks() for column in found.select(self.entries.partials.names).columns]
+        return opened.table(found, found[WRITTEN].to_numpy(), partials, found[TIME].to_numpy(), found[END].to_numpy())
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not ended."""
-        return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
+        keys = DeadKeys.of(dead, self.layout.key_names)
+        gone = KeyedLog(store, meta, "k", self.entries.schema, self.entries.compact).remove(keys.hashes, keys.rows)
+        return int(np.count_nonzero(self.entries.page(gone).sessions[END].to_numpy() > watermark_us))
 
 
-class _Step:
+@attrs.frozen(eq=False)
+class _Open:
+    """The sessions of the keys looked at, after the rows that came: their tracks, bounds, rows, and which rows came to."""
+
+    tracks: Ints
+    starts: Ints
+    ends: Ints
+    rows: Ints
+    came: Mask
+
+
+@attrs.frozen(eq=False)
+class _After:
+    """Firings after the last row: by session whether, when and why."""
+
+    fires: Mask
+    moments: Ints
+    panes: npt.NDArray[np.str_]
+
+
+class _Step(Visits):
     """One bucket in one micro-batch."""
 
     def __init__(self, operator: TriggeredSessionOperator, store: ChunkStore, meta: Meta, watermark_us: int) -> None:
+        super().__init__(operator, store, meta, watermark_us)
         self.op = operator
-        self.trigger = operator.trigger
-        self.meta = meta
-        self.watermark_us = watermark_us
-        self.horizon = floor_watermark(watermark_us, operator.lateness_us)
-        self.log = KeyedLog(store, meta, "k", operator.book.schema, operator.book.compact)
-        self.changed = KeyedLog(store, meta, "i", _HASHES, _once)
-        self.timers = DueQueue(store, meta, "w", _FINEST_US)
-        self.late: pa.Table | None = None
 
-    def run(self, chunk: pa.Table, now_us: int | None) -> StepResult:
-        """What the watermark makes due, then the rows that came, then what changed if the time has come."""
-        nothing = chunk.slice(0, 0)
-        timers = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
-        due = sorted_unique(timers[HASH].to_numpy())
-        results = [self._visit(due, nothing, due=True)] if len(due) else []
-        if chunk.num_rows:
-            hashes = sorted_unique(key_hashes([chunk[k] for k in self.op.layout.key_names], chunk.num_rows))
-            results.append(self._visit(hashes, chunk))
-            if isinstance(self.trigger.early, Interval):
-                self.changed.append(pa.Table.from_arrays([pa.array(hashes)], schema=_HASHES))
-        if isinstance(self.trigger.early, Interval) and self._time_has_come(self.trigger.early, now_us):
-            hashes = sorted_unique(self.changed.everything()[HASH].to_numpy())
-            self.changed.clear()
-            results.append(self._visit(hashes, nothing, interval=True))
-        if not len(self.timers):
-            self.log.clear()
-        table = self.op.emitter.concat(results)
-        n_late = 0 if self.late is None else self.late.num_rows
-        return StepResult(table, self.timers.earliest, len(self.timers), len(self.log), table.num_rows,
-                          {"late": n_late} if n_late else {}, self.late, self._wakeup_now())
-
-    def drop(self, dead: DeadKeys) -> int:
-        """Take keys out of state; their timers will find nothing. Returns how many sessions had not ended."""
-        rows = self.op.book.page(self.log.remove(dead.hashes, dead.rows)).rows
-        keys = group([rows[k] for k in dead.names], rows.num_rows)
-        sessions = self.op.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
-        return int(np.count_nonzero(sessions.ends > self.watermark_us))
-
-    def _time_has_come(self, early: Interval, now_us: int | None) -> bool:
-        if now_us is None or not len(self.changed):
-            return False
-        if now_us - int(self.meta.setdefault("shown_at", now_us)) < early.period_us:
-            return False
-        self.meta["shown_at"] = now_us
-        return True
-
-    def _wakeup_now(self) -> int | None:
-        early = self.trigger.early
-        if not isinstance(early, Interval) or not len(self.changed) or "shown_at" not in self.meta:
-            return None
-        return int(self.meta["shown_at"]) + early.period_us
-
-    def _visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, interval: bool = False) -> pa.Table:
-        """Look at some keys: because rows of them came, because they are due, or because they changed."""
-        book = self.op.book
-        held = self.log.lookup(hashes)
-        if not held.num_rows and not chunk.num_rows:  # keys whose time to live has passed
+    def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, interval: bool = False) -> pa.Table:
+        """See :class:`Visits`."""
+        entries = self.log.lookup(hashes)
+        if not entries.num_rows and not chunk.num_rows:  # keys whose time to live has passed
             return self.op.emitter.concat([])
-        page = book.page(held)
-        self.meta["seq"] = seq = self.meta.get("seq", 0) + 1
-        rows = self._judge(page.rows, chunk)
-        first: int = self.meta.get("rows", 0)
-        self.meta["rows"] = first + rows.num_rows
-        table = pa.concat_tables([page.rows, book.fresh(rows, self.op.rows.ends(rows), seq, first)])
-        names = [HASH, *self.op.layout.key_names]
-        everyone = pa.concat_tables([table.select(names), page.standing.select(names), page.marks.select(names)])
-        keys = group(list(everyone.columns[1:]), everyone.num_rows)
-        bench = self._bench(table, page.standing, keys)
-        if rows.num_rows and self.trigger.row_by_row:
-            bench.one_by_one(page.rows.num_rows, self.watermark_us)
-        cut = bench.cut(np.ones(keys.n, np.bool_))
-        moment = np.full(cut.sessions.n, table.num_rows)
-        complete = cut.sessions.ends <= self.watermark_us
-        if rows.num_rows:
-            bench.tick_off(cut, ~complete, done=False)
-            if self.trigger.late == "batch":
-                self._late_batch(bench, cut, complete, page.rows.num_rows, moment)
-        if due and self.trigger.late == "watermark":
-            known = complete & cut.where(bench.state.done)
-            bench.fire(cut, known & ((bench.pending(cut) > 0) | bench.revised(cut)), np.full(cut.sessions.n, "late"), moment)
-        self._on_watermark(bench, cut, complete, moment + 1)
-        if interval:
-            changed = ~complete & ((bench.pending(cut) > 0) | bench.revised(cut))
-            bench.fire(cut, changed, np.full(cut.sessions.n, "early"), moment + 2)
-        contents = bench.contents.table()
+        page = self.op.entries.page(entries)
+        self.meta["seq"] = self.meta.get("seq", 0) + 1
+        rows = self._judge(page.sessions, chunk)
+        everyone, keys = self._keys(page, rows)
+        elements = self._elements(page.sessions, rows, keys)
+        tracks = follow(elements, touching=self.op.rows.touching)
+        held = session_arrays(page.sessions, self.op.entries.partials, discarding=self.op.discarding)
+        play = Play(self.op.layout, rows, held, tracks, trigger=self.trigger, watermark_us=self.watermark_us,
+                    discarding=self.op.discarding)  # fmt: skip
+        sessions, firings = play.run()
+        now = _open(elements, tracks)
+        after = self._after(now, sessions, rows.num_rows, due=due, interval=interval)
         heads = everyone.take(pa.array(keys.first))
-        self._record(bench, cut, complete, table, page, heads, contents, seq)
-        return written(self.op.emitter, heads, bench.results, contents, bench.lines)
+        return self._told(page, heads, elements, tracks, sessions, firings, now, after)
 
-    def _bench(self, table: pa.Table, standing: pa.Table, keys: Groups) -> Bench:
-        n, m = table.num_rows, standing.num_rows
-        numbers = standing[UNDER].to_numpy()
-        under = table[UNDER].to_numpy()
-        stands = np.where(under < 0, -1, np.searchsorted(numbers, under))
-        fired, done = (np.array(table[name].to_numpy(), np.bool_) for name in (WRITTEN, DONE))
-        often = np.array(table[OFTEN].to_numpy())
-        state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, stands)
-        old = Results(standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m])
-        contents = Contents(self.op.layout, table, standing.select(self.op.book.partials))
-        return Bench(state, self.op.sessions, self.trigger, old, contents,
-                     discarding=self.op.discarding, retract=self.op.retract)
+    def _keys(self, page: Page, rows: pa.Table) -> tuple[pa.Table, Groups]:
+        """Hash and key of sessions, rows and marks, and their groups."""
+        names = self.op.layout.key_names
+        hashes = key_hashes([rows[k] for k in names], rows.num_rows)
+        fresh = rows.select(names).add_column(0, HASH, pa.array(hashes))
+        everyone = pa.concat_tables([page.sessions.select([HASH, *names]), fresh, page.marks.select([HASH, *names])])
+        return everyone, group(list(everyone.columns[1:]), everyone.num_rows)
+
+    def _elements(self, held: pa.Table, rows: pa.Table, keys: Groups) -> Elements:
+        n, m = held.num_rows, rows.num_rows
+        first: int = self.meta.get("rows", 0)
+        self.meta["rows"] = first + m
+        starts = np.concatenate([held[TIME].to_numpy(), rows[TIME].to_numpy()])
+        ends = np.concatenate([held[END].to_numpy(), self.op.rows.ends(rows)])
+        ids = np.concatenate([held[ID].to_numpy(), first + np.arange(m)])
+        return Elements(keys.ids[: n + m], starts, ends, np.append(held[ROWS].to_numpy(), np.ones(m, np.int64)), ids, n)
 
     def _judge(self, held: pa.Table, rows: pa.Table) -> pa.Table:
-        """Rule "window": refuse rows of closed sessions. Taking one away can move a session, so look until nothing changes."""
+        """Rule "window": refuse rows that end up in a closed session."""
         times = rows[TIME].to_numpy()
         if not self.op.rows.by_window or not (times < self.horizon).any():
             return rows
-        names = self.op.layout.key_names
-        n = held.num_rows
-        both = [pa.chunked_array([*held[k].chunks, *rows[k].chunks], rows[k].type) for k in names]
-        keys = group(list(both), n + rows.num_rows)
+        both = [pa.chunked_array([*held[k].chunks, *rows[k].chunks], rows[k].type) for k in self.op.layout.key_names]
+        keys = group(list(both), held.num_rows + rows.num_rows)
         starts = np.concatenate([held[TIME].to_numpy(), times])
         ends = np.concatenate([held[END].to_numpy(), self.op.rows.ends(rows)])
-        open_ = np.ones(len(starts), np.bool_)
-        while True:
-            at = np.flatnonzero(open_)
-            sessions = self.op.sessions(keys.ids[at], starts[at], ends[at])
-            shut = at[sessions.ends[sessions.ids] <= self.horizon]
-            shut = shut[shut >= n]
-            if not len(shut):
-                break
-            open_[shut] = False
-        refused = ~open_[n:]
-        if refused.any():
-            self.late = refused_rows(self.op.layout, rows, times, refused, self.watermark_us)
+        sessions = components(keys.ids, starts, ends, touching=self.op.rows.touching)
+        refused = (sessions.ends[sessions.ids] <= self.horizon)[held.num_rows :]
+        if not refused.any():
+            return rows
+        self.late = refused_rows(self.op.layout, rows, times, refused, self.watermark_us)
         return rows.filter(pa.array(~refused))
 
-    def _late_batch(self, bench: Bench, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:
-        """Once per batch, complete sessions that it changed; without an on-time firing others may wait for rows of theirs."""
-        came = np.arange(len(bench.state.starts)) >= fresh
-        pending = (bench.pending(cut) > 0) & (cut.where(came) | self.trigger.on_time)
-        fires = complete & (pending | bench.revised(cut))
-        bench.fire(cut, fires, np.full(cut.sessions.n, "late"), moment)
-        bench.tick_off(cut, fires)
+    def _after(self, now: _Open, s: Sessions, n_rows: int, *, due: bool, interval: bool) -> _After:
+        """What fires once all rows have come; notes of sessions whether their end was passed with a firing."""
+        complete = now.ends <= self.watermark_us
+        pending, done = s.pending[now.tracks] > 0, s.done[now.tracks]
+        panes, moments = np.full(len(complete), "on_time", "<U8"), np.full(len(complete), n_rows + 1)
+        late = np.zeros(len(complete), np.bool_)
+        if n_rows:
+            done = done & complete
+            if self.trigger.late == "batch":
+                late = complete & pending & (now.came | self.trigger.on_time)
+        if due and self.trigger.late == "watermark":
+            late = complete & done & pending
+        panes[late], moments[late] = "late", n_rows
+        done = done | late
+        passed = complete & ~done
+        s.done[now.tracks] = done | passed
+        on_time = passed & self.trigger.on_time & (pending | (not self.op.retract))
+        early = ~complete & pending & interval
+        panes[early], moments[early] = "early", n_rows + 2
+        fires = late | on_time | early
+        return _After(fires & pending if self.op.discarding else fires, moments, panes)
 
-    def _on_watermark(self, bench: Bench, cut: Cut, complete: Mask, moment: Ints) -> None:
-        passed = complete & ~cut.where(bench.state.done)
-        bench.tick_off(cut, passed)
-        if not self.trigger.on_time:
-            return
-        if self.op.retract:
-            passed &= ~bench.standing(cut)
-        bench.fire(cut, passed, np.full(cut.sessions.n, "on_time"), moment)
+    def _told(self, page: Page, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, f: Firings, now: _Open,
+              after: _After) -> pa.Table:
+        """Results, while the keys are written anew."""
+        at = np.flatnonzero(after.fires)
+        track = now.tracks[at]
+        made = finished(self.op.layout, s.partials.take(pa.array(s.at[track])))
+        old = self._standing(page)
+        n_rows = len(t.of_row)
+        results = Results(
+            old.n_old, np.concatenate([old.tracks, f.tracks, track]),
+            np.concatenate([old.rows, f.rows, np.full(len(at), n_rows)]),
+            np.concatenate([old.starts, t.starts[f.rows], now.starts[at]]),
+            np.concatenate([old.ends, t.ends[f.rows], now.ends[at]]),
+            pa.concat_tables([old.values, f.values, made]), np.concatenate([old.moments, f.rows, after.moments[at]]),
+            np.concatenate([old.panes, np.where(f.late, "late", "early"), after.panes[at]]),
+            np.concatenate([old.index, f.index, s.often[track]]),
+        )  # fmt: skip
+        s.often[track] += 1
+        s.pending[track] = 0
+        by, owner = withdrawn_by(results, t) if self.op.retract else (None, results.tracks)
+        keys = heads.take(pa.array(e.groups[t.first[results.tracks]]))
+        table = lines(self.op.emitter, keys, results, by)
+        self._record(page, heads, e, t, s, now, results, by, owner)
+        return table
 
-    def _record(self, bench: Bench, cut: Cut, complete: Mask, table: pa.Table, page: Page, heads: pa.Table,
-                contents: pa.Table, seq: int) -> None:
+    def _standing(self, page: Page) -> Results:
+        """Results that may be withdrawn: those kept, and every session that no row has come to since it fired."""
+        sessions = page.sessions
+        if not self.op.retract:
+            none = np.empty(0, np.int64)
+            return Results(0, none, none, none, none, value_schema(self.op.layout).empty_table(), none, np.empty(0, "U1"), none)
+        whole = np.flatnonzero(sessions[PENDING].to_numpy() == 0)
+        own = sessions.take(pa.array(whole))
+        values = finished(self.op.layout, own.select(self.op.entries.partials.names))
+        ids = sessions[ID].to_numpy()
+        numbers = np.concatenate([own[UNDER].to_numpy(), page.standing[UNDER].to_numpy()])
+        order = np.argsort(numbers)
+        tracks = np.concatenate([whole, np.searchsorted(ids, page.standing[ID].to_numpy())])[order]
+        starts, ends = (np.concatenate([own[n].to_numpy(), page.standing[n].to_numpy()])[order] for n in (TIME, END))
+        content = pa.concat_tables([values, page.standing.select(values.column_names)]).take(pa.array(order))
+        nothing = np.zeros(len(order), np.int64)
+        return Results(len(order), tracks, nothing - 1, starts, ends, content, numbers[order], np.full(len(order), ""), nothing)
+
+    def _record(self, page: Page, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, now: _Open, r: Results,
+                by: Ints | None, owner: Ints) -> None:
         """Write the keys anew without closed sessions; see that each is looked at in time."""
-        book, s = self.op.book, bench.state
-        open_ = cut.sessions.ends > self.horizon
-        kept = cut.at[open_[cut.sessions.ids]]
-        stands = s.stands[kept]
-        numbers = sorted_unique(stands[stands >= 0])
-        base: int = self.meta.get("results", 0)
-        self.meta["results"] = base + len(numbers)
-        under = np.where(stands < 0, -1, base + np.searchsorted(numbers, stands))
-        rows = book.rewritten(table.take(pa.array(kept)), seq, s.fired[kept], s.done[kept], s.often[kept], under)
-        r = bench.results
-        of_result = heads.take(pa.array(r.groups[numbers]))
-        kept_contents = contents.take(pa.array(numbers)) if self.op.retract else None
-        standing = book.standing(of_result, r.starts[numbers], r.ends[numbers], r.counts[numbers],
-                                 base + np.arange(len(numbers)), kept_contents, seq)
-        moment = cut.sessions.ends + np.where(complete, self.op.lateness_us, 0)
+        entries, seq = self.op.entries, self.meta["seq"]
+        open_ = now.ends > self.horizon
+        track = now.tracks[open_]
+        groups = e.groups[t.first[track]]
+        numbers = {TIME: now.starts[open_], END: now.ends[open_], ROWS: now.rows[open_], ID: e.ids[t.first[track]]}
+        kept = []
+        if by is not None:
+            base: int = self.meta.get("results", 0)
+            self.meta["results"] = base + len(r.tracks)
+            stands = np.flatnonzero(by < 0)
+            under = np.full(t.n, -1, np.int64)
+            under[owner[stands]] = base + stands  # of a session without rows since, the only one
+            numbers[UNDER] = under[track]
+            is_open = np.zeros(t.n, np.bool_)
+            is_open[track] = s.pending[track] > 0
+            stands = stands[is_open[owner[stands]]]
+            of = e.groups[t.first[r.tracks[stands]]]
+            told = {TIME: r.starts[stands], END: r.ends[stands], UNDER: base + stands, ID: e.ids[t.first[owner[stands]]]}
+            values = r.values.take(pa.array(stands))
+            kept.append(entries.standing(heads.take(pa.array(of)), told, values, seq))
+        content = Sessions(s.pending[track], s.often[track], s.done[track], s.partials,
+                           np.where(s.pending[track] > 0, s.at[track], -1) if self.op.discarding else s.at[track])
+        written = [entries.sessions(heads.take(pa.array(groups)), numbers, content, seq), *kept]
+        armed = self.arm(page.marks, heads, self._coming(now, s, open_, groups, heads.num_rows))
+        self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))
+
+    def _coming(self, now: _Open, s: Sessions, open_: Mask, groups: Ints, n: int) -> Ints:
+        """When each key is to be looked at again."""
+        complete = now.ends <= self.watermark_us
+        moment = now.ends + np.where(complete, self.op.lateness_us, 0)
         if self.trigger.late == "watermark":
-            waits = complete & ((bench.pending(cut) > 0) | bench.revised(cut))
+            waits = complete & (s.pending[now.tracks] > 0)
             moment = np.where(waits, min(self.watermark_us + 1, END_OF_TIME), moment)
-        coming = np.full(heads.num_rows, END_OF_TIME)
-        np.minimum.at(coming, cut.groups[open_], moment[open_])
-        armed = self._armed(page.marks, heads)
-        sooner = coming < armed
-        if sooner.any():
-            timer = [heads[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
-            self.timers.insert(pa.Table.from_arrays(timer, schema=_TIMER), self.watermark_us)
-        self.log.append(pa.concat_tables([rows, standing, book.marks(heads, np.minimum(armed, coming), seq)]))
-
-    def _armed(self, marks: pa.Table, heads: pa.Table) -> Ints:
-        """When each key is looked at again by what was noted before; entries up to the watermark have left the queue."""
-        names = self.op.layout.key_names
-        n = heads.num_rows
-        both = pa.concat_tables([heads.select([HASH, *names]), marks.select([HASH, *names])])
-        keys = group(list(both.columns[1:]), both.num_rows)
-        place = np.empty(keys.n, np.int64)
-        place[keys.ids[:n]] = np.arange(n)
-        armed = np.full(n, END_OF_TIME)
-        armed[place[keys.ids[n:]]] = marks[TIME].to_numpy()
-        return np.where((armed <= self.watermark_us) & (self.watermark_us != UNSET), END_OF_TIME, armed)
+        coming = np.full(n, END_OF_TIME)
+        np.minimum.at(coming, groups, moment[open_])
+        return coming
 
 
-def _once(hashes: pa.Table, oldest: bool) -> pa.Table:
-    return pa.Table.from_arrays([pa.array(sorted_unique(hashes[HASH].to_numpy()))], schema=_HASHES)
+def _open(e: Elements, t: Tracks) -> _Open:
+    """The sessions that the tracks have come to."""
+    starts, ends = e.starts[t.first], e.ends[t.first]
+    starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one stands
+    root = np.arange(t.n)
+    for level in range(int(t.level.max(initial=0)), -1, -1):  # what ended in a track was of a lower level
+        ended = np.flatnonzero((t.into >= 0) & (t.level == level))
+        root[ended] = root[t.of_row[t.into[ended]]]
+    rows = np.zeros(t.n, np.int64)
+    np.add.at(rows, root, np.where(t.first < e.n_held, e.rows[t.first], 0))
+    np.add.at(rows, root[t.of_row], 1)
+    came = np.zeros(t.n, np.bool_)
+    came[root[t.of_row]] = True
+    final = np.flatnonzero(t.into < 0)
+    return _Open(final, starts[final], ends[final], rows[final], came[final])

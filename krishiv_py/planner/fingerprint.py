@@ -52,7 +52,8 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
     by_rows = isinstance(spec.window, (SessionWindow, CountWindow))
     if options.fires_by_default if by_rows else options.fires_once:
         return {}
-    parts = {"firings": f"logged, {options.accumulation}"}
+    summed = isinstance(spec.window, SessionWindow) and spec.window.max_duration_us is None
+    parts = {"firings": f"{'totals' if summed else 'logged'}, {options.accumulation}"}
     if isinstance(spec.window, CountWindow):
         parts["trigger"] = options.trigger.describe()  # what was written is known from row numbers and the trigger
     return parts

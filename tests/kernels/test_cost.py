@@ -9,8 +9,9 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from krishiv_py import SlidingWindows, StateTtlConfig, TimeIntervalWindowOptions, count, sum
+from krishiv_py import SlidingWindows, StateTtlConfig, TimeIntervalWindowOptions, Trigger, count, sum
 from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.state import MemoryStore
 from krishiv_py.testing import Driver, stream_of
 
@@ -86,3 +87,47 @@ def test_a_batch_costs_what_it_brings(kind: str) -> None:
         return
     assert many.calls == few.calls
     assert many.rows_read == few.rows_read <= 6 * brought
+
+
+@pytest.mark.parametrize("emit", ["updates", "retractions"])
+@pytest.mark.parametrize("accumulation", ["accumulating", "discarding"])
+@pytest.mark.parametrize("trigger", [Trigger.on_every_element(), Trigger.on_count(3)])
+def test_a_row_of_a_session_costs_the_same_however_long_it_is(emit: Any, accumulation: Any, trigger: Trigger) -> None:
+    """One session, fired row by row: every 16th row comes from the past and bridges."""
+    keyed = stream_of("user bigint, at bigint, n bigint").watermark("at", 10 * DAY).key_by("user").trigger(trigger)
+    driver = Driver(keyed.emit(emit).accumulation(accumulation).session_window(2).agg(count(), sum("n")))
+    costs = []
+    for batch in range(30):
+        store = CountingStore(driver._store.inner if batch else driver._store)  # type: ignore[attr-defined]
+        driver._store = store  # type: ignore[assignment]
+        times = [batch * 64 + i for i in range(64)]
+        late = times[8::16]
+        for t in late:
+            times.remove(t)
+        driver.send([{"user": 1, "at": t, "n": 1} for t in times + late])
+        costs.append((store.calls, store.rows_read + store.rows_written))
+    assert max(costs[10:]) <= max(costs[:10])
+
+
+def test_aggregates_of_a_session_are_cumulated_and_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    touched = 0
+    create, merge = Layout.create, Layout.merge
+
+    def creating(self: Layout, rows: pa.Table, ids: Any, n: int) -> list[pa.Array]:
+        nonlocal touched
+        touched += rows.num_rows
+        return create(self, rows, ids, n)
+
+    def merging(self: Layout, partials: pa.Table, ids: Any, n: int) -> list[pa.Array]:
+        nonlocal touched
+        touched += partials.num_rows
+        return merge(self, partials, ids, n)
+
+    monkeypatch.setattr(Layout, "create", creating)
+    monkeypatch.setattr(Layout, "merge", merging)
+    keyed = stream_of("at bigint, n bigint").watermark("at", DAY).trigger(Trigger.on_every_element())
+    driver = Driver(keyed.session_window(10).agg(count(), sum("n")))
+    rows = 2_000
+    results = driver.send(pa.table({"at": list(range(rows)), "n": [1] * rows})).results
+    assert results["count"].to_pylist() == list(range(1, rows + 1))
+    assert touched <= 4 * rows
