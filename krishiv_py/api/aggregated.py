@@ -66,7 +66,7 @@ class AggregatedStream(OptionMethods):
         return self.node.options
 
     def _with_options(self, options: QueryOptions) -> Self:
-        return attrs.evolve(self, node=attrs.evolve(self.node, options=options))
+        return attrs.evolve(self, node=attrs.evolve(self.node, options=self.node.window.settled(options)))
 
     def _with_handler(self, handler: LateEventHandler) -> Self:
         return attrs.evolve(self, late_handler=handler)

@@ -8,7 +8,7 @@ from typing_extensions import Self
 from krishiv_py.api.lookback import LookBackStream
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.order import RESULTS, needs
-from krishiv_py.api.panes import PaneStream, checked_options, pane_options
+from krishiv_py.api.panes import PaneStream, checked_options
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
@@ -59,7 +59,7 @@ class KeyedStream(OptionMethods):
         return attrs.evolve(self, late_handler=handler)
 
     def _windowed(self, window: Window) -> WindowedStream:
-        return WindowedStream(self.input, self.keys, window, self.options, self.late_handler, self.runner)
+        return WindowedStream(self.input, self.keys, window, window.settled(self.options), self.late_handler, self.runner)
 
     def preset(self, name: PresetName) -> Self:
         """Set the switches of a system: lateness, late rule, emission, touching sessions, start of the watermark.
@@ -144,7 +144,7 @@ class KeyedStream(OptionMethods):
         {'window_start': [-30000, 0], 'window_end': [0, 30000], 'count': [1, 2]}
         """
         window = lookback(size, two_sided=two_sided, max_rows_per_key=max_rows_per_key)
-        return LookBackStream(self.input, self.keys, window, self.options, self.late_handler, self.runner)
+        return LookBackStream(self.input, self.keys, window, window.settled(self.options), self.late_handler, self.runner)
 
     def session_window(self, gap: Duration | Col, *, touch: Touch | None = None,
                        max_duration: Duration | None = None) -> WindowedStream:
@@ -239,10 +239,7 @@ class KeyedStream(OptionMethods):
         if not isinstance(windows, SlidingWindows):
             raise PlanError(message("windowed_by takes SlidingWindows", shown(windows), "rows would be in no window",
                                     "write .windowed_by(SlidingWindows.of(10_000)), or .tumbling_window(...) and its like"))
-        options = self.options
-        lateness = max(options.allowed_lateness_us, windows.grace_us)
-        options = attrs.evolve(options, allowed_lateness_us=lateness, emit=options.emit or "final")
-        return attrs.evolve(self._windowed(windows), options=options)
+        return self._windowed(windows)
 
     def time_interval_window(self, options: TimeIntervalWindowOptions) -> PaneStream:
         """SPL's event-time panes (SEMANTICS §3.6): results at each trigger, or a handler of all pane events.
@@ -253,8 +250,7 @@ class KeyedStream(OptionMethods):
             Duration, creation period, discard age and offset, under SPL's names.
         """
         window = checked_options(options)
-        given = pane_options(window, self.options)
-        return PaneStream(self.input, self.keys, window, given, self.late_handler, self.runner)
+        return PaneStream(self.input, self.keys, window, window.settled(self.options), self.late_handler, self.runner)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """Refused, whatever `keys` are: a stream is keyed once."""

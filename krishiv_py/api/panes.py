@@ -10,8 +10,6 @@ from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.expr import Func, col, lit
 from krishiv_py.plan.nodes import WindowAggregate
-from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.triggers import Trigger
 from krishiv_py.plan.windows.panes import PaneHandler, PaneWindow, TimeIntervalWindowOptions, handler_ref
 from krishiv_py.planner.check import row_schema
 
@@ -42,13 +40,6 @@ class PaneStream(WindowedStream):
         whole = Func("named_struct", tuple(e for name in row_schema(node).names for e in (lit(name), col(name))))
         node = attrs.evolve(node, aggs=(collect_list(whole).alias("tuples"),))
         return AggregatedStream(node, self.late_handler, self.runner)
-
-
-def pane_options(window: PaneWindow, given: QueryOptions) -> QueryOptions:
-    """The switches of SPL: a row is late by its own time, a pane fires again when the watermark grows."""
-    trigger = Trigger(early=given.trigger.early, late="watermark")
-    return attrs.evolve(given, allowed_lateness_us=window.discard_age_us, late_rule="event", trigger=trigger, pane=True,
-                        emit=given.emit or "updates")
 
 
 def checked_options(options: object) -> PaneWindow:

@@ -33,7 +33,7 @@ class WindowedStream(OptionMethods):
     runner: Runner
 
     def _with_options(self, options: QueryOptions) -> Self:
-        return attrs.evolve(self, options=options)
+        return attrs.evolve(self, options=self.window.settled(options))
 
     def _with_handler(self, handler: LateEventHandler) -> Self:
         return attrs.evolve(self, late_handler=handler)

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from krishiv_py.plan.options import QueryOptions
+
 
 class Window:
     """Base of the window kinds; a frozen value that says which rows belong together."""
@@ -42,6 +44,14 @@ class Window:
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a `schema` of rows without the columns the window reads."""
+
+    def settled(self, options: QueryOptions) -> QueryOptions:
+        """The `options` as this window has them, or a refusal of those that contradict it.
+
+        Called when the window is chosen and again after every option step, so that both orders give one plan: what it returns
+        must not change when it is settled again.
+        """
+        return options
 
     def warnings(self) -> tuple[str, ...]:
         """What a user should know before running this window."""

@@ -17,6 +17,7 @@ import attrs
 from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
+from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.windows.base import Window
 
 Direction: TypeAlias = Literal["backward", "forward"]
@@ -136,6 +137,11 @@ class SlidingWindows(Window):
             return {timestamp: (timestamp, timestamp + self.size)}
         own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size
         return {start: (start, start + self.size) for start in (own, timestamp + 1)}
+
+    def settled(self, options: QueryOptions) -> QueryOptions:
+        """Grace is the allowed lateness, where that is not longer; one result, the final one, unless more are asked for."""
+        lateness_us = max(options.allowed_lateness_us, self.grace_us)
+        return attrs.evolve(options, allowed_lateness_us=lateness_us, emit=options.emit or "final")
 
     def describe(self) -> str:
         clamp = ", none below 0" if self.clamp_zero else ""

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.triggers import Trigger
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 Seconds: TypeAlias = "float | Duration"
@@ -35,7 +37,8 @@ class TimeIntervalWindowOptions:
     Attributes
     ----------
     interval_duration : float, int, timedelta or str
-        Length of a pane; ``float`` is seconds, ``int`` milliseconds.
+        Length of a pane. A ``float`` is seconds, as in SPL: ``10.0``. An ``int`` is milliseconds, as everywhere else in the
+        library: ``10`` is a hundredth of a second, of which the plan warns. The two cannot be mixed in one object.
     creation_period : float, int, timedelta or str, optional
         Distance of the starts of panes; the duration unless given. Shorter: panes overlap; longer: rows between panes are
         counted as ``unassigned``.
@@ -57,6 +60,13 @@ class TimeIntervalWindowOptions:
 
     def __attrs_post_init__(self) -> None:
         self.window()
+        lengths = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        floats = [n for n, v in lengths.items() if isinstance(v, float)]
+        ints = [n for n, v in lengths.items() if isinstance(v, int) and v]
+        if floats and ints:
+            got = ", ".join(f"{n}={lengths[n]!r}" for n in (*floats, *ints))
+            raise DurationError(message("floats are seconds and ints are milliseconds", got, "one of them is hardly meant so",
+                                        "write all of them as floats, or as texts such as \"10 s\""))
 
     def window(self) -> PaneWindow:
         """The checked window."""
@@ -150,6 +160,29 @@ class PaneWindow(HoppingWindow):
     kind: ClassVar[str] = "time_interval"
     discard_age_us: int = 0
     handler: HandlerRef | None = None
+
+    def settled(self, options: QueryOptions) -> QueryOptions:
+        """SPL's switches: a row is late by its own time, a pane lives for its discard age, fires when W grows."""
+        lateness_us = options.allowed_lateness_us
+        if lateness_us not in (0, self.discard_age_us):
+            got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"
+            raise PlanError(message("panes take late rows for their discard age", got, "two times cannot both hold",
+                                    "leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions"))
+        if options.late_rule != "event":
+            raise PlanError(message("a row of panes is late by its own time", f"late_rule({options.late_rule!r})", "it is late "
+                                    "when t < W - discard_age, whatever its panes", "leave late_rule out"))
+        given = options.trigger
+        if not given.on_time or given.late is None:
+            raise PlanError(message("panes fire when they are complete, and when the watermark grows", given.describe(),
+                                    "the trigger asks for less", "set early firings only: Trigger.on_count(100)"))
+        return attrs.evolve(options, allowed_lateness_us=self.discard_age_us, pane=True, emit=options.emit or "updates",
+                            trigger=Trigger(early=given.early, late="watermark"))
+
+    def warnings(self) -> tuple[str, ...]:
+        """Panes shorter than a second may be meant as seconds."""
+        short = (f"panes of {show_us(self.size_us)}: an int is milliseconds; seconds are a float, as in 10.0, or a text, as in "
+                 "\"10 s\"",) if self.size_us < 1_000_000 else ()
+        return (*super().warnings(), *short)
 
     def describe(self) -> str:
         offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""

@@ -1,0 +1,114 @@
+"""Options before the window, after it, or after the aggregates: the same plan, or the same refusal."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.errors import DurationError, PlanError
+from krishiv_py.planner.fingerprint import fingerprint
+from krishiv_py.planner.physical import warnings
+from krishiv_py.testing import stream_of
+
+Step = Callable[[Any], Any]
+OPTIONS: Final[dict[str, Step]] = {
+    "no lateness": lambda s: s.allowed_lateness(0),
+    "lateness": lambda s: s.allowed_lateness("7 s"),
+    "lateness as discard age": lambda s: s.allowed_lateness("15 s"),
+    "event rule": lambda s: s.late_rule("event"),
+    "window rule": lambda s: s.late_rule("window"),
+    "null keys": lambda s: s.null_keys("side_output"),
+    "final": lambda s: s.emit("final"),
+    "updates": lambda s: s.emit("updates"),
+    "retractions": lambda s: s.emit("retractions"),
+    "each": lambda s: s.trigger(kv.Trigger.on_every_element()),
+    "interval": lambda s: s.trigger(kv.Trigger.on_interval("1 s")),
+    "never on time": lambda s: s.trigger(kv.Trigger(early=2, on_time=False)),
+    "never late": lambda s: s.trigger(kv.Trigger(late=None)),
+    "discarding": lambda s: s.accumulation("discarding"),
+    "pane": lambda s: s.with_pane(),
+    "future": lambda s: s.future_tolerance("5 s", "drop"),
+    "TTL": lambda s: s.with_state_ttl(kv.StateTtlConfig(3_600_000)),
+    "handler": lambda s: s.with_late_event_handler(kv.CountByKeyLateEventHandler()),
+}
+SETTING: Final = {
+    "no lateness": "L", "lateness": "L", "lateness as discard age": "L", "event rule": "rule", "window rule": "rule",
+    "final": "emit", "updates": "emit", "retractions": "emit", "each": "trigger", "interval": "trigger",
+    "never on time": "trigger", "never late": "trigger",
+}  # fmt: skip
+PANES: Final = kv.TimeIntervalWindowOptions(10.0, creation_period=5.0, discard_age=15.0)
+WINDOWS: Final[dict[str, Step]] = {
+    "tumbling": lambda s: s.tumbling_window("10 s"),
+    "hopping": lambda s: s.hopping_window("10 s", "5 s"),
+    "sliding": lambda s: s.sliding_window("10 s", "5 s"),
+    "look-back": lambda s: s.lookback_window("10 s"),
+    "session": lambda s: s.session_window("10 s"),
+    "capped session": lambda s: s.session_window("10 s", max_duration="1 min"),
+    "count": lambda s: s.count_window(3),
+    "distinct": lambda s: s.windowed_by(kv.SlidingWindows.of("10 s").grace("10 s")),
+    "panes": lambda s: s.time_interval_window(PANES),
+}
+
+
+def outcome(*steps: Step) -> str:
+    """The plan as text, or the refusal."""
+    stream: Any = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
+    try:
+        for step in steps:
+            stream = step(stream)
+    except PlanError as error:
+        return f"{type(error).__name__}: {error}"
+    spec = stream.spec()
+    return f"{spec.options}\n{spec.window}\n{warnings(spec)}\n{fingerprint(spec)}\n{type(stream.late_handler).__name__}"
+
+
+def aggregated(stream: Any) -> Any:
+    return stream.agg(kv.count())
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_means_the_same_before_and_after_the_window(window: str, option: str) -> None:
+    chosen, set_ = WINDOWS[window], OPTIONS[option]
+    before = outcome(set_, chosen, aggregated)
+    assert outcome(chosen, set_, aggregated) == before
+    assert outcome(chosen, aggregated, set_) == before
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_two_options_mean_the_same_on_both_sides_of_the_window(window: str) -> None:
+    chosen = WINDOWS[window]
+    for one, other in itertools.combinations(OPTIONS, 2):
+        if SETTING.get(one, one) == SETTING.get(other, other):
+            continue  # the later one wins, and a window may refuse what is taken back later
+        first, second = OPTIONS[one], OPTIONS[other]
+        before = outcome(first, second, chosen, aggregated)
+        apart = [outcome(first, chosen, second, aggregated), outcome(chosen, second, first, aggregated)]
+        refusals = [text.startswith("PlanError") for text in (before, *apart)]
+        assert refusals in ([True] * 3, [False] * 3), (one, other)
+        if not any(refusals):  # which of two faults is told hangs on the order
+            assert apart == [before] * 2, (one, other)
+
+
+def test_panes_refuse_what_contradicts_them() -> None:
+    keyed = stream_of("at bigint").watermark("at", 0)
+    with pytest.raises(PlanError, match=r"panes take late rows for their discard age .*7 s.*15 s.*Hint: .*discard_age"):
+        keyed.allowed_lateness("7 s").time_interval_window(PANES)
+    with pytest.raises(PlanError, match=r"late by its own time .*late_rule\('window'\).*Hint:"):
+        keyed.late_rule("window").time_interval_window(PANES)
+    with pytest.raises(PlanError, match="the trigger asks for less"):
+        keyed.time_interval_window(PANES).trigger(kv.Trigger(late=None))
+
+
+def test_the_length_of_panes_can_be_told_from_the_plan() -> None:
+    timed = stream_of("at bigint").watermark("at", 0)
+    seconds, milliseconds = (timed.time_interval_window(kv.TimeIntervalWindowOptions(d)).agg(kv.count()) for d in (10.0, 10))
+    assert "time intervals of 10 s" in seconds.explain() and "an int is milliseconds" not in seconds.explain()
+    assert "! panes of 10 ms: an int is milliseconds; seconds are a float" in milliseconds.explain()
+    with pytest.raises(DurationError, match=r"floats are seconds and ints are milliseconds .*discard_age=5"):
+        kv.TimeIntervalWindowOptions(10.0, discard_age=5)
+    assert kv.TimeIntervalWindowOptions(10.0, discard_age=0, interval_offset=0).window().size_us == 10_000_000
