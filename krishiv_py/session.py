@@ -14,10 +14,12 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.query import Query
 from krishiv_py.api.stream import Stream
 from krishiv_py.api.timed import TimedStream
-from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.api.union import union_of
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource, source_of
-from krishiv_py.plan.schema import SchemaLike, as_schema, checked
+from krishiv_py.plan.nodes import FileSource, MemorySource
+from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.spool import Sender, Spool
 from krishiv_py.sql import SqlContext
@@ -48,19 +50,19 @@ class SessionBuilder:
 
     def master(self, url: str) -> SessionBuilder:
         """Spark master `url`, ``local[*]`` by default."""
-        return attrs.evolve(self, master=url)
+        return attrs.evolve(self, master=a_text(url, "url", 'write .master("local[2]")'))
 
     def app_name(self, name: str) -> SessionBuilder:
         """The `name` shown by Spark."""
-        return attrs.evolve(self, app=name)
+        return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
 
     def config(self, key: str, value: str | int | bool) -> SessionBuilder:
         """Any Spark setting: `key` and `value`, as Spark's documentation has them."""
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        return attrs.evolve(self, settings=(*self._settings, (key, text)))
+        return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
     def profile(self, name: Literal["dev-local", "single-node-durable", "distributed-durable"]) -> SessionBuilder:
         """Durability profile by `name` (SEMANTICS §6.2)."""
+        one_of(name, "profile", PROFILES)
         return attrs.evolve(self, profile=name)
 
     def get_or_create(self) -> Session:
@@ -102,7 +104,7 @@ class Session:
     def connect(cls, url: str) -> Session:
         """A session on the Spark Connect server at `url`: ``sc://host:15002``."""
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
-            raise PlanError(message("not a Spark Connect address", repr(url), "there is no server to talk to",
+            raise PlanError(message("not a Spark Connect address", shown(url), "there is no server to talk to",
                                     'write Session.connect("sc://host:15002")'))
         runtime = _runtime()
         return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
@@ -142,7 +144,8 @@ class Session:
             The stream, and the sender that feeds it; each ``send`` is one micro-batch.
         """
         checked = as_schema(schema)
-        folder = spool if spool is not None else self._runner.folder("spool")
+        a_text(name, "name", 'write memory_stream(schema, name="events")')
+        folder = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
         Path(folder).mkdir(parents=True, exist_ok=True)
         stream = Stream(MemorySource(name, checked, str(Path(folder).absolute())), checked, self._runner)
         return stream, Sender(Spool(str(Path(folder).absolute())), checked, lambda: self._runner.clock())
@@ -236,7 +239,7 @@ class Session:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
             raise PlanError(
-                message("`rows_per_second` is no rate", repr(rows_per_second), "no row would come", "use 1 or more")
+                message("`rows_per_second` is no rate", shown(rows_per_second), "no row would come", "use 1 or more")
             )
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
@@ -266,24 +269,7 @@ class Session:
         SchemaError
             When the streams have different columns.
         """
-        if not streams:
-            raise PlanError(message("a union of nothing", "{}", "there are no rows", 'pass {"a": stream_a, "b": stream_b}'))
-        schemas = {name: stream.schema for name, stream in streams.items()}
-        first = next(iter(schemas.values()))
-        for name, schema in schemas.items():
-            if not schema.equals(first):
-                raise SchemaError(
-                    message(
-                        f"stream {name!r} has other columns",
-                        str(schema).replace("\n", ", "),
-                        "the streams cannot be one",
-                        f"select the columns {', '.join(first.names)}",
-                    )
-                )
-        merged = checked(first.append(pa.field(source_column, pa.string())))
-        parts = tuple((name, stream.node) for name, stream in streams.items())
-        bounded = all(source_of(node).bounded for _, node in parts)
-        return Stream(UnionSource(parts, source_column, merged, bounded), merged, self._runner)
+        return union_of(streams, source_column, self._runner)
 
     def register(
         self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
@@ -324,7 +310,10 @@ class Session:
         CheckpointError
             When no query has kept its state there, or one with another plan; names what differs.
         """
-        return self._runner.read_state(stream, checkpoint)
+        if not isinstance(stream, AggregatedStream):
+            raise PlanError(message("not an aggregated stream", shown(stream), "the state cannot be read without its plan",
+                                    "pass the stream the query was started with"))
+        return self._runner.read_state(stream, a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint"))
 
     @property
     def streams(self) -> list[Query]:
@@ -333,10 +322,12 @@ class Session:
 
     def temporary_folder(self, name: str = "folder") -> str:
         """A new folder, called after `name`, that goes with the session: for checkpoints and outputs of trials."""
-        return self._runner.folder(name)
+        return self._runner.folder(file_name(name))
 
     def use_clock(self, clock: Callable[[], int]) -> None:
         """Take processing time (µs since the epoch) from `clock` instead of the wall clock; for tests."""
+        if not callable(clock):
+            raise PlanError(message("a clock is a function", shown(clock), "no time is told", "pass one without arguments"))
         self._runner.clock = clock
 
     def stop(self) -> None:

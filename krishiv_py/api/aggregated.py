@@ -10,6 +10,7 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.order import ON_RESULTS, instead
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult, Runner
 from krishiv_py.display.html import plan_html
@@ -44,6 +45,7 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
     return tuple(flat)
 
 
+@instead(ON_RESULTS)
 @attrs.frozen(eq=False)
 class AggregatedStream(OptionMethods):
     """A checked windowed aggregation.

@@ -7,7 +7,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.lookback import LookBackStream
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.order import RESULTS, needs
+from krishiv_py.api.order import ON_TIMED, RESULTS, instead, needs
 from krishiv_py.api.panes import PaneStream, checked_options
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
@@ -41,6 +41,7 @@ def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
     return keys
 
 
+@instead(ON_TIMED)
 @needs(".tumbling_window(...) or another window", "agg", *RESULTS)
 @attrs.frozen(eq=False)
 class KeyedStream(OptionMethods):

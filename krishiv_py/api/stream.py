@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.keyed import KeyedStream, checked_keys
-from krishiv_py.api.order import RESULTS, WINDOWS, needs
+from krishiv_py.api.order import ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.timed import TimedStream, timed
 from krishiv_py.errors import PlanError, message, shown
@@ -20,6 +20,7 @@ from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpe
 from krishiv_py.redaction import shown_text
 
 
+@instead(ON_ROWS)
 @needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
 @attrs.frozen(eq=False)
 class Stream:
@@ -158,6 +159,7 @@ class Stream:
         return KeyedUntimedStream(self, checked_keys(keys, self.schema.names))
 
 
+@instead(ON_KEYED)
 @needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
 @attrs.frozen(eq=False)
 class KeyedUntimedStream:

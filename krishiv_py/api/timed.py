@@ -9,8 +9,9 @@ from krishiv_py.api.keyed import KeyedStream, checked_keys
 from krishiv_py.api.runner import Runner
 from krishiv_py.errors import ColumnError, DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
+from krishiv_py.plan.expr import Col, Expr
 from krishiv_py.plan.late import CountingLateEventHandler
-from krishiv_py.plan.nodes import AssignWatermark, Node
+from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.schema import time_kind
 from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
@@ -43,6 +44,7 @@ def timed(node: Node, schema: pa.Schema, column: str, spec: AnyWatermarkSpec, so
                                     "use a lag of whole milliseconds"))
     if isinstance(spec, MultiSourceWatermarkSpec):
         _check_sources(spec, schema, source_column)
+        _check_union(spec, node, source_column)
     elif source_column is not None:
         raise PlanError(message("`source_column` without several sources", shown(source_column), "there is only one watermark",
                                 "pass a MultiSourceWatermarkSpec"))
@@ -61,3 +63,31 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
     if not pa.types.is_string(schema.field(source_column).type):
         raise ColumnError(message(f"column {source_column!r} cannot name sources", schema.field(source_column).type,
                                   "sources are declared by text", "cast it to string"))
+
+
+def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str | None) -> None:
+    """Names of a union are known before any row: one that nobody declared, or that nobody sends, is a slip of the pen."""
+    source = source_of(node)
+    if not isinstance(source, UnionSource) or source.source_column != source_column or not _kept(node, source_column):
+        return
+    sent, declared = [name for name, _ in source.parts], [name for name, _ in spec.sources]
+    missing, extra = [n for n in declared if n not in sent], [n for n in sent if n not in declared]
+    if missing:
+        raise PlanError(message("no stream of the union has the name of a declared source", ", ".join(map(repr, missing)),
+                                "it would hold the watermark for ever", f"the streams are {', '.join(map(repr, sent))}"))
+    if extra and spec.unknown_action != "register":
+        hint = f'add .source({extra[0]!r}, WatermarkSpec.fixed_lag("5 s"))'
+        raise PlanError(message("a stream of the union is no declared source", ", ".join(map(repr, extra)),
+                                "the watermark could not follow its rows", hint))
+
+
+def _kept(node: Node, column: str) -> bool:
+    """Whether a column comes through the stateless steps as it was."""
+    for step in prefix_of(node):
+        if isinstance(step, Project):
+            made_of: Expr | None = dict(step.columns).get(column)
+            if not isinstance(made_of, Col) or made_of.name != column:
+                return False
+        elif not isinstance(step, Filter):
+            return False
+    return True

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.order import RESULTS, needs
+from krishiv_py.api.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.api.runner import Runner
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.late import LateEventHandler
@@ -20,6 +20,7 @@ from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import shown_text
 
 
+@instead(ON_WINDOWED)
 @needs(".agg(...)", *(r for r in RESULTS if r != "collect_with_aggs"))
 @attrs.frozen(eq=False)
 class WindowedStream(OptionMethods):

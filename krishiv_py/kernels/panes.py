@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.errors import OperatorError, message, shown
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import whole
@@ -46,8 +47,15 @@ class PaneOperator(TriggeredOperator):
         result = super().step(store, meta, chunks, watermark_us, now_us)
         # pane by pane, as one notification after the other: everything of a pane before the next one
         for _, event, pane in sorted(self._events, key=lambda e: e[0]):
-            getattr(self.handler, event)(pane)
+            self._call(event, pane)
         return result
+
+    def _call(self, event: str, *told: object) -> None:
+        """Tell the handler; what it returns nobody would get."""
+        given = getattr(self.handler, event)(*told)
+        if given is not None:
+            raise OperatorError(message(f"{event} returned something", shown(given), "a handler has no output: it would be "
+                                        "lost", "return nothing; results are the column `tuples`, or those of .agg(...)"))
 
     def _pane(self, window: int, key: dict[str, Any], state: Any, **more: Any) -> Pane:
         bounds = unstamp(np.array([window, window + self.window.size_us]), self.layout.spec.time_kind).to_pylist()
@@ -70,8 +78,8 @@ class PaneOperator(TriggeredOperator):
             for w, key in zip(units.pair_windows.tolist(), keys, strict=True)
         ]
         for row, pair in zip(units.rows.tolist(), units.ids.tolist(), strict=True):
-            self.handler.before_tuple_insertion(panes[pair], rows[row])
-            self.handler.after_tuple_insertion(panes[pair], rows[row])
+            self._call("before_tuple_insertion", panes[pair], rows[row])
+            self._call("after_tuple_insertion", panes[pair], rows[row])
 
     def _written(self, firings: Firings) -> pa.Table:
         table = super()._written(firings)

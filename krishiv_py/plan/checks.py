@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from krishiv_py.errors import ColumnError, ExpressionError, PlanError, message, shown, unknown_column
 from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.parse import parse_expr
 
-MOST_ROWS = (1 << 31) - 1
+PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
+"""The durability profiles of SEMANTICS §6.2."""
+MOST_ROWS: Final = (1 << 31) - 1
 """The largest number of rows a setting may name: row numbers inside a batch are 32 bits wide."""
 
 
@@ -38,6 +41,24 @@ def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOS
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise PlanError(message(f"`{name}` is out of range", shown(value), "it counts nothing", hint))
     return value
+
+
+def setting(key: object, value: object) -> tuple[str, str]:
+    """A setting of Spark as two texts."""
+    name = a_text(key, "key", 'write .config("spark.sql.shuffle.partitions", 4)')
+    if not isinstance(value, (str, int)):
+        raise PlanError(message(f"{name!r} has no such value", shown(value), "Spark takes texts, numbers and switches",
+                                "pass a text, a whole number, True or False"))
+    return name, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def file_name(value: object) -> str:
+    """`value`, which must be a text that can be part of a file's name."""
+    name = a_text(value, "name", 'pass a short text such as "checkpoint"')
+    if "/" in name or "\0" in name or len(name.encode()) > 200:
+        raise PlanError(message("`name` cannot be part of a file's name", shown(name), "there would be no such folder",
+                                "leave out slashes, and keep it short"))
+    return name
 
 
 def microseconds(value: object, name: str, least: int, most: int) -> int:

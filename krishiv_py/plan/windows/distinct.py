@@ -139,7 +139,7 @@ class SlidingWindows(Window):
         return {start: (start, start + self.size) for start in (own, timestamp + 1)}
 
     def settled(self, options: QueryOptions) -> QueryOptions:
-        """Grace is the allowed lateness, where that is not longer; one result, the final one, unless more are asked for."""
+        """The `options` with grace as allowed lateness where that is not longer, and one final result unless more is wanted."""
         lateness_us = max(options.allowed_lateness_us, self.grace_us)
         return attrs.evolve(options, allowed_lateness_us=lateness_us, emit=options.emit or "final")
 

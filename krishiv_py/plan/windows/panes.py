@@ -111,7 +111,7 @@ class PaneHandler:
     The first watermark at or past the end: :meth:`window_initial_full` for every partition of the pane, each followed by its
     :meth:`window_trigger`. Every larger watermark: :meth:`window_trigger` for partitions updated since. In the end
     :meth:`window_close`. On Spark handlers run in the workers, on a copy: hand results on through the query, not through
-    attributes.
+    attributes. A handler returns nothing; what it returns would be lost, and is an error.
     """
 
     def before_tuple_insertion(self, pane: Pane, row: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class PaneWindow(HoppingWindow):
     handler: HandlerRef | None = None
 
     def settled(self, options: QueryOptions) -> QueryOptions:
-        """SPL's switches: a row is late by its own time, a pane lives for its discard age, fires when W grows."""
+        """The `options` as SPL has them: a row is late by its own time, a pane lives for its discard age, fires as W grows."""
         lateness_us = options.allowed_lateness_us
         if lateness_us not in (0, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"

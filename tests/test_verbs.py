@@ -1,0 +1,93 @@
+"""Verbs of other libraries, and steps out of order, answer with what to write; to a type checker they do not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.errors import OrderError
+from krishiv_py.testing import stream_of
+
+
+def rows() -> Any:
+    return stream_of("user string, amount bigint, at bigint")
+
+
+def timed() -> Any:
+    return rows().watermark("at", 0)
+
+
+def windowed() -> Any:
+    return timed().key_by("user").tumbling_window(10)
+
+
+def results() -> Any:
+    return windowed().agg(kv.count())
+
+
+CALLS: Final[list[tuple[Callable[[], Any], str, str]]] = [
+    (rows, "join", "lookback_window"),
+    (rows, "groupBy", ".key_by("),
+    (rows, "group_by", ".key_by("),
+    (rows, "distinct", "distinct"),
+    (rows, "window", ".watermark("),
+    (rows, "withWatermark", ".watermark("),
+    (rows, "where", ".filter("),
+    (rows, "withColumn", ".with_column("),
+    (rows, "count", ".agg(count("),
+    (rows, "orderBy", "ascending"),
+    (rows, "union", "session.union"),
+    (rows, "allowed_lateness", ".watermark("),
+    (rows, "show", "ConsoleSink"),
+    (lambda: rows().key_by("user"), "filter", "before .key_by"),
+    (lambda: rows().key_by("user"), "join", "lookback_window"),
+    (lambda: rows().key_by("user"), "key_by", "keyed already"),
+    (timed, "filter", "before .watermark("),
+    (timed, "select", "before .watermark("),
+    (timed, "where", ".filter(...) before"),
+    (timed, "watermark", "once"),
+    (timed, "withWatermark", "once"),
+    (timed, "group_by", ".key_by("),
+    (timed, "window", "_window("),
+    (timed, "join", "lookback_window"),
+    (timed, "sum", ".agg(sum("),
+    (timed, "dropDuplicates", "first(...)"),
+    (windowed, "filter", "before .watermark("),
+    (windowed, "key_by", "before the window"),
+    (windowed, "groupBy", "before the window"),
+    (windowed, "tumbling_window", "one window"),
+    (windowed, "preset", "before the window"),
+    (windowed, "reduce", "udaf"),
+    (lambda: timed().lookback_window(5), "filter", "before .watermark("),
+    (results, "key_by", ".to_dataframe()"),
+    (results, "filter", ".to_dataframe()"),
+    (results, "tumbling_window", ".to_dataframe()"),
+    (results, "watermark", ".to_dataframe()"),
+    (results, "join", "lookback_window"),
+    (results, "agg", "in one .agg("),
+    (results, "groupBy", ".to_dataframe()"),
+    (results, "toPandas", ".to_pandas()"),
+    (results, "writeStream", ".start("),
+]
+
+
+@pytest.mark.parametrize(("stage", "verb", "way"), CALLS, ids=[f"{i} {c[1]}" for i, c in enumerate(CALLS)])
+def test_a_verb_people_try_answers_with_the_way(stage: Callable[[], Any], verb: str, way: str) -> None:
+    with pytest.raises(OrderError, match=re.escape(f".{verb}()")) as caught:
+        getattr(stage(), verb)("x", y=1)
+    assert way in str(caught.value).partition("Hint: ")[2]
+
+
+def test_the_ways_that_are_told_can_be_gone() -> None:
+    """Methods the hints name are there."""
+    stages = [rows(), rows().key_by("user"), timed(), windowed(), timed().lookback_window(5), results()]
+    public = {name for stage in stages for name in dir(stage)} | {"union"} | set(kv.__all__)
+    for stage in stages:
+        for name in dir(type(stage)):
+            said = getattr(type(stage), name).__doc__ or ""
+            if said.startswith("Not possible yet"):
+                assert set(re.findall(r"\.(\w+)\(", said)) <= public, (name, said)
