@@ -99,7 +99,7 @@ ON_KEYED: Final = {
 _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for name in _STEPS} | {
     theirs: f"call .{ours}(...) before .watermark(...)" for theirs, ours in _SPARK_STEPS.items()
 }
-_MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has a watermark; call .watermark(...) once")
+_MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once")
 ON_TIMED: Final = {
     **_ANYWHERE, **_BEFORE_MARK, **_MARKED, **_AGGREGATE, **_COUNTS,
     **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'), **dict.fromkeys(_WINDOWINGS, _WINDOW_CALL),
