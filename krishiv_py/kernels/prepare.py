@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
-from krishiv_py.kernels.evaluate import apply_prefix, evaluate
+from krishiv_py.kernels.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
@@ -196,10 +196,10 @@ class Prepare:
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:
         """An aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
-        from_rows = pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate(value, rows)
         if where is None:
-            return from_rows
+            return pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate(value, rows)
         mask = pc.fill_null(evaluate(where, rows), False)
+        from_rows = pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate_where(value, rows, mask)
         return pc.if_else(mask, from_rows, pa.scalar(None, from_rows.type))
 
     def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:

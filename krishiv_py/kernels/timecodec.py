@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import numpy as np
 import pyarrow as pa
@@ -10,6 +12,8 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET
 from krishiv_py.plan.schema import TimeKind
+
+_US_PER: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 @attrs.frozen(eq=False)
@@ -25,11 +29,15 @@ def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
     """Read an event-time column."""
     null = column.is_null().to_numpy(zero_copy_only=False)
     raw = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US
+    unit = "ms" if kind == "bigint_ms" else column.type.unit
+    if unit == "ns":
+        raw = raw // 1_000  # the microsecond a time lies in
+    us = _US_PER.get(unit, 1)
+    bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US // us
     outside = (raw > bound) | (raw < -bound)
     if outside.any():
         raw = np.where(outside, 0, raw)
-    return Stamped(raw * 1_000 if kind == "bigint_ms" else raw, null, outside)
+    return Stamped(raw if us == 1 else raw * us, null, outside)
 
 
 def time_type(kind: TimeKind) -> pa.DataType:

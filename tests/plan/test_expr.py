@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import itertools
-import math
 from typing import Any
 
 import duckdb
@@ -54,15 +54,38 @@ def test_three_valued_logic(text: str) -> None:
     assert values(parse_expr(text), **BOOLS) == wanted
 
 
-@given(st.lists(st.tuples(st.integers(-(2**40), 2**40), st.integers(-50, 50)), max_size=8))
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-50, 50).filter(bool)), max_size=8))
 def test_the_remainder_has_the_sign_of_the_dividend_as_in_spark(pairs: list[tuple[int, int]]) -> None:
     left, right = pa.array([p for p, _ in pairs], pa.int64()), pa.array([q for _, q in pairs], pa.int64())
-    assert values(A % B, a=left, b=right) == [int(math.fmod(p, q)) if q else None for p, q in pairs]
+    assert values(A % B, a=left, b=right) == [abs(p) % abs(q) * (1 if p > 0 else -1) for p, q in pairs]
 
 
-def test_division_is_in_double_and_by_zero_is_null() -> None:
-    assert values(A / B, a=pa.array([1, 1, 0]), b=pa.array([2, 0, 0])) == [0.5, None, None]
-    assert values(A % B, a=pa.array([1.5, 1.0]), b=pa.array([1.0, 0.0])) == [0.5, None]
+def test_division_is_in_double() -> None:
+    assert values(A / B, a=pa.array([1, 2**53 + 1, None]), b=pa.array([2, 1, 0])) == [0.5, 2.0**53, None]
+    assert values(A % B, a=pa.array([1.5, -7.5]), b=pa.array([1.0, 2.0])) == [0.5, -1.5]
+
+
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(5, 2)])
+def test_division_by_zero_is_an_error_as_in_spark_but_not_of_null(type_: pa.DataType) -> None:
+    plain = decimal.Decimal if pa.types.is_decimal(type_) else int
+    one, none, zero = (pa.array([None if v is None else plain(v)], type_) for v in (1, None, 0))
+    for expr in (A / B, A % B, A / 0, A % 0, 1 / B):
+        with pytest.raises(OperatorError, match="division by zero in row 0"):
+            values(expr, a=one, b=zero)
+    for expr in (A / B, A % B, A / 0, A % 0):
+        assert values(expr, a=none, b=zero) == [None]
+
+
+def test_a_guard_keeps_rows_from_what_cannot_be_computed() -> None:
+    columns = {"a": pa.array([4, 1, None, 6], pa.int64()), "b": pa.array([2, 0, 0, None], pa.int64())}
+    fine = (B != 0) & (A / B > 1)
+    assert values(fine, **columns) == [True, False, False, None]
+    assert values((B == 0) | (A / B > 1), **columns) == [True, True, True, None]
+    assert values(func("if_else", B != 0, A / B, -1.0), **columns) == [2.0, -1.0, -1.0, -1.0]
+    assert values(func("coalesce", func("if_else", B == 0, 0.5, lit(None)), A / B), **columns) == [2.0, 0.5, 0.5, None]
+    assert values(A / func("nullif", B, 0), **columns) == [2.0, None, None, None]
+    with pytest.raises(OperatorError, match="division by zero"):
+        values((A / B > 1) & (B != 0), **columns)
 
 
 def test_overflow_is_an_error_and_no_wrap_around() -> None:
@@ -102,7 +125,7 @@ def test_functions() -> None:
     text = pa.array(["abc", None, ""])
     assert values(func("contains", A, "b"), a=text) == [True, None, False]
     assert values(func("starts_with", A, "a"), a=text) == [True, None, False]
-    assert values(func("if_else", A > 1, "big", "small"), a=pa.array([1, 2, None])) == ["small", "big", None]
+    assert values(func("if_else", A > 1, "big", "small"), a=pa.array([1, 2, None])) == ["small", "big", "small"]
     assert values(func("round", A), a=pa.array([1.4, None])) == [1.0, None]
     assert values(lit(7), a=text) == [7, 7, 7]
     with pytest.raises(ExpressionError, match="unknown function"):
