@@ -21,8 +21,8 @@ _SHORT: Final = r"^-?[0-9]{1,18}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?$"
 _SPECIAL: Final = {"inf": "inf", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-inf": "-inf", "-infinity": "-inf",
                    "nan": "nan"}  # fmt: skip
-_TRUE: Final = pa.array(["t", "true", "y", "yes", "1"])
-_FALSE: Final = pa.array(["f", "false", "n", "no", "0"])
+_TRUE: Final = ("t", "true", "y", "yes", "1")
+_FALSE: Final = ("f", "false", "n", "no", "0")
 _DATE: Final = r"^(?P<y>[+-]?[0-9]{4,7})(?:-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})(?:[ T](?s:.*))?)?)?$"
 _TIME: Final = (
     r"^(?P<y>[+-]?[0-9]{4,7})(?:-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})"
@@ -103,8 +103,8 @@ def quantized(values: list[decimal.Decimal | None], type_: pa.DataType) -> tuple
 def booleans(column: pa.Array) -> Converted:
     """``t true y yes 1`` and ``f false n no 0``, whatever their case."""
     text = pc.utf8_lower(trimmed(column))
-    true = pc.is_in(text, value_set=_TRUE)
-    ok = pc.or_(true, pc.is_in(text, value_set=_FALSE))
+    true = pc.is_in(text, value_set=pa.array(_TRUE))
+    ok = pc.or_(true, pc.is_in(text, value_set=pa.array(_FALSE)))
     return _only(true, pc.is_valid(text)), flags(pc.and_(pc.invert(ok), pc.is_valid(text)))
 
 
