@@ -114,8 +114,9 @@ class KeyedStream(OptionMethods):
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps)
 
     def lookback_window(
-        self, size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None
-    ) -> LookBackStream:
+        self, size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None, with_row: bool = False,
+        exclude_self: bool = False,
+    ) -> LookBackStream:  # fmt: skip
         """One window per row: the rows of its key in ``[t - size, t]``, both ends inclusive (SEMANTICS §3.4).
 
         A row's result comes when the watermark has passed its time (``two_sided``: its window's end), so that rows of equal
@@ -130,11 +131,19 @@ class KeyedStream(OptionMethods):
         max_rows_per_key : int, optional
             Hold at most so many rows of a key: beyond them the oldest are dropped, and counted as ``limited``; those that
             had no result yet (and get none) also as ``limited_unfired``. The limit is applied after each batch.
+        with_row : bool
+            Let each result carry its whole row: after the aggregates, every other column of the row under its own name. So
+            results of rows of equal time can be told apart.
+        exclude_self : bool
+            Leave the row itself out of its window; rows of equal time stay. Without another row aggregates are null, and
+            counts 0 and lists empty.
 
         Raises
         ------
         DurationError
             For negative, float or boolean sizes and unreadable text.
+        PlanError
+            From ``agg``, for a column of the row that is named like an aggregate or a column of the window.
 
         Examples
         --------
@@ -144,7 +153,8 @@ class KeyedStream(OptionMethods):
         >>> Driver(recent).send([{"at": 0}, {"at": 30_000}, {"at": 31_000}]).results.to_pydict()
         {'window_start': [-30000, 0], 'window_end': [0, 30000], 'count': [1, 2]}
         """
-        window = lookback(size, two_sided=two_sided, max_rows_per_key=max_rows_per_key)
+        window = lookback(size, two_sided=two_sided, max_rows_per_key=max_rows_per_key, with_row=with_row,
+                          exclude_self=exclude_self)
         return LookBackStream(self.input, self.keys, window, window.settled(self.options), self.late_handler, self.runner)
 
     def session_window(self, gap: Duration | Col, *, touch: Touch | None = None,

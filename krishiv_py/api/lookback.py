@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.evaluate import expr_type, step_schema
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.checks import expression
@@ -86,6 +87,10 @@ class LookBackStream(WindowedStream):
 
     def _rows(self, window: LookBackWindow) -> AggregatedStream:
         """A plan over whole rows; they travel as one aggregate input."""
+        switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
+        if switches:
+            raise PlanError(message(f"{switches[0]} goes with aggregates only", window.describe(), "matches and pairs tell "
+                                    "whole rows, and a row never meets itself", f"leave {switches[0]} out"))
         rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
         node = WindowAggregate(self.input, self.keys, window, (rows,), self.options)
         return AggregatedStream(node, self.late_handler, self.runner)

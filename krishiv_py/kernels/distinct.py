@@ -20,6 +20,7 @@ from krishiv_py.kernels.lookback import BLOCKS, shift
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
+from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.ranges import Ranges, expand, running
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.sliding import range_partials
@@ -101,11 +102,11 @@ class DistinctOperator:
             return opened.empty()
         o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach)
         horizon = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
-        w, partials = self._contents(o, self._windows(o, horizon, END_OF_TIME))
+        w, values = self._contents(o, self._windows(o, horizon, END_OF_TIME))
         if not len(w.ids):
             return opened.empty()
         updated = Ranges(w.low, w.high, o.times // self.block_us).reduce(np.maximum, o.rows[WRITTEN].to_numpy())
-        return opened.table(o.rows.take(pa.array(w.low)), updated, partials, w.starts, w.starts + self.spans.size)
+        return opened.finished(o.rows.take(pa.array(w.low)), updated, values, w.starts, w.starts + self.spans.size)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that had not ended."""
@@ -162,13 +163,13 @@ class DistinctOperator:
         return found.only(np.flatnonzero(found.high > found.low))
 
     def _contents(self, o: Ordered, w: _Windows) -> tuple[_Windows, list[pa.Array]]:
-        """Those of the windows that hold rows, and their partials."""
+        """Those of the windows that hold rows, and their aggregates."""
         block = o.times // self.block_us
         straggling = np.empty(0, np.int64)
         if self.by_window:
             straggling = np.flatnonzero(o.rows[FROM].to_numpy() > o.times)
         if not len(straggling):
-            return w, range_partials(self.layout, o.rows, Ranges(w.low, w.high, block))
+            return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block))
         return self._with_stragglers(o, w, straggling, block)
 
     def _with_stragglers(
@@ -192,15 +193,15 @@ class DistinctOperator:
         owners = np.concatenate([some, windows])
         used, ids = np.unique(owners, return_inverse=True)
         merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
-        return w.only(used), merged
+        return w.only(used), self.layout.finish(pa.Table.from_arrays(merged, names=self.partial_names))
 
-    def _table(self, o: Ordered, w: _Windows, partials: list[pa.Array]) -> pa.Table:
+    def _table(self, o: Ordered, w: _Windows, values: list[pa.Array]) -> pa.Table:
         order = stable_order(w.starts)
         at = pa.array(w.low[order])
-        arrays = [o.rows[k].take(at) for k in self.layout.key_names] + [p.take(pa.array(order)) for p in partials]
         starts = w.starts[order]
-        table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.partial_names])
-        return self.emitter.rows(table, starts, starts + self.spans.size, "+I", "final" if self.final else "on_time", None)
+        keys, picked = [o.rows[k].take(at) for k in self.layout.key_names], [v.take(pa.array(order)) for v in values]
+        return self.emitter.finished(keys, starts, starts + self.spans.size, picked, "+I", "final" if self.final else "on_time",
+                                     None)
 
     def _wakeup(self, log: TimeLog, passed: int) -> int | None:
         """The next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""

@@ -22,7 +22,7 @@ class Emitter:
         self.layout = layout
         self.schema = layout.result_schema
         self._timed = not isinstance(layout.spec.window, CountWindow)  # bounds of count windows are row numbers
-        self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) :]
+        self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) + len(layout.own) :]
 
     def rows(
         self, merged: pa.Table, starts: Ints, ends: Ints, op: str | npt.NDArray[np.str_],

@@ -57,11 +57,16 @@ class Layout:
         self.carried = list(spec.late_columns) if judges else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
+        self.own = list(spec.window.carried(spec.keys, spec.row_schema))
+        """Columns of a row that ride along as ``r0``, ``r1``, … to come out with its result."""
+        self.own_fields = [spec.row_schema.field(n) for n in self.own]
+        self.own_names = [f"r{i}" for i in range(len(self.own))]
         self.in_order = any(call.func in ORDERED for call in spec.aggs)
         self.doubts = judges and not self.in_order and merges_only(spec)
         """Whether rows say by themselves that they may be refused: the others can be combined before the state is asked."""
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
-        self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *doubt, *keys, *inputs, *self.carried_fields])
+        own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
+        self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *doubt, *keys, *inputs, *self.carried_fields, *own])
         self.partial_names = [
             [f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)
         ]  # fmt: skip
@@ -94,6 +99,7 @@ class Layout:
         if own is None:
             fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
             fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
+            fields += self.own_fields
         else:
             fields = own
         if spec.output is not None:

@@ -20,8 +20,8 @@ from krishiv_py.kernels.met import product_for
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
+from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.ranges import Ranges, running
-from krishiv_py.kernels.sliding import range_partials
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of
@@ -98,8 +98,8 @@ class LookBackOperator:
         if not len(anchors):
             return opened.empty()
         updated = r.reduce(np.maximum, o.rows[WRITTEN].to_numpy())
-        partials = range_partials(self.layout, o.rows, r)
-        return opened.table(o.rows.take(pa.array(anchors)), updated, partials, times - self.before, times + self.after)
+        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None)
+        return opened.finished(o.rows.take(pa.array(anchors)), updated, values, times - self.before, times + self.after)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had not had their result."""

@@ -15,8 +15,8 @@ from krishiv_py.kernels.evaluate import evaluate
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout, whole
 from krishiv_py.kernels.ordered import Ordered
+from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.ranges import Ranges, expand, portions
-from krishiv_py.kernels.sliding import range_partials
 from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.timecodec import unstamp
 from krishiv_py.plan.expr import Expr, columns_of
@@ -47,18 +47,15 @@ class Aggregates:
 
     def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
-        partials = range_partials(self.layout, o.rows, r)
+        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None)
         times = o.times[anchors]
         order = stable_order(times)
-        picked = pa.array(order)
-        at = pa.array(anchors[order])
-        names = [*self.layout.key_names, *(f.name for f in self.layout.partial_fields)]
-        arrays = [o.rows[k].take(at) for k in self.layout.key_names] + [p.take(picked) for p in partials]
-        sorted_times = times[order]
-        return self.emitter.rows(
-            pa.Table.from_arrays(arrays, names=names) if names else pa.table({"n": sorted_times}),
-            sorted_times - self.window.size_us, sorted_times + self.window.after_us, op if isinstance(op, str) else op[order],
-            pane, None,
+        picked, at = pa.array(order), pa.array(anchors[order])
+        keys, own = ([o.rows[n].take(at) for n in names] for names in (self.layout.key_names, self.layout.own_names))
+        times = times[order]
+        return self.emitter.finished(
+            keys, times - self.window.size_us, times + self.window.after_us, [*(v.take(picked) for v in values), *own],
+            op if isinstance(op, str) else op[order], pane, None,
         )  # fmt: skip
 
 

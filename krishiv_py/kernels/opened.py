@@ -27,7 +27,7 @@ class Opened:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._emitter = Emitter(layout)
-        self._shown = list(range(len(layout.key_names) + 2 + len(layout.kernels)))
+        self._shown = list(range(len(layout.key_names) + 2 + len(layout.kernels) + len(layout.own)))
         fields = [self._emitter.schema.field(i) for i in self._shown]
         taken = {f.name.lower() for f in fields}
         updated = _UPDATED if _UPDATED not in taken else f"state_{_UPDATED}"
@@ -65,10 +65,14 @@ class Opened:
 
     def table(self, heads: pa.Table, updated: Ints, partials: list[pa.Array], starts: Ints, ends: Ints) -> pa.Table:
         """Windows whose partials are known, with a row of each (for its key) and the time of its last update."""
-        names = [*self.layout.key_names, WRITTEN, *(f.name for f in self.layout.partial_fields)]
+        windows = pa.Table.from_arrays(partials, names=[f.name for f in self.layout.partial_fields])
+        return self.finished(heads, updated, self.layout.finish(windows), starts, ends)
+
+    def finished(self, heads: pa.Table, updated: Ints, values: list[pa.Array], starts: Ints, ends: Ints) -> pa.Table:
+        """Windows whose aggregates are known; see :meth:`table`."""
         keys = [heads[k] for k in self.layout.key_names]
-        windows = pa.Table.from_arrays([*keys, pa.array(updated), *partials], names=names)
-        shown = self._emitter.rows(windows, starts, ends, "+I").select(self._shown)
+        own = [heads[n] for n in self.layout.own_names]
+        shown = self._emitter.finished(keys, starts, ends, [*values, *own], "+I").select(self._shown)
         order = pa.array(pair_order(ends, starts))
         return pa.Table.from_arrays([*shown.columns, unstamp(updated, "timestamp")], schema=self.schema).take(order)
 

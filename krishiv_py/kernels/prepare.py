@@ -181,7 +181,7 @@ class Prepare:
         if self.layout.doubts:
             over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
             own.append(pa.array(self._reaches(times, gaps) <= over))
-        carried = [rows.column(n) for n in self.layout.carried]
+        carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own)]
         return pa.Table.from_arrays([pa.array(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:

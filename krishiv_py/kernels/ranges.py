@@ -11,6 +11,7 @@ from krishiv_py.kernels.aggs.base import NumPy
 from krishiv_py.kernels.grouping import Ints
 
 _LONG: Final = 256
+_IDEMPOTENT: Final = (np.minimum, np.maximum, np.fmin, np.fmax)
 
 
 def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
@@ -66,7 +67,9 @@ class Ranges:
         short = np.flatnonzero(self.high - self.low <= _LONG)
         if len(short):
             result[short] = _reduce(ufunc, values, self.low[short], self.high[short])
-        result[long] = self._by_block(ufunc, values, self.low[long], self.high[long])
+        low, high = self.low[long], self.high[long]
+        by = overlapping if ufunc in _IDEMPOTENT else self._by_block
+        result[long] = by(ufunc, values, low, high)
         return result
 
     def _by_block(self, ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
@@ -91,4 +94,21 @@ def _reduce(ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
     bounds[0::2], bounds[1::2] = low, high
     padded = np.append(values, values[:1]) if len(high) and int(high.max()) == len(values) else values
     result: NumPy = ufunc.reduceat(padded, bounds)[0::2]
+    return result
+
+
+def overlapping(ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
+    """`ufunc`, to which it does not matter how often it meets a value, over non-empty ranges of any order.
+
+    Ranges of every power of two are reduced, and each range is covered by two of them: O(n log n), however long ranges are.
+    """
+    level = np.frexp((high - low).astype(np.float64))[1] - 1
+    result = np.empty(len(low), values.dtype)
+    table, width = values, 1
+    for depth in range(int(level.max(initial=-1)) + 1):
+        mine = level == depth
+        result[mine] = ufunc(table[low[mine]], table[high[mine] - width])
+        if len(table) > width:
+            table = ufunc(table[:-width], table[width:])
+        width *= 2
     return result

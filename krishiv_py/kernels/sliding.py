@@ -18,6 +18,8 @@ from krishiv_py.kernels.layout import TIME, Layout, whole
 from krishiv_py.kernels.ranges import Ranges, expand, portions, running
 
 _PAIRS: Final = 2_000_000
+SHORT: Final = 64
+"""Ranges of so many rows are gone through row by row."""
 _LIMIT: Final = 2**63
 Column = tuple[pa.Array, Mask | None]
 
@@ -122,6 +124,68 @@ _DIRECT: Final[dict[type, Callable[..., list[pa.Array]]]] = {
 }  # fmt: skip
 
 
+def column_of(rows: pa.Table, at: int) -> Column:
+    """An aggregate input, and which of its values are not null (None: all)."""
+    values = whole(rows[f"a{at}"])
+    return values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
+
+
+def kernel_partials(kernel: AggKernel, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    """The partial columns of one aggregate for every range."""
+    if isinstance(kernel, ByTime):
+        return _by_time(kernel, column, r, times)
+    direct = _DIRECT.get(type(kernel))
+    if direct is not None:
+        return direct(kernel, column, r)
+    values = None if column is None else column[0]
+    long = np.flatnonzero(r.high - r.low > SHORT)
+    if not len(long):
+        return _expanded(kernel, values, times, r)
+    short = np.flatnonzero(r.high - r.low <= SHORT)
+    parts = [_expanded(kernel, values, times, Ranges(r.low[short], r.high[short], r.block)),
+             _doubled(kernel, values, times, r.low[long], r.high[long])]
+    order = pa.array(np.argsort(np.concatenate([short, long])))
+    return [pa.concat_arrays([_as_array(x) for x in pair]).take(order) for pair in zip(*parts, strict=True)]
+
+
+def _doubled(kernel: AggKernel, values: pa.Array | None, times: Ints, low: Ints, high: Ints) -> list[pa.Array]:
+    """Any aggregate over long ranges: rows are merged to stretches of 2, 4, 8, …, of which a range takes at most one each.
+
+    Which it takes follows from its length alone, so what rounds, rounds the same wherever a range lies.
+    """
+    base, end = int(low.min()), int(high.max())
+    n, q = end - base, len(low)
+    picked = None if values is None else values.slice(base, n)
+    table = [_as_array(p) for p in kernel.create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
+    at, lengths = low - base, high - low
+    found = [pa.nulls(q, p.type) for p in table]
+    some = np.zeros(q, np.bool_)
+    width = 1
+    while width <= int(lengths.max()):
+        mine = np.flatnonzero(lengths & width)
+        taken = [p.take(pa.array(at[mine])) for p in table]
+        later = np.flatnonzero(some[mine])
+        both = [pa.concat_arrays([f, t]) for f, t in zip(found, taken, strict=True)]
+        joined = _in_pairs(kernel, both, mine[later], q + later)
+        source = np.arange(q)
+        source[mine] = q + np.arange(len(mine))
+        source[mine[later]] = q + len(mine) + np.arange(len(later))
+        found = [pa.concat_arrays([b, j]).take(pa.array(source)) for b, j in zip(both, joined, strict=True)]
+        some[mine], at = True, at + (lengths & width)
+        left = np.arange(len(table[0]) - width)
+        if len(left):
+            table = _in_pairs(kernel, table, left, left + width)
+        width *= 2
+    return found
+
+
+def _in_pairs(kernel: AggKernel, partials: list[pa.Array], left: Ints, right: Ints) -> list[pa.Array]:
+    """Lines `left` and `right` of partials merged."""
+    order = pa.array(np.column_stack([left, right]).ravel())
+    merged = kernel.merge([p.take(order) for p in partials], np.repeat(np.arange(len(left)), 2), len(left))
+    return [_as_array(p) for p in merged]
+
+
 def range_partials(layout: Layout, rows: pa.Table, r: Ranges) -> list[pa.Array]:
     """The partial columns of `layout` for every range of `rows`, which are laid out by key, time and arrival."""
     times: Ints = rows[TIME].to_numpy()
@@ -129,14 +193,6 @@ def range_partials(layout: Layout, rows: pa.Table, r: Ranges) -> list[pa.Array]:
     out: list[pa.Array] = []
     for kernel, at in zip(layout.kernels, layout.input_of, strict=True):
         if at is not None and at not in columns:
-            values = whole(rows[f"a{at}"])
-            columns[at] = (values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None)
-        column = None if at is None else columns[at]
-        direct = _DIRECT.get(type(kernel))
-        if isinstance(kernel, ByTime):
-            out += _by_time(kernel, column, r, times)
-        elif direct is not None:
-            out += direct(kernel, column, r)
-        else:
-            out += _expanded(kernel, None if column is None else column[0], times, r)
+            columns[at] = column_of(rows, at)
+        out += kernel_partials(kernel, None if at is None else columns[at], times, r)
     return out

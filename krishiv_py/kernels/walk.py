@@ -11,6 +11,7 @@ import numpy as np
 
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import Codes, Components
+from krishiv_py.kernels.ranges import overlapping
 from krishiv_py.kernels.sorting import stable_order
 
 
@@ -63,23 +64,7 @@ def _first_break(beyond: Ints) -> Ints:
         breaks = np.where(beyond[:-1] <= rows[1:], rows[1:], n)
         return np.append(np.minimum.accumulate(breaks[::-1])[::-1], n)
     while True:
-        wider = _largest(beyond, rows, beyond)
+        wider = overlapping(np.maximum, beyond, rows, beyond)
         if np.array_equal(wider, beyond):
             return beyond
         beyond = wider
-
-
-def _largest(values: Ints, starts: Ints, stops: Ints) -> Ints:
-    """The largest of ``values[start:stop]`` for every pair, by a table of powers of two."""
-    widths = stops - starts
-    level = np.frexp(widths.astype(np.float64))[1] - 1
-    result = values.copy()
-    table, width = values, 1
-    for depth in range(int(level.max()) + 1):
-        mine = level == depth
-        result[mine] = np.maximum(table[starts[mine]], table[stops[mine] - width])
-        if len(table) <= width:
-            break
-        table = np.maximum(table[:-width], table[width:])
-        width *= 2
-    return result

@@ -24,7 +24,7 @@ def row_schema(node: WindowAggregate) -> pa.Schema:
     return schema
 
 
-def _check_names(node: WindowAggregate) -> None:
+def _check_names(node: WindowAggregate, schema: pa.Schema) -> None:
     # Spark ignores the case of names, so two that differ in it only would be one there
     outputs = [a.output_name.lower() for a in node.aggs]
     keys = {k.lower() for k in node.keys}
@@ -39,6 +39,11 @@ def _check_names(node: WindowAggregate) -> None:
         if name in own:
             raise PlanError(message("an aggregate is named like a window column", name, "one would hide the other",
                                     'rename it with .alias("other")'))
+    taken = {"window_start", "window_end", "op", "pane_timing", "pane_index", *outputs}
+    for name in node.window.carried(node.keys, schema):
+        if name.lower() in taken:
+            raise PlanError(message("a column of the row is named like another of the result", name, "one would hide the other",
+                                    "rename it before: .rename, or name the aggregate otherwise with .alias"))
     for key in node.keys:
         if key.lower() in own:
             raise PlanError(message("a key is named like a window column", key, "one would hide the other",
@@ -123,11 +128,11 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
             step_schema(Filter(node.input, call.where), schema)
-    _check_names(node)
+    _check_names(node, schema)
     _check_output(node)
     node.window.check_columns(schema)
     source = source_of(node).schema
-    wanted = {*node.keys, *node.window.columns(), node.input.column}
+    wanted = {*node.keys, *node.window.columns(), *node.window.carried(node.keys, schema), node.input.column}
     if node.input.source_column:
         wanted.add(node.input.source_column)
     for call in node.aggs:

@@ -23,7 +23,11 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     layout = Layout(spec)
     window: Any = spec.window
     parts = {"window kind": window.kind, "time column type": spec.time_kind}
-    parts |= {f"window {f.name}": repr(getattr(window, f.name)) for f in attrs.fields(type(window))}
+    parts |= {
+        f"window {f.name}": repr(getattr(window, f.name)) for f in attrs.fields(type(window))
+        if not (f.metadata.get("later") and getattr(window, f.name) == f.default)
+    }  # fmt: skip
+    parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}
     parts |= {
         f"aggregate {i + 1}": f"{c.func}({c.arg!r}) where {c.where!r} -> {', '.join(map(str, k.partial_types))}"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs.base import Rows, flatten, lists, numbers, valid_rows
+from krishiv_py.kernels.aggs.base import NumPy, Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggs.extremes import ranks
 from krishiv_py.kernels.grouping import Ints, normal_key
 from krishiv_py.kernels.sorting import sorted_unique
@@ -115,9 +115,12 @@ class Percentile:
         high = np.minimum(low + 1, np.maximum(lengths - 1, 0))
         result = np.full(len(lengths), np.nan)
         some = lengths > 0
-        below, above = values[(starts + low)[some]], values[(starts + high)[some]]
-        part = (spot - low)[some]
-        with np.errstate(invalid="ignore"):  # the distance between two infinities, which is not used
-            between = below + (above - below) * part
-        result[some] = np.where((part == 0) | (below == above), below, between)
+        result[some] = between(values[(starts + low)[some]], values[(starts + high)[some]], (spot - low)[some])
         return pa.array(result, mask=~some)
+
+
+def between(below: NumPy, above: NumPy, part: NumPy) -> NumPy:
+    """The values that lie so far on the way from `below` to `above`."""
+    with np.errstate(invalid="ignore"):  # the distance between two infinities, which is not used
+        way = below + (above - below) * part
+    return np.where((part == 0) | (below == above), below, way)

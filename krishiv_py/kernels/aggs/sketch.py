@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Rows, flatten, lists, numbers, valid_rows
+from krishiv_py.kernels.aggs.base import NumPy, Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.grouping import Ints, hash_values
 from krishiv_py.kernels.sorting import sorted_unique
 
@@ -50,13 +50,17 @@ class HyperLogLog:
         return self._registers(numbers(codes).astype(np.int64), groups, n)
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
-        registers = 1 << self.precision
         used = partials[0].value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
         codes, groups = flatten(partials[0], np.arange(len(used), dtype=np.int64))
-        inverse = np.bincount(groups, weights=2.0 ** -(numbers(codes) & 63), minlength=len(used))
+        return pa.array(self.estimate(used, np.bincount(groups, weights=2.0 ** -(numbers(codes) & 63), minlength=len(used))))
+
+    def estimate(self, used: Ints, inverse: NumPy) -> Ints:
+        """Estimates, given how many registers are used and the sum of ``2 ** -rank`` over them."""
+        registers = 1 << self.precision
         empty = registers - used
         alpha = {16: 0.673, 32: 0.697, 64: 0.709}.get(registers, 0.7213 / (1 + 1.079 / registers))
         raw = alpha * registers**2 / (inverse + empty)
         linear = registers * np.log(registers / np.maximum(empty, 1))
         estimate = np.where((raw <= 2.5 * registers) & (empty > 0), linear, raw)
-        return pa.array(np.rint(estimate).astype(np.int64))
+        whole: Ints = np.rint(estimate).astype(np.int64)
+        return whole

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
 from krishiv_py.plan.options import QueryOptions
+
+LATER: Final = {"later": True}
+"""Metadata of attributes that windows of older releases have not: checkpoints of such windows have their defaults."""
 
 
 class Window:
@@ -40,6 +43,10 @@ class Window:
 
     def columns(self) -> tuple[str, ...]:
         """Columns of a row the window itself reads, besides keys and event time."""
+        return ()
+
+    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+        """Columns of `row`, besides its `keys`, that come out with its result, after the aggregates."""
         return ()
 
     def check_columns(self, schema: pa.Schema) -> None:

@@ -17,7 +17,7 @@ from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expr import Expr
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import LATER, Window
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
 ROW, MATCHES = "row", "matches"
@@ -33,6 +33,8 @@ class LookBackWindow(Window):
     max_rows_per_key: int | None = None
     output: LookBackOutput = "aggregates"
     condition: Expr | None = attrs.field(default=None, eq=repr)
+    with_row: bool = attrs.field(default=False, metadata=LATER)
+    exclude_self: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def after_us(self) -> int:
@@ -42,8 +44,12 @@ class LookBackWindow(Window):
     def describe(self) -> str:
         side = " on both sides" if self.two_sided else ""
         limit = f", at most {self.max_rows_per_key} rows a key" if self.max_rows_per_key else ""
+        side += ", with the row" * self.with_row + ", without the row itself" * self.exclude_self
         what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
         return f"look-back {show_us(self.size_us)}{side}{limit}{what}"
+
+    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+        return tuple(n for n in row.names if n not in keys) if self.with_row and self.output == "aggregates" else ()
 
     def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         if self.output == "aggregates":
@@ -60,15 +66,17 @@ def pair_fields(row: pa.Schema) -> list[pa.Field]:
     return [pa.field(f"{side}_{f.name}", f.type) for side in ("left", "right") for f in row]
 
 
-def lookback(size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None) -> LookBackWindow:
+def lookback(size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None, with_row: bool = False,
+             exclude_self: bool = False) -> LookBackWindow:
     """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
     size_us = to_us(size, "size", allow_zero=True)
-    a_switch(two_sided, "two_sided")
+    for name, switch in (("two_sided", two_sided), ("with_row", with_row), ("exclude_self", exclude_self)):
+        a_switch(switch, name)
     limit = max_rows_per_key
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
         raise PlanError(message("`max_rows_per_key` is no number of rows", shown(limit), "no row could be kept",
                                 "pass a positive whole number, or None for no limit"))
-    return LookBackWindow(size_us, two_sided, limit)
+    return LookBackWindow(size_us, two_sided, limit, with_row=with_row, exclude_self=exclude_self)
 
 
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
