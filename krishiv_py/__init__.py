@@ -1,6 +1,7 @@
 """Event-time stream processing on Spark: Flink's semantics, a fluent builder, columnar speed.
 
-Importing the package starts no JVM and imports no Spark.
+Importing the package starts no JVM and imports no Spark. ``from krishiv_py import *`` leaves out ``sum``, ``min`` and ``max``,
+so that Python's own stay what they are: name them, ``from krishiv_py import sum``, or write ``krishiv_py.sum``.
 """
 
 from krishiv_py.api.aggregated import AggregatedStream
@@ -17,14 +18,14 @@ from krishiv_py.plan.aggregates import (
     count_distinct,
     first,
     last,
-    max,
-    min,
     percentile,
     stddev,
-    sum,
     udaf,
     variance,
 )
+from krishiv_py.plan.aggregates import max as max
+from krishiv_py.plan.aggregates import min as min
+from krishiv_py.plan.aggregates import sum as sum
 from krishiv_py.plan.expr import col, func, lit
 from krishiv_py.plan.late import (
     CountByKeyLateEventHandler,
@@ -87,11 +88,8 @@ __all__ = [
     "func",
     "last",
     "lit",
-    "max",
-    "min",
     "percentile",
     "stddev",
-    "sum",
     "udaf",
     "variance",
 ]

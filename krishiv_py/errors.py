@@ -20,6 +20,7 @@ Every error says what was wrong, what was got, what follows from it, and a hint:
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
 from typing import Final
 
@@ -102,8 +103,19 @@ def shown(value: object) -> str:
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:
     """A :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
-    return MissingExtraError(message(f"{package} is not installed", "no such module", consequence,
-                                     f'pip install "krishiv_py[{extra}]"'))
+    hint = f'install the extra krishiv_py[{extra}]: pip install ".[{extra}]" in the folder of the project'
+    return MissingExtraError(message(f"{package} is not installed", "no such module", consequence, hint))
+
+
+def require_extra(what: str, modules: Iterable[str], extra: str, consequence: str) -> None:
+    """Raise :class:`MissingExtraError` unless all `modules`, which an `extra` installs for `what`, can be found."""
+    for name in modules:
+        try:
+            found = importlib.util.find_spec(name) is not None
+        except (ModuleNotFoundError, ValueError):  # its parent is missing, or it is switched off
+            found = False
+        if not found:
+            raise missing_extra(f"{name} ({what})", extra, consequence)
 
 
 def unknown_column(name: str, available: Iterable[str], where: str) -> ColumnError:

@@ -119,6 +119,9 @@ class AggregatedStream(OptionMethods):
         """A Spark DataFrame of results, streaming when the source is, to go on with in plain Spark.
 
         Late rows are dropped and counted by Spark task only; use :meth:`start` for a late output.
+
+        A query has one watermark, the least of all. So ``withWatermark`` cannot follow the frame of a stream: such a query
+        stops with an error in the second micro-batch. Write the results, and read them as a stream of their own.
         """
         return self.runner.to_dataframe(self)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from krishiv_py.display.progress import Show
-from krishiv_py.plan.durations import Duration, TimePoint
+from krishiv_py.plan.durations import TimePoint
 from krishiv_py.plan.progress import Progress
 
 
@@ -39,8 +40,12 @@ class Query(Protocol):
         """Watermark, late counts, open windows, state."""
         ...
 
-    def await_termination(self, timeout: Duration | None = None) -> bool:
-        """Wait for the end, at most `timeout`; True when it came. Raises what made the query fail."""
+    def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
+        """Wait for the end, at most `timeout`; True when it came. Raises what made the query fail.
+
+        `timeout` is a ``timedelta`` or a text such as ``"2 s"``. A bare number is refused, for Spark takes it as seconds, and
+        durations of this library take it as milliseconds.
+        """
         ...
 
     def process_all_available(self, *, progress: Show = False) -> None:

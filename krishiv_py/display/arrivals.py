@@ -10,12 +10,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message, unknown_column
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.timecodec import stamp
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
-from krishiv_py.plan.durations import UNSET, Duration, to_us
+from krishiv_py.plan.checks import known_column, microseconds
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.schema import TimeKind, normal_type, time_kind
 from krishiv_py.plan.watermarks import WatermarkSpec
 
@@ -51,11 +52,16 @@ class Arrivals:
 def arrivals(batches: Sequence[pa.Table], time: str, lag: Duration | None, watermarks_us: Sequence[int] | None,
              late: pa.Table | None, key: str | None) -> Arrivals:  # fmt: skip
     """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
+    if not isinstance(batches, Sequence) or not all(isinstance(b, pa.Table) for b in batches):
+        raise PlanError(message("batches are Arrow tables, one per micro-batch", shown(batches), "there are no rows to draw",
+                                "pass [pyarrow.Table.from_pylist(rows), ...]"))
+    if late is not None:
+        a_table(late, "late")
     if not batches:
         raise PlanError(message("no batch to draw", "0 batches", "there is no time axis", "pass the tables as they were sent"))
     rows = pa.concat_tables(batches)
-    if key is not None and key not in rows.column_names:
-        raise unknown_column(key, rows.column_names, "timeline")
+    if key is not None:
+        known_column(key, rows.column_names, "timeline")
     kind = time_kind(pa.schema([pa.field(f.name, normal_type(f.type)) for f in rows.schema]), time)
     times_us, usable = instants(rows[time], kind)
     edges = tuple(int(n) for n in np.cumsum([0, *(b.num_rows for b in batches)]))
@@ -68,6 +74,13 @@ def arrivals(batches: Sequence[pa.Table], time: str, lag: Duration | None, water
         in_force,
         (None,) * rows.num_rows if late is None else _reasons(rows, time, kind, edges, in_force, late),
     )
+
+
+def a_table(value: object, name: str) -> None:
+    """Refuse anything but an Arrow table."""
+    if not isinstance(value, pa.Table):
+        raise PlanError(message(f"`{name}` is no Arrow table", shown(value), "its rows cannot be drawn",
+                                "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)"))
 
 
 def instants(column: pa.ChunkedArray, kind: TimeKind) -> tuple[Ints, Mask]:
@@ -83,11 +96,14 @@ def _in_force(times: Ints, usable: Mask, edges: tuple[int, ...], lag: Duration |
         raise PlanError(message("a timeline takes either `lag` or `watermarks_us`", got, "the watermark cannot be drawn",
                                 'pass lag="10 seconds", as in the plan'))  # fmt: skip
     if given is not None:
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise PlanError(message("`watermarks_us` is a sequence", shown(given), "the watermark cannot be drawn",
+                                    "pass whole microseconds, one per batch"))
         if len(given) != len(edges) - 1:
             got = f"{len(given)} for {len(edges) - 1} batches"
             raise PlanError(message("`watermarks_us` needs one watermark per batch", got, "rows would meet the wrong one",
                                     "pass the one that was in force in each batch"))  # fmt: skip
-        return tuple(given)
+        return tuple(microseconds(us, "watermarks_us", UNSET, END_OF_TIME) for us in given)
     tracker = WatermarkTracker(WatermarkSpec(to_us(lag or 0, "lag", allow_zero=True)))
     found = []
     for begin, end in itertools.pairwise(edges):

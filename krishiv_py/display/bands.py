@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.display.arrivals import instants
-from krishiv_py.errors import ColumnError, PlanError, message, unknown_column
+from krishiv_py.display.arrivals import a_table, instants
+from krishiv_py.errors import ColumnError, PlanError, message
+from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.schema import normal_type, time_kind
 
 
@@ -33,9 +34,9 @@ def bands(results: pa.Table, key: str | None, label: str | None) -> list[Band]:
     label : str or None
         The column whose value is written on a band.
     """
+    a_table(results, "results")
     for name in ("window_start", "window_end", *(n for n in (key, label) if n is not None)):
-        if name not in results.column_names:
-            raise unknown_column(name, results.column_names, "timeline, results")
+        known_column(name, results.column_names, "timeline, results")
     if label is not None and results.column_names.index("window_start") > (key is not None):
         # one window then has several results, and no single label
         names = ", ".join(results.column_names[: results.column_names.index("window_start")])

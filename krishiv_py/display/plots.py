@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.display.arrivals import Arrivals, arrivals
+from krishiv_py.display.arrivals import Arrivals, a_table, arrivals
 from krishiv_py.display.bands import Band, bands, in_lanes
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
-from krishiv_py.errors import PlanError, message, missing_extra
+from krishiv_py.errors import PlanError, message, missing_extra, shown
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration
 
@@ -127,6 +127,7 @@ def lateness(late: pa.Table) -> Figure:
     >>> lateness(late).axes[0].get_xlabel()
     'behind the watermark (s)'
     """
+    a_table(late, "late")
     names = late.column_names[-3:]
     if [name.removeprefix("late_") for name in names] != ["reason", "watermark", "lateness"]:
         raise PlanError(
@@ -156,6 +157,8 @@ def lateness(late: pa.Table) -> Figure:
 
 def _chosen(came: Arrivals, keys: Sequence[object] | None) -> list[object]:
     if keys is not None:
+        if isinstance(keys, str) or not isinstance(keys, Sequence):
+            raise PlanError(message("`keys` is a sequence", shown(keys), "it is not known which keys", 'pass keys=["a", "b"]'))
         unknown = [k for k in keys if k not in came.keys]
         if unknown or not 1 <= len(keys) <= _MOST_KEYS:
             raise PlanError(

@@ -104,7 +104,16 @@ class AggCall:
 
     def __str__(self) -> str:
         where = f" FILTER (WHERE {self.where!r})" if self.where is not None else ""
-        return f"{self.func}({self.arg!r}){where} AS {self.output_name}"
+        name = type(self.udaf).__name__ if self.func == "udaf" else self.func
+        return f"{name}({', '.join([repr(self.arg), *self._settings()])}){where} AS {self.output_name}"
+
+    def _settings(self) -> list[str]:
+        """What tells two calls of one aggregate apart, besides argument and filter."""
+        if self.func == "percentile":
+            return [repr(self.percentage)]
+        if self.func == "approx_count_distinct":
+            return [f"precision={self.precision}"]
+        return [f"user-defined, {self.result_type}"] if self.func == "udaf" else []
 
 
 def _call(func: AggName, arg: Expr | str, **options: Any) -> AggCall:

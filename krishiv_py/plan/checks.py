@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from krishiv_py.errors import ColumnError, ExpressionError, PlanError, message, shown, unknown_column
+from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, message, shown, unknown_column
+from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.parse import parse_expr
 
@@ -64,6 +65,17 @@ def file_name(value: object) -> str:
 def microseconds(value: object, name: str, least: int, most: int) -> int:
     """A length or point in time that is in microseconds already."""
     return a_number(value, name, least, "pass whole microseconds, or use the method that takes any duration", most=most)
+
+
+def wait_us(value: object, name: str) -> int:
+    """A time to wait, in microseconds, from a text or a timedelta.
+
+    A bare number is refused: elsewhere in the library it would be milliseconds, in Spark it is seconds.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise DurationError(message(f"`{name}` has no unit", shown(value), "Spark means seconds, durations here milliseconds",
+                                    'write "2 s", "200 ms" or a timedelta'))
+    return to_us(value, name)  # type: ignore[arg-type]  # refused there if it is neither
 
 
 def column_name(value: object, where: str) -> str:

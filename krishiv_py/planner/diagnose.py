@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.distinct import SlidingWindows
+from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.lookback import LookBackWindow
 
 
-def why_not_fired(spec: OperatorSpec, watermark_us: int, sources_us: dict[str, int], end_us: int) -> str:
+def why_not_fired(
+    spec: OperatorSpec, watermark_us: int, sources_us: dict[str, int], end_us: int, idle: Collection[str] | None = None
+) -> str:
     """Say what a window that ends at `end_us` is waiting for.
 
     Parameters
@@ -20,31 +28,66 @@ def why_not_fired(spec: OperatorSpec, watermark_us: int, sources_us: dict[str, i
         The watermark of every source, µs; empty for a single source.
     end_us : int
         End of the window, µs since the epoch.
+    idle : collection of str, optional
+        Sources silent for longer than the idle time-out; None where nobody knows.
     """
-    waits = spec.options.allowed_lateness_us if spec.options.emit_mode == "final" else 0
-    needed = end_us + waits
+    if isinstance(spec.window, CountWindow):
+        return (f"count windows do not wait for the watermark: one fires when {spec.window.size} rows of its key are there, "
+                "or at the end of input")
+    odd = _no_end(spec, end_us)
+    if odd is not None:
+        return odd
+    final = spec.options.emit_mode == "final"
+    waits = spec.options.allowed_lateness_us if final else 0
+    # both bounds of these belong to the window, so the watermark must be past the end
+    past_us = spec.tick_us if isinstance(spec.window, (LookBackWindow, SlidingWindows)) else 0
+    needed = end_us + waits + past_us
     window = f"the window that ends at {show_instant(end_us)}"
+    if not spec.options.trigger.on_time and not final:
+        return f"{window} does not wait for the watermark: its trigger fires {spec.options.trigger.describe()}"
     if watermark_us >= needed:
-        return (f"{window} is over: the watermark is {show_instant(watermark_us)}. Without a result it had no accepted row; "
-                "look at the late rows.")
+        return (f"{window} does not wait: the watermark is {show_instant(watermark_us)}, so it has fired if a row of it was "
+                "accepted in time. Where a result is missing, look at the late rows.")
     extra = f" (its end and the allowed lateness of {show_us(waits)}, for emit is final)" if waits else ""
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
-    return f"{text} {_holder(spec, sources_us, needed)}"
+    return f"{text} {_holder(spec, sources_us, needed, idle)}"
 
 
-def _holder(spec: OperatorSpec, sources_us: dict[str, int], needed: int) -> str:
+def _no_end(spec: OperatorSpec, end_us: int) -> str | None:
+    """What to say of a time at which no window can end; None where one can, or where ends follow from the rows."""
+    window = spec.window
+    if not isinstance(window, HoppingWindow):
+        return None
+    over_us = (end_us - window.offset_us - window.size_us) % window.slide_us
+    if not over_us:
+        return None
+    before, after = show_instant(end_us - over_us), show_instant(end_us - over_us + window.slide_us)
+    return f"no window ends at {show_instant(end_us)}: the nearest end at {before} and at {after}"
+
+
+def _holder(spec: OperatorSpec, sources_us: dict[str, int], needed: int, idle: Collection[str] | None) -> str:
     if not isinstance(spec.watermark, MultiSourceWatermarkSpec):
         newest = show_instant(needed + spec.watermark.lag_us)
         return f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there."
-    lags = {name: s.lag_us for name, s in spec.watermark.sources}
-    behind = {name: at for name, at in sources_us.items() if at < needed}
-    if not behind:
-        behind = dict.fromkeys(lags, UNSET)
+    mark = spec.watermark
+    new_us = 0 if mark.unknown_spec is None else mark.unknown_spec.lag_us
+    lags = {name: s.lag_us for name, s in mark.sources}
+    known = sources_us or dict.fromkeys(lags, UNSET)
+    silent = set(idle or ()) & known.keys()
+    all_silent = bool(silent) and len(silent) == len(known)
+    behind = {name: at for name, at in known.items() if at < needed and (all_silent or name not in silent)}
     parts = []
     for name, at in sorted(behind.items()):
         said = "has not spoken" if at == UNSET else f"is at {show_instant(at)}"
-        parts.append(f"source {name!r} {said} and needs a row at {show_instant(needed + lags.get(name, 0))} or later")
-    idle = spec.watermark.idle_timeout_us
-    rest = "there is no idle time-out" if idle is None else f"a source silent for longer than {show_us(idle)} is left out"
-    return "; ".join([*parts, rest]) + "."
+        parts.append(f"source {name!r} {said} and needs a row at {show_instant(needed + lags.get(name, new_us))} or later")
+    return "; ".join([*parts, _silence(mark, silent, all_silent)]) + "."
 
+
+def _silence(mark: MultiSourceWatermarkSpec, silent: set[str], all_silent: bool) -> str:
+    if mark.idle_timeout_us is None:
+        return "there is no idle time-out"
+    longer = f"silent for longer than {show_us(mark.idle_timeout_us)}"
+    if all_silent:
+        return f"all sources are {longer}, so the watermark holds until one speaks"
+    out = f" ({', '.join(map(repr, sorted(silent)))} at the moment)" if silent else ""
+    return f"a source {longer} is left out{out} while another one speaks; when all are silent the watermark holds"

@@ -45,15 +45,15 @@ class Explained:
     physical: PhysicalPlan
 
 
-def explain(node: WindowAggregate, spec: OperatorSpec) -> Explained:
-    """Gather what there is to say about a logical plan, `node`, and what became of it, `spec`."""
+def explain(node: WindowAggregate, spec: OperatorSpec, *, started: bool = False) -> Explained:
+    """Gather what there is to say about a logical plan, `node`, and what became of it, `spec`; `started` in a running query."""
     return Explained(
         logical=tuple(Part(n.title, n.detail()) for n in chain(node)),
         flow=_flow(node),
         rows=tuple((f.name, str(f.type)) for f in spec.row_schema),
         reads=spec.needs_columns,
         time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)",
-        physical=physical(spec, bounded=source_of(node).bounded),
+        physical=physical(spec, bounded=source_of(node).bounded, started=started),
     )
 
 

@@ -36,6 +36,11 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     found = [] if forgets else list(spec.window.warnings())
     if isinstance(spec.watermark, WatermarkSpec) and spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
+    lag_us = longest_lag_us(spec)
+    if lag_us >= options.future_us and options.future_reference == "watermark":
+        enough = show_us(lag_us + options.future_us)
+        found.append(f"the lag ({show_us(lag_us)}) is not shorter than the future tolerance ({show_us(options.future_us)}): rows "
+                     f"that come in order count as future; write future_tolerance(\"{enough}\")")
     if options.future_action != "warn" and options.future_reference == "watermark":
         found.append(f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
                      "row would be refused, for refused rows do not move the watermark; use reference=\"clock\"")
@@ -50,10 +55,28 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
-def physical(spec: OperatorSpec, *, bounded: bool) -> PhysicalPlan:
-    """Choose the physical operators."""
-    route = "bounded" if bounded else "columnar"
-    how = "transformWithState keyed by bucket" if not bounded else "one Spark batch job"
+def longest_lag_us(spec: OperatorSpec) -> int:
+    """The longest lag of a source, µs."""
+    if isinstance(spec.watermark, WatermarkSpec):
+        return spec.watermark.lag_us
+    return max(source.lag_us for _, source in spec.watermark.sources)
+
+
+def physical(spec: OperatorSpec, *, bounded: bool, started: bool = False) -> PhysicalPlan:
+    """Choose the physical operators.
+
+    Parameters
+    ----------
+    spec : OperatorSpec
+        The checked plan.
+    bounded : bool
+        Whether its source is finite: run() and collect() then take one batch job, start() a streaming query.
+    started : bool
+        Whether it is the plan of a query that was started.
+    """
+    route = "bounded" if bounded and not started else "columnar"
+    state = "transformWithState keyed by bucket"
+    how = f"run() and collect(): one Spark batch job; start(): {state}" if bounded and not started else state
     stages = (
         Stage("scan", route, f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
               "only columns that keys, time, aggregates and late rows need are read"),

@@ -17,10 +17,12 @@ from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import NOW_MS, Meta
+from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.spark.blobs import BlobFolder, BucketBlobs
 from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.handover import Handover
+from krishiv_py.spark.marks import MarkCheck
 from krishiv_py.spark.outputs import TaskOutput
 from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
 from krishiv_py.spark.workers import release_memory, settle_worker
@@ -89,6 +91,8 @@ class BucketProcessor(StatefulProcessor):
         self._operator = operator_for(self._spec)
         self._prepare = Prepare(attrs.evolve(self._spec, prefix=()))
         self._stepped: set[int] = set()
+        mark = self._spec.watermark
+        self._mark = MarkCheck(self._spec.name, self._spec.tick_us, mark.lag_us if isinstance(mark, WatermarkSpec) else 0)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
@@ -131,7 +135,8 @@ class BucketProcessor(StatefulProcessor):
     def _in_force(self, batch: int, timers: Any) -> InForce:
         if self._clock is not None:
             return self._clock.in_force(batch)
-        found = watermark_of(timers.getCurrentWatermarkInMs(), self._spec.tick_us)
+        self._mark.spark_ms = timers.getCurrentWatermarkInMs()
+        found = watermark_of(self._mark.spark_ms, self._spec.tick_us)
         return InForce(max(found, self._spec.watermark.initial_us), 0)
 
     def _judge(self, blob: bytes, in_force: InForce) -> tuple[pa.Table, pa.Table]:
@@ -160,6 +165,8 @@ class BucketProcessor(StatefulProcessor):
         counters = meta.setdefault("counters", dict.fromkeys([*COUNTERS, "firings"], 0))
         sizes = meta.setdefault("sizes", {})
         notes = [notes_of(table) for table in late]
+        if self._clock is None:
+            self._mark(meta, [n.maxima for n in notes])
         now_us = max([in_force.now_us, *(n.latest_us() for n in notes)])
         meta[NOW_MS] = now_us // 1_000 or None  # 0: no clock has been read yet
         blobs = BucketBlobs(self._blobs, bucket, batch, meta) if self._blobs is not None else None

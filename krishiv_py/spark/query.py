@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import re
@@ -22,7 +23,8 @@ from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.durations import UNSET, Duration, TimePoint, time_point_us, to_us
+from krishiv_py.plan.checks import wait_us
+from krishiv_py.plan.durations import UNSET, TimePoint, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
@@ -162,7 +164,7 @@ class StreamQuery:
         """Spark's own handle."""
         return self._query
 
-    def await_termination(self, timeout: Duration | None = None) -> bool:
+    def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
         """Wait for the end; True when it came.
 
         Raises
@@ -170,7 +172,7 @@ class StreamQuery:
         OperatorError
             When the query failed.
         """
-        seconds = None if timeout is None else max(to_us(timeout, "timeout") / 1_000_000, 1)
+        seconds = None if timeout is None else max(wait_us(timeout, "timeout") / 1_000_000, 1)
         try:
             if self._follow is not None:
                 self._follow.join(seconds)

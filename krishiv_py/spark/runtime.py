@@ -10,7 +10,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -20,7 +20,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stream import Stream
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, require_extra
 from krishiv_py.plan.late import SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
@@ -30,11 +30,15 @@ from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
 from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.java import require_java
+from krishiv_py.spark.marks import refuse_marked
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.tasks import counted
 from krishiv_py.spark.types import arrow_schema
 from krishiv_py.spool import wall_clock_us
+
+CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
+"""What PySpark's client of Spark Connect imports, and the extra `connect` installs."""
 
 
 class SparkRunner:
@@ -124,6 +128,7 @@ class SparkRunner:
 
     def frame_stream(self, frame: DataFrame) -> Stream:
         """A stream over any DataFrame."""
+        refuse_marked(frame)
         schema = arrow_schema(frame)
         return Stream(FrameSource(frame, schema, bounded=not frame.isStreaming), schema, self)
 
@@ -188,6 +193,7 @@ def _cores(master: str | None) -> int | None:
 
 def remote_session(url: str, settings: dict[str, str]) -> SparkSession:
     """A Spark Connect session."""
+    require_extra("Spark Connect's client", CONNECT_MODULES, "connect", "no server can be talked to")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
     builder = SparkSession.builder.remote(url)
     for key, value in settings.items():

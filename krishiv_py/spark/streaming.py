@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
@@ -26,6 +27,7 @@ from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.nodes import Source, UnionSource, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.planner.branches import branches
+from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
@@ -252,7 +254,7 @@ def start(
         flush if trigger.flush else None,
         title,
         ledger,
-        stream.explain(),
+        plan_text(explain(stream.node, spec, started=True)),
         sink if isinstance(sink, MemorySink) else None,
         late_sink if isinstance(late_sink, MemorySink) else None,
         spec,

@@ -18,8 +18,9 @@ from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.late import LateEventHandler, LateRows
+from krishiv_py.plan.late import LateEventHandler, LateRows, SideOutputLateEventHandler
 from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.testing.clock import ManualClock
 
@@ -49,7 +50,7 @@ class Driver:
     Parameters
     ----------
     stream : AggregatedStream
-        The pipeline, of any session or of none.
+        The pipeline, of any session or of none. Its late handler gets the late rows; of sinks a MemorySink.
     idle_batches : bool
         Whether every step is followed by a batch without rows under the moved watermark (as a query does that waits for
         input). Turn it off to see what back-to-back batches do.
@@ -85,6 +86,7 @@ class Driver:
         self.spec = stream.spec(late="rows")
         self._stream = stream
         self._handler: LateEventHandler = stream.late_handler
+        _takes_late_rows(self._handler)
         self._prepare = Prepare(self.spec)
         self._operator = operator_for(self.spec)
         self._store = MemoryStore()
@@ -168,7 +170,8 @@ class Driver:
         the window that ends at 1970-01-01T00:00:10Z fires when the watermark reaches 1970-01-01T00:00:10Z
         """
         end_us = time_point_us(window_end, "window_end")
-        return why_not_fired(self.spec, self._tracker.current, self.source_watermarks_us, end_us)
+        idle = self._tracker.idle(self.clock.now_us)
+        return why_not_fired(self.spec, self._tracker.current, self.source_watermarks_us, end_us, idle)
 
     def state(self) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
@@ -241,8 +244,17 @@ class Driver:
             self.counters[name] = self.counters.get(name, 0) + n
 
     def _hand_on(self, late: pa.Table) -> None:
-        if late.num_rows:
+        sink = self._handler.sink if isinstance(self._handler, SideOutputLateEventHandler) else None
+        if isinstance(sink, MemorySink):
+            sink.put(self._batch_id, [late] if late.num_rows else [])
+        elif late.num_rows:
             wanted = self._handler.wants
             why = late.schema.names[-3:]
             names = {"rows": late.schema.names, "keys": [*self.spec.keys, *why], "count": why}[wanted]
             self._handler.handle(LateRows(late.select(names), self.spec.name, self._batch_id))
+
+
+def _takes_late_rows(handler: LateEventHandler) -> None:
+    if isinstance(handler, SideOutputLateEventHandler) and not isinstance(handler.sink, MemorySink):
+        raise PlanError(message("a Driver writes late rows to memory only", shown(handler.sink), "the sink would stay empty",
+                                "pass SideOutputLateEventHandler(MemorySink()), or read StepOutput.late"))

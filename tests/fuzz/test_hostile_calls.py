@@ -72,7 +72,7 @@ NEEDS_A_SESSION = {n for n in CALLS if n.split(".")[-1] in ("run", "collect", "c
 
 def public() -> Iterator[str]:
     """Names of public callables that take arguments."""
-    named = {n: getattr(krishiv_py, n) for n in krishiv_py.__all__ if n not in MADE_BY_THE_LIBRARY}
+    named = {n: getattr(krishiv_py, n) for n in (*krishiv_py.__all__, "max", "min", "sum") if n not in MADE_BY_THE_LIBRARY}
     made = (*STAGES, AggCall)
     for name, thing in (named | {t.__name__: t for t in (*made, Driver, ManualClock)}).items():
         if thing not in made:

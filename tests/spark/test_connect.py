@@ -28,6 +28,12 @@ PROGRAM = textwrap.dedent("""
         plan.start(MemorySink())
     except PlanError as refused:
         print(refused)
+    marked = session.spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
+    for frame in (marked, marked.selectExpr("unix_millis(timestamp) AS at")):
+        try:
+            session.from_dataframe(frame)
+        except PlanError as refused:
+            print(refused)
     session.stop()
 """)
 
@@ -39,3 +45,4 @@ def test_connect() -> None:
     assert lines[0] == "[('a', 0, 10, 2), ('b', 20, 30, 1)]"
     assert lines[1] == "[('a', 0, 10, 2)]"
     assert "use collect(), or to_dataframe()" in lines[2]
+    assert ["the DataFrame has a watermark of its own" in line for line in lines[3:5]] == [True, True]

@@ -1,0 +1,61 @@
+"""Watermarks of Spark's own beside ours: a query has one, the least of all, so that with two of them ours never moves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+from pyspark.sql import DataFrame
+
+from krishiv_py.errors import OperatorError, PlanError, message
+from krishiv_py.kernels.state import Meta
+from krishiv_py.plan.durations import MAX_TIME_US
+from krishiv_py.spark.codec import clock_ms
+
+_MARK: Final = "spark.watermarkDelayMs"
+_NODE: Final = "EventTimeWatermark"
+_OURS_FROM_MS: Final = 10**13
+"""Real times in milliseconds are below (year 2286); ours travel shifted by 4.5e15, so few rows are below."""
+
+
+def refuse_marked(frame: DataFrame) -> None:
+    """Refuse a streaming frame that carries a watermark: with the one we add, no window of it would ever end."""
+    if not frame.isStreaming:
+        return
+    marked = [f.name for f in frame.schema if _MARK in (f.metadata or {})]
+    if marked or _NODE in _plan_of(frame):
+        got = f"column {marked[0]!r}" if marked else "on a column below"
+        hint = ('pass it as it is before .withWatermark(...), and write .watermark("column", "5 s") on the stream; results of '
+                "to_dataframe() must be written and read again")  # fmt: skip
+        raise PlanError(message("the DataFrame has a watermark of its own", got, "with two no window would ever end", hint))
+
+
+def _plan_of(frame: DataFrame) -> str:
+    """The analysed plan as text; empty where this Spark does not tell it."""
+    try:
+        own: Any = frame
+        if hasattr(own, "_explain_string"):  # Spark Connect
+            return str(own._explain_string(extended=True))
+        return str(own._jdf.queryExecution().analyzed().toString())
+    except Exception:  # noqa: BLE001  # private to PySpark: without it the column's own mark is what there is
+        return ""
+
+
+@attrs.define
+class MarkCheck:
+    """Holds Spark's watermark against what a bucket has seen, where it is all we have: in frames that go on in plain Spark."""
+
+    operator: str
+    tick_us: int
+    lag_us: int
+    spark_ms: int = 0
+
+    def __call__(self, meta: Meta, maxima: list[dict[str, int]]) -> None:
+        """Refuse a batch under a watermark that is not ours although rows of earlier ones must have moved it."""
+        if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
+            hint = "leave .withWatermark(...) out, or write the results of to_dataframe() and read them as a new stream"
+            raise OperatorError(message(f"{self.operator}: another watermark holds back the one of to_dataframe()",
+                                        f"{self.spark_ms} after rows that moved it", "no window would ever end", hint))
+        newest = [time_us for by_source in maxima for time_us in by_source.values()]
+        if newest and clock_ms(max(max(newest) - self.lag_us, -MAX_TIME_US), self.tick_us) >= _OURS_FROM_MS:
+            meta["moved"] = True

@@ -1,0 +1,65 @@
+"""What explain() says is so."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.display.text import plan_text
+from krishiv_py.planner.explain import explain
+from krishiv_py.testing import stream_of
+
+
+class Longest:
+    """A user's aggregate."""
+
+    def create(self) -> int:
+        """None yet."""
+        return 0
+
+    def add(self, accumulator: int, value: int) -> int:
+        """One more."""
+        return max(accumulator, value)
+
+    def merge(self, left: int, right: int) -> int:
+        """Both."""
+        return max(left, right)
+
+    def finish(self, accumulator: int) -> int:
+        """As it is."""
+        return accumulator
+
+
+def test_settings_of_aggregates_are_shown() -> None:
+    windows = stream_of("n bigint, at bigint").watermark("at", 0).tumbling_window("1 min")
+    calls = [kv.percentile("n", 0.95), kv.approx_count_distinct("n", 9), kv.udaf(Longest(), "n", pa.int64())]
+    text = windows.agg(calls).explain()
+    assert "percentile(n, 0.95) AS percentile_n" in text
+    assert "approx_count_distinct(n, precision=9) AS" in text
+    assert "Longest(n, user-defined, int64) AS longest_n" in text
+
+
+def test_a_bounded_source_may_be_run_or_started() -> None:
+    plan = stream_of("at bigint").watermark("at", 0).tumbling_window("1 min").agg(kv.count())
+    assert "(run() and collect(): one Spark batch job; start(): transformWithState keyed by bucket)" in plan.explain()
+    running = plan_text(explain(plan.node, plan.spec(), started=True))
+    assert "batch job" not in running and "bounded" not in running
+    assert "columnar" in running and "(transformWithState keyed by bucket)" in running
+
+
+@pytest.mark.parametrize(("lag", "tolerance", "warned"), [("59 s", None, False), ("60 s", None, True), ("5 min", None, True),
+                                                          ("5 min", "6 min", False)])  # fmt: skip
+def test_a_lag_beyond_the_future_tolerance_is_warned_of(lag: str, tolerance: str | None, warned: bool) -> None:
+    timed = stream_of("at bigint").watermark("at", lag)
+    timed = timed if tolerance is None else timed.future_tolerance(tolerance)
+    assert ("rows that come in order count as future" in timed.tumbling_window(10).agg(kv.count()).explain()) is warned
+
+
+def test_the_plan_says_what_becomes_of_unknown_sources() -> None:
+    spec = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag(0))
+    stream = stream_of("s string, at bigint")
+    plan = stream.with_watermark(spec, "at", source_column="s").tumbling_window(5).agg(kv.count())
+    assert "rows of other sources: to the late output (unknown_source)" in plan.explain()
+    assert "rows of other sources: stop the query" in spec.unknown("fail").describe()
+    assert "rows of other sources: register - 5 s" in spec.unknown("register", kv.WatermarkSpec.fixed_lag("5 s")).describe()
