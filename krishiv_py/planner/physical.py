@@ -39,7 +39,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     lag_us = longest_lag_us(spec)
     if lag_us >= options.future_us and options.future_reference == "watermark":
         enough = show_us(lag_us + options.future_us)
-        found.append(f"the lag ({show_us(lag_us)}) is not shorter than the future tolerance ({show_us(options.future_us)}): rows "
+        found.append(f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
                      f"that come in order count as future; write future_tolerance(\"{enough}\")")
     if options.future_action != "warn" and options.future_reference == "watermark":
         found.append(f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
