@@ -9,6 +9,7 @@ Every error says what was wrong, what was got, what follows from it, and a hint:
     │   ├── ExpressionError            an expression that cannot be typed or parsed
     │   └── OrderError                 a builder step called too early or too late (also TypeError)
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
+    ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
     ├── SenderClosedError              a batch sent after ``close()`` (also RuntimeError)
     ├── CheckpointError                a checkpoint this plan cannot continue (also RuntimeError)
     ├── EnvironmentSetupError          no Java, no fitting Spark (also RuntimeError)
@@ -61,6 +62,10 @@ class OrderError(PlanError, TypeError):
 
 class SchemaError(KrishivError, ValueError):
     """A schema, or a batch against a schema, that does not fit."""
+
+
+class SourceError(KrishivError, RuntimeError):
+    """Input that is not there or cannot be read; names the file, and line and text where there are some."""
 
 
 class SenderClosedError(KrishivError, RuntimeError):

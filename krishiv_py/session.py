@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.query import Query
+from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stream import Stream
 from krishiv_py.api.timed import TimedStream
 from krishiv_py.api.union import union_of
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.nodes import FileSource, MemorySource
+from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.spool import Sender, Spool
@@ -80,11 +81,13 @@ class SessionBuilder:
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
-class Session:
+class Session(FileSources):
     """Where streams come from and queries run.
 
     Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. Usable as a context manager.
     """
+
+    _runner: SparkRunner
 
     def __init__(self, runner: SparkRunner) -> None:
         self._runner = runner
@@ -150,91 +153,6 @@ class Session:
         stream = Stream(MemorySource(name, checked, str(Path(folder).absolute())), checked, self._runner)
         return stream, Sender(Spool(str(Path(folder).absolute())), checked, lambda: self._runner.clock())
 
-    def read_parquet(
-        self, path: str, schema: SchemaLike | Any = None, *, streaming: bool = False, max_files_per_batch: int | None = None
-    ) -> Stream:
-        """Parquet files below `path`, read by Arrow.
-
-        Parameters
-        ----------
-        path : str
-            A folder, a file or a pattern.
-        schema : pyarrow.Schema or StructType or str, optional
-            Columns; by default read from the files that are there.
-        streaming : bool
-            Go on with files that come later; else what is there is a bounded stream.
-        max_files_per_batch : int, optional
-            How many files a micro-batch takes at the most; all that are there by default.
-
-        Raises
-        ------
-        PlanError
-            For a number of files below 1.
-        """
-        return self._files("parquet", path, schema, streaming, max_files_per_batch, {})
-
-    def read_json(
-        self,
-        path: str,
-        schema: SchemaLike | Any = None,
-        *,
-        streaming: bool = False,
-        max_files_per_batch: int | None = None,
-        **options: str,
-    ) -> Stream:
-        """Files of JSON lines below `path`.
-
-        Parameters
-        ----------
-        path : str
-            A folder, a file or a pattern.
-        schema : pyarrow.Schema or StructType or str, optional
-            Columns; by default read from the files that are there.
-        streaming : bool
-            Go on with files that come later; else what is there is a bounded stream.
-        max_files_per_batch : int, optional
-            How many files a micro-batch takes at the most; all that are there by default.
-        **options : str
-            Spark's options of the reader.
-
-        Raises
-        ------
-        PlanError
-            For a number of files below 1.
-        """
-        return self._files("json", path, schema, streaming, max_files_per_batch, options)
-
-    def read_csv(
-        self,
-        path: str,
-        schema: SchemaLike | Any = None,
-        *,
-        streaming: bool = False,
-        max_files_per_batch: int | None = None,
-        **options: str,
-    ) -> Stream:
-        """CSV files below `path`.
-
-        Parameters
-        ----------
-        path : str
-            A folder, a file or a pattern.
-        schema : pyarrow.Schema or StructType or str, optional
-            Columns; by default read from the files that are there.
-        streaming : bool
-            Go on with files that come later; else what is there is a bounded stream.
-        max_files_per_batch : int, optional
-            How many files a micro-batch takes at the most; all that are there by default.
-        **options : str
-            Spark's options of the reader, for instance ``header="true"``.
-
-        Raises
-        ------
-        PlanError
-            For a number of files below 1.
-        """
-        return self._files("csv", path, schema, streaming, max_files_per_batch, options)
-
     def rate(self, rows_per_second: int = 1) -> Stream:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
@@ -280,25 +198,6 @@ class Session:
     def sql(self, text: str) -> AggregatedStream | None:
         """Plan the SELECT in `text` over registered streams, or, with SET, the lag for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
-
-    def _files(
-        self,
-        format_: Literal["parquet", "json", "csv"],
-        path: str,
-        schema: SchemaLike | Any,
-        streaming: bool,
-        max_files: int | None,
-        options: dict[str, str],
-    ) -> Stream:
-        if max_files is not None and (isinstance(max_files, bool) or not isinstance(max_files, int) or max_files < 1):
-            raise PlanError(
-                message("`max_files_per_batch` is no number of files", repr(max_files), "no batch can be cut", "use 1 or more")
-            )
-        found = as_schema(schema) if schema is not None else self._runner.infer(path, format_, options)
-        source = FileSource(
-            path, format_, found, bounded=not streaming, max_files_per_batch=max_files, options=tuple(sorted(options.items()))
-        )
-        return Stream(source, found, self._runner)
 
     def read_state(self, checkpoint: str, stream: AggregatedStream) -> pa.Table:
         """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).

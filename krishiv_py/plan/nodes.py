@@ -17,6 +17,9 @@ from krishiv_py.redaction import redacted, shown_settings, shown_text
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
+FileFormat: TypeAlias = Literal["parquet", "json", "csv"]
+MissingColumns: TypeAlias = Literal["fail", "null"]
+
 
 class Node:
     """Base of all logical nodes."""
@@ -58,15 +61,17 @@ class MemorySource(Source):
 
 @attrs.frozen(eq=False)
 class FileSource(Source):
-    """Files below a path."""
+    """Files below a path; `literal` if it is one as it stands, though it may look like a pattern."""
 
     title: ClassVar[str] = "Files"
     path: str = attrs.field(repr=shown_text)
-    format: Literal["parquet", "json", "csv"]
+    format: FileFormat
     schema: pa.Schema
     bounded: bool
     max_files_per_batch: int | None = None
     options: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
+    literal: bool = False
+    missing_columns: MissingColumns = "fail"
 
     def detail(self) -> str:
         limit = f", {self.max_files_per_batch} files a batch" if self.max_files_per_batch else ""

@@ -29,7 +29,9 @@ from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.pack import split
-from krishiv_py.spark.scan import ParquetReader, Reader, Scanned, scan
+from krishiv_py.spark.parquet import ParquetReader
+from krishiv_py.spark.scan import Reader, scan
+from krishiv_py.spark.scanned import Scanned
 from krishiv_py.spark.workers import release_memory, settle_worker
 from krishiv_py.spool import Spool
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlparse
+from urllib.parse import quote
 
 import pyarrow.fs as pafs
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The Arrow file system and path of a Spark path."""
-    if "://" not in uri and not uri.startswith("file:"):
+    """The Arrow file system and path of a Spark path. Spark encodes no character: a name may hold ``#``, ``?`` or ``%20``."""
+    if uri.startswith("file:"):
+        rest = uri[len("file:") :]
+        return pafs.LocalFileSystem(), "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+    scheme, remote, rest = uri.partition("://")
+    if not remote:
         return pafs.LocalFileSystem(), uri
-    parsed = urlparse(uri)
-    if parsed.scheme == "file":
-        return pafs.LocalFileSystem(), unquote(parsed.path)
-    system, path = pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
-    return system, str(path)
+    host, slash, path = rest.partition("/")
+    system, found = pafs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{host}{slash}{quote(path)}")
+    return system, str(found)
 
 
 def write_whole(system: pafs.FileSystem, path: str, data: bytes) -> None:

@@ -23,7 +23,8 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.handover import Handover
-from krishiv_py.spark.scan import Reader, Scanned
+from krishiv_py.spark.scan import Reader
+from krishiv_py.spark.scanned import Scanned
 from krishiv_py.spark.workers import release_memory, settle_worker
 
 CHUNK: Final = "chunk"

@@ -30,6 +30,7 @@ from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.failed import own_error
 from krishiv_py.spark.stored import read_state
 
 
@@ -271,9 +272,11 @@ _RAISED = re.compile(r"(?:krishiv_py\.errors\.(\w+)|(\w+(?:\.\w+)*(?:Error|Excep
 def failure(problem: BaseException, name: str) -> OperatorError:
     """The heart of a Spark stack trace: our own error if there is one, else the last Python or Java exception."""
     text = str(problem)
+    own = own_error(problem)
+    if own is not None:
+        return OperatorError(f"query {name!r} failed: {type(own).__name__}: {own}")
     found = _RAISED.findall(text)
-    own = [f for f in found if f[0]]
-    kind, other, said = (own or found or [("", type(problem).__name__, text.splitlines()[0] if text else "")])[-1]
+    kind, other, said = (found or [("", type(problem).__name__, text.splitlines()[0] if text else "")])[-1]
     return OperatorError(f"query {name!r} failed: {kind or other}: {said}")
 
 

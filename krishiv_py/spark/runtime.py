@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +29,11 @@ from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
+from krishiv_py.spark.failed import own_errors
 from krishiv_py.spark.handover import handed_over, handover
+from krishiv_py.spark.inferred import inferred
 from krishiv_py.spark.java import require_java
+from krishiv_py.spark.listing import Located, located
 from krishiv_py.spark.marks import refuse_marked
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.stored import read_state
@@ -84,7 +88,7 @@ class SparkRunner:
         return result
 
     def _bounded(self, stream: AggregatedStream) -> BoundedResult:
-        with handed_over(self.spark, self._new_path("chunks")) as chunks:
+        with handed_over(self.spark, self._new_path("chunks")) as chunks, own_errors():
             return bounded.run(self.spark, stream, self.clock(), chunks)
 
     def start(
@@ -132,12 +136,13 @@ class SparkRunner:
         schema = arrow_schema(frame)
         return Stream(FrameSource(frame, schema, bounded=not frame.isStreaming), schema, self)
 
-    def infer(self, path: str, kind: str, options: dict[str, str]) -> pa.Schema:
-        """The schema of files that are there."""
-        reader = self.spark.read.format(kind)
-        for key, value in options.items():
-            reader = reader.option(key, value)
-        return arrow_schema(reader.load(path))
+    def located(self, path: str, streaming: bool) -> tuple[str, bool]:
+        """See :class:`~krishiv_py.api.sources.FileRunner`."""
+        return attrs.astuple(located(self.spark, path, streaming=streaming))
+
+    def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
+        """See :class:`~krishiv_py.api.sources.FileRunner`."""
+        return inferred(self.spark, Located(*path), kind, options)
 
     def stop(self) -> None:
         """Stop all queries, remove temporary folders, and stop Spark if it was started here."""

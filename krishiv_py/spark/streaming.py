@@ -37,13 +37,15 @@ from krishiv_py.spark.config import CHUNK_FILE_BYTES, chunks_only, setting
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.handover import Handover
+from krishiv_py.spark.listing import own_files
 from krishiv_py.spark.outputs import Publisher, TaskOutput
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
+from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery, TaskRow, deliver, metrics_of
-from krishiv_py.spark.scan import ParquetReader, arrow_scanned, listing, scan
+from krishiv_py.spark.scan import arrow_scanned, scan
 from krishiv_py.spark.sparklog import forget_unplanned
 from krishiv_py.spool import Control
 
@@ -70,7 +72,7 @@ def stateful(
         pack = Pack(branch.spec, found.reader, ids, clock, handover, branch.name)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if controls is not None:
-        beats = listing(spark, controls.folder, streaming=True, max_files=None)
+        beats = own_files(spark, controls.folder, streaming=True, max_files=None)
         pack = Pack(spec, ParquetReader(spec.source_schema), ids, clock, handover)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     packed = functools.reduce(DataFrame.union, frames)

@@ -1,0 +1,172 @@
+"""Streams over files: what a session can read (docs/sources.md)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from krishiv_py.api.runner import Runner
+from krishiv_py.api.stream import Stream
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import a_number, a_switch, encodable, one_of, setting
+from krishiv_py.plan.nodes import FileFormat, FileSource, MissingColumns
+from krishiv_py.plan.schema import SchemaLike, as_schema
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+
+
+class FileRunner(Runner, Protocol):
+    """A runner that knows files."""
+
+    def located(self, path: str, streaming: bool) -> tuple[str, bool]:
+        """The path to read, and whether it names a folder or file as it stands."""
+        ...
+
+    def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
+        """The schema of the files that are there."""
+        ...
+
+
+class FileSources:
+    """The methods of a session that read files."""
+
+    _runner: FileRunner
+
+    def read_parquet(
+        self,
+        path: PathLike,
+        schema: SchemaLike | Any = None,
+        *,
+        streaming: bool = False,
+        max_files_per_batch: int | None = None,
+        missing_columns: MissingColumns = "fail",
+    ) -> Stream:
+        """Parquet files at `path`, at any depth, read by Arrow; which files count is in docs/sources.md.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            A folder, a file or a pattern.
+        schema : pyarrow.Schema or StructType or str, optional
+            Columns; by default read from the files that are there.
+        streaming : bool
+            Go on with files that come later; else what is there is a bounded stream.
+        max_files_per_batch : int, optional
+            How many files a micro-batch takes at the most; all that are there by default.
+        missing_columns : {"fail", "null"}
+            What to do with a file that lacks a column the query reads: refuse it, or take the column as null.
+
+        Raises
+        ------
+        SourceError
+            When there is nothing at the path.
+        PlanError
+            For a number of files below 1, and for arguments of another type.
+        """
+        one_of(missing_columns, "missing_columns", ("fail", "null"))
+        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, missing_columns)
+
+    def read_json(
+        self,
+        path: PathLike,
+        schema: SchemaLike | Any = None,
+        *,
+        streaming: bool = False,
+        max_files_per_batch: int | None = None,
+        **options: str,
+    ) -> Stream:
+        """Files of JSON lines at `path`, at any depth; which files count is in docs/sources.md.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            A folder, a file or a pattern.
+        schema : pyarrow.Schema or StructType or str, optional
+            Columns; by default read from the files that are there.
+        streaming : bool
+            Go on with files that come later; else what is there is a bounded stream.
+        max_files_per_batch : int, optional
+            How many files a micro-batch takes at the most; all that are there by default.
+        **options : str
+            Spark's options of the reader.
+
+        Raises
+        ------
+        SourceError
+            When there is nothing at the path.
+        PlanError
+            For a number of files below 1, and for arguments of another type.
+        """
+        return self._files("json", path, schema, streaming, max_files_per_batch, options)
+
+    def read_csv(
+        self,
+        path: PathLike,
+        schema: SchemaLike | Any = None,
+        *,
+        streaming: bool = False,
+        max_files_per_batch: int | None = None,
+        **options: str,
+    ) -> Stream:
+        """CSV files at `path`, at any depth; which files count is in docs/sources.md.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            A folder, a file or a pattern.
+        schema : pyarrow.Schema or StructType or str, optional
+            Columns; by default read from the files that are there.
+        streaming : bool
+            Go on with files that come later; else what is there is a bounded stream.
+        max_files_per_batch : int, optional
+            How many files a micro-batch takes at the most; all that are there by default.
+        **options : str
+            Spark's options of the reader, for instance ``header="true"``.
+
+        Raises
+        ------
+        SourceError
+            When there is nothing at the path.
+        PlanError
+            For a number of files below 1, and for arguments of another type.
+        """
+        return self._files("csv", path, schema, streaming, max_files_per_batch, options)
+
+    def _files(
+        self,
+        kind: FileFormat,
+        path: PathLike,
+        schema: SchemaLike | Any,
+        streaming: bool,
+        max_files: int | None,
+        options: dict[str, str],
+        missing_columns: MissingColumns = "fail",
+    ) -> Stream:
+        name = checked_path(path)
+        a_switch(streaming, "streaming")
+        if max_files is not None:
+            a_number(max_files, "max_files_per_batch", 1, "use 1 or more, or leave it out for all files that are there")
+        settings = dict(setting(k, v) for k, v in options.items())
+        columns = as_schema(schema) if schema is not None else None
+        found = self._runner.located(name, streaming)
+        columns = self._runner.infer(found, kind, settings) if columns is None else columns
+        source = FileSource(
+            found[0], kind, columns, bounded=not streaming, max_files_per_batch=max_files,
+            options=tuple(sorted(settings.items())),
+            literal=found[1], missing_columns=missing_columns,
+        )  # fmt: skip
+        return Stream(source, columns, self._runner)
+
+
+def checked_path(path: object) -> str:
+    """A path as text."""
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+        if isinstance(text, str) and text.strip() and "\0" not in text and encodable(text):
+            return text
+    hint = 'pass a folder, a file or a pattern such as "events/*.parquet"'
+    if isinstance(path, (list, tuple, set)):
+        hint += "; of several folders make one stream with session.union({...})"
+    raise PlanError(message("`path` is no path", shown(path), "there is nothing to read", hint))

@@ -1,0 +1,166 @@
+"""Which files a path names: checked where it is given, listed by Spark.
+
+Spark lists the files, keeps the offsets and cuts micro-batches; what travels through the JVM are names. What counts as input
+is in docs/sources.md: all files at any depth, of any name and any age, but for names that say that a file is hidden or not
+finished.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import Any, Final
+from urllib.parse import unquote
+
+import attrs
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from krishiv_py.errors import SourceError, message
+from krishiv_py.spark.config import is_connect
+
+_LISTING: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_NO_AGE: Final = "36500d"
+"""Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not told otherwise."""
+UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
+"""How names of files end that somebody is still writing; they get another name when they are whole."""
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
+_PARTITION: Final = re.compile(r"/([^/=]+)=([^/]*)(?=/)")
+
+
+@attrs.frozen
+class Located:
+    """A path that was looked at.
+
+    Attributes
+    ----------
+    path : str
+        Absolute where the files are on this machine.
+    literal : bool
+        Whether it names a folder or file as it stands, though it may look like a pattern.
+    """
+
+    path: str
+    literal: bool
+
+    @property
+    def for_spark(self) -> str:
+        """The path as Spark is to be told, for which some characters have a meaning."""
+        return _PATTERN.sub(r"\\\g<0>", self.path) if self.literal else self.path
+
+
+def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
+    """Look at a path where it is given.
+
+    Raises
+    ------
+    SourceError
+        When there is nothing, or a file where a folder is needed.
+    """
+    if not _here(spark, path):
+        return Located(path, literal=False)
+    own = os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
+    if not os.path.exists(own):
+        if not _PATTERN.search(own):
+            raise SourceError(message("there is no such file or folder", path, "there is nothing to read",
+                                      "correct the path, or make the folder before"))  # fmt: skip
+        if not streaming and not any(glob.iglob(own)) and "{" not in own:
+            raise SourceError(message("no file matches the pattern", path, "there is nothing to read", "correct the pattern"))
+        return Located(own, literal=False)
+    if streaming and os.path.isfile(own):
+        raise SourceError(message("a stream of files needs a folder", f"the file {path}", "no other file would ever come",
+                                  "pass its folder or a pattern, or read it with streaming=False"))  # fmt: skip
+    return Located(own, literal=True)
+
+
+def _here(spark: SparkSession, path: str) -> bool:
+    """Whether a path is one of this machine."""
+    if is_connect(spark) or ("://" in path and not path.startswith("file:")):
+        return False
+    return path.startswith("file:") or str(spark.sparkContext.master).startswith("local")
+
+
+def listing(spark: SparkSession, at: Located, *, streaming: bool, max_files: int | None) -> DataFrame:
+    """The files at a path, by name."""
+    reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
+    reader = reader.option("recursiveFileLookup", "true")
+    if streaming:
+        reader = every_file(reader, max_files)
+    return loaded(reader, at).select("path")
+
+
+def listed(spark: SparkSession, at: Located) -> list[tuple[int, str]]:
+    """The files that are there now, each with its modification time in ms."""
+    reader = spark.read.format("binaryFile").schema(_LISTING).option("recursiveFileLookup", "true")
+    found = loaded(reader, at).selectExpr("unix_millis(modificationTime)", "path").toArrow()
+    return list(zip(*(c.to_pylist() for c in found.columns), strict=True))
+
+
+def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: int | None) -> DataFrame:
+    """Files the library wrote itself: of a memory stream, or controls."""
+    reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
+    reader = reader.option("pathGlobFilter", "*.parquet")
+    if streaming and max_files is not None:
+        reader = reader.option("maxFilesPerTrigger", max_files)
+    return reader.load(_PATTERN.sub(r"\\\g<0>", folder)).select("path")
+
+
+def every_file(reader: Any, max_files: int | None) -> Any:
+    """A streaming reader that leaves no file out because it is old."""
+    reader = reader.option("maxFileAge", _NO_AGE)
+    return reader if max_files is None else reader.option("maxFilesPerTrigger", max_files)
+
+
+def loaded(reader: Any, at: Located) -> DataFrame:
+    """The frame of a reader.
+
+    Raises
+    ------
+    SourceError
+        When there is nothing at the path.
+    """
+    try:
+        frame: DataFrame = reader.load(at.for_spark)
+        frame.schema  # noqa: B018  # over Spark Connect the path is looked at only now
+    except AnalysisException as problem:
+        raise SourceError(message("Spark cannot read from the path", at.path, str(problem).splitlines()[0],
+                                  "correct the path")) from problem  # fmt: skip
+    return frame
+
+
+def passed_over(path: str) -> bool:
+    """Whether a file is not finished, by its name; Spark leaves hidden ones out."""
+    return path.lower().endswith(UNFINISHED)
+
+
+def partitions(path: str) -> dict[str, str | None]:
+    """What the folders of a path say of all rows of the file: ``.../user=7/...``."""
+    return {name: None if value == NULL_PARTITION else unquote(value) for name, value in _PARTITION.findall(path)}
+
+
+def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:
+    """A schema read from files, and the columns that their folders add."""
+    found: dict[str, list[str | None]] = {}
+    for path in paths:
+        for name, value in partitions(path).items():
+            found.setdefault(name, []).append(value)
+    present = {name.lower() for name in schema.names}
+    for name, values in found.items():
+        if name.lower() not in present:
+            schema = schema.append(pa.field(name, _type_of(values)))
+    return schema
+
+
+def _type_of(values: list[str | None]) -> pa.DataType:
+    """The narrowest type that holds all values, as Spark has it for partition folders."""
+    column = pa.array(values, pa.string())
+    for type_ in (pa.int32(), pa.int64(), pa.date32()):
+        try:
+            column.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+        return type_
+    return pa.string()

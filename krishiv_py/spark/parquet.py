@@ -1,0 +1,147 @@
+"""Parquet files, read by Arrow in the tasks: only the columns that are needed, and every file held to the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py.errors import SchemaError, SourceError, message
+from krishiv_py.kernels.rows import as_batch
+from krishiv_py.spark.files import file_system
+from krishiv_py.spark.listing import partitions, passed_over
+from krishiv_py.spark.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
+from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spool import CONTROL, control_of, sent_at
+
+_READ_ROWS = 1 << 18
+
+
+@attrs.frozen(eq=False)
+class ParquetReader:
+    """Batches of file names; Arrow reads the files."""
+
+    schema: pa.Schema
+    rules: Rules = attrs.field(factory=Rules)
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        for path in batch.column(0).to_pylist():
+            if not passed_over(path):
+                yield from self._file(path)
+
+    def _file(self, uri: str) -> Iterator[Scanned]:
+        system, path = file_system(uri)
+        shown, rows = shown_path(uri), 0
+        with opened(system, path, shown) as found:
+            try:
+                for scanned in self._scanned(found, uri):
+                    yield scanned
+                    rows += 0 if scanned.batch is None else scanned.batch.num_rows
+            except (*UNREADABLE, Misfit) as problem:
+                if not isinstance(problem, Misfit) and not readable(system, path):
+                    raise SourceError(message("a file cannot be read", f"{shown}: {problem}", "its rows would be lost",
+                                              "see that every worker can read it")) from problem  # fmt: skip
+                what = str(problem) if isinstance(problem, Misfit) else f"not a whole parquet file ({problem})"
+                malformed = Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))
+                if not self.rules.aside:
+                    raise malformed.error() from problem
+                yield Scanned(None, malformed=(malformed,))
+
+    def _scanned(self, found: pa.NativeFile, uri: str) -> Iterator[Scanned]:
+        parquet = pq.ParquetFile(found, coerce_int96_timestamp_unit="us")
+        names = parquet.schema_arrow.names
+        control = control_of(parquet.read()) if names and names[0] == CONTROL else None
+        if control is not None:
+            yield Scanned(None, control, control.now_us)
+            return
+        if not parquet.metadata.num_rows:
+            return
+        now_us = sent_at(parquet.schema_arrow)
+        fields = [self._field(f, parquet, uri) for f in self.schema]
+        wanted = [f.name for f in fields if isinstance(f, FileColumn)]
+        for part in parquet.iter_batches(_READ_ROWS, columns=wanted, use_threads=False):
+            arrays = [f.of(part) for f in fields]
+            yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
+
+    def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> FileColumn | SameValue:
+        """Where the values of a column come from."""
+        name = spelt(field.name, parquet.schema_arrow.names)
+        if name is not None:
+            return FileColumn(field, name, _is_int96(parquet, name, field.type))
+        by_folder = partitions(uri)
+        folder = spelt(field.name, list(by_folder))
+        if folder is not None:
+            return SameValue.by_folder(field, by_folder[folder])
+        if self.rules.missing_null:
+            return SameValue(pa.scalar(None, field.type))
+        names = parquet.schema_arrow.names
+        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+        raise Misfit(f"no column {field.name!r}; it has: {shown or '(none)'}; missing_columns=\"null\" would take it as null")
+
+
+class Misfit(Exception):  # noqa: N818  # never leaves the readers
+    """A file that is whole but does not fit the schema; the text says why."""
+
+
+@attrs.frozen(eq=False)
+class FileColumn:
+    """A column of the file."""
+
+    field: pa.Field
+    name: str
+    utc: bool
+
+    def of(self, part: pa.RecordBatch) -> pa.Array:
+        """Its values in the type of the schema; a narrower type is widened."""
+        column = part.column(self.name)
+        if self.utc:
+            column = column.cast(self.field.type)
+        try:
+            fitted = as_batch(pa.RecordBatch.from_arrays([column], names=[self.field.name]), pa.schema([self.field]))
+        except (SchemaError, pa.ArrowException) as problem:
+            raise Misfit(
+                f"column {self.name!r} is {column.type}, and its values do not fit {self.field.type} of the schema"
+            ) from problem
+        return fitted.column(0)
+
+
+@attrs.frozen(eq=False)
+class SameValue:
+    """One value for all rows of the file."""
+
+    value: pa.Scalar
+
+    @classmethod
+    def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
+        """The value that the name of a folder gives."""
+        try:
+            return cls(pa.scalar(text, pa.string()).cast(field.type))
+        except pa.ArrowException as problem:
+            raise Misfit(f"the folder {field.name}={text} gives no {field.type}") from problem
+
+    def of(self, part: pa.RecordBatch) -> pa.Array:
+        """As many values as there are rows."""
+        return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
+
+
+def spelt(name: str, names: list[str]) -> str | None:
+    """How a file spells a column: as the schema does, else the only one that differs in case alone (as in Spark)."""
+    if name in names:
+        if names.count(name) > 1:
+            raise Misfit(f"column {name!r} stands twice")
+        return name
+    same = [n for n in names if n.lower() == name.lower()]
+    if len(same) > 1:
+        raise Misfit(f"no column {name!r}, but {' and '.join(map(repr, same))}: neither can be meant alone")
+    return same[0] if same else None
+
+
+def _is_int96(parquet: pq.ParquetFile, name: str, wanted: pa.DataType) -> bool:
+    """Whether a column has the type in which older writers keep instants, which Arrow reads without a zone."""
+    found = parquet.schema_arrow.field(name).type
+    if not (pa.types.is_timestamp(found) and found.tz is None and pa.types.is_timestamp(wanted) and wanted.tz):
+        return False
+    columns = (parquet.schema.column(i) for i in range(len(parquet.schema)))
+    return any(c.path == name and c.physical_type == "INT96" for c in columns)
