@@ -43,8 +43,7 @@ class Ranges:
     """Non-empty ranges ``[low, high)`` over rows laid out by key and time.
 
     A reduction runs over the values of a range in order, one after the other; a range of many rows is cut where `block`
-    changes, its blocks are reduced first, and then their results. So the rounding of a float sum depends on the rows in the
-    range alone, never on what lies around them, and nothing is ever subtracted.
+    changes, its blocks are reduced first, and then their results.
 
     Attributes
     ----------

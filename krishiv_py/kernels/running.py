@@ -1,8 +1,7 @@
 """Running partials: what every prefix of a group comes to, for triggers that fire row by row (SEMANTICS §5.2).
 
-Rows are ordered by group. Counts, integer sums and extremes are cumulative NumPy forms; sums of floats are added one by one
-from the left, so that a result does not depend on how rows were batched. Any other aggregate is merged by doubling: in pass
-``j`` every prefix of ``2**j`` rows is joined with the one before it, so ``log2`` of the longest group passes do.
+Rows are ordered by group. Counts, sums and extremes are cumulative NumPy forms. Any other aggregate is merged by doubling: in
+pass ``j`` every prefix of ``2**j`` rows is joined with the one before it, so ``log2`` of the longest group passes do.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from krishiv_py.kernels.aggs import AggKernel
 from krishiv_py.kernels.aggs.base import Mask, NumPy, numbers
 from krishiv_py.kernels.aggs.counting import Count
 from krishiv_py.kernels.aggs.extremes import Extreme, ranks
-from krishiv_py.kernels.aggs.sums import Avg, FloatSum, IntSum
+from krishiv_py.kernels.aggs.floats import EXACT, FloatAvg, FloatSum, columns_of, merge_sums
+from krishiv_py.kernels.aggs.moments import Variance
+from krishiv_py.kernels.aggs.reducers import ByRange
+from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
 from krishiv_py.kernels.grouping import Ints
 
-_LONG = 64
 _SAFE = float(2**62)
 
 
@@ -34,22 +35,6 @@ def _cumulate(values: NumPy, starts: Ints) -> NumPy:
     total: NumPy = np.cumsum(values)
     cumulated: NumPy = total - (total[starts] - values[starts])
     return cumulated
-
-
-def _fold(values: NumPy, starts: Ints) -> NumPy:
-    """Running sums of floats, strictly from the left: by position over short groups, one by one over long ones."""
-    out: NumPy = values.astype(np.float64)
-    if not len(out):
-        return out
-    place = np.arange(len(out)) - starts
-    heads, counts = np.unique(starts, return_counts=True)
-    for head, count in zip(heads[counts > _LONG].tolist(), counts[counts > _LONG].tolist(), strict=True):
-        out[head : head + count] = np.cumsum(out[head : head + count])
-    length = np.repeat(counts, counts)
-    for position in range(1, int(counts[counts <= _LONG].max(initial=1))):
-        at = np.flatnonzero((place == position) & (length <= _LONG))
-        out[at] += out[at - 1]
-    return out
 
 
 def _valid(column: pa.Array) -> Mask:
@@ -79,6 +64,12 @@ def _int_sum(partials: list[pa.Array], starts: Ints) -> list[pa.Array] | None:
     if numbers(partials[1]).any() or np.abs(values.astype(np.float64)).sum() >= _SAFE:
         return None
     return [_with_presence(_cumulate(values, starts), _valid(partials[0]), starts, pa.int64()), partials[1]]
+
+
+def _exact(partials: list[pa.Array], starts: Ints) -> list[pa.Array]:
+    filled = [p.fill_null(0.0) for p in partials[:-1]]
+    sums = merge_sums([*filled, partials[-1]], ByRange(starts, np.arange(1, len(starts) + 1), len(starts)))
+    return columns_of(sums, _cumulate(_valid(partials[0]).astype(np.int64), starts) > 0)
 
 
 def _doubling(kernel: AggKernel, partials: list[pa.Array], starts: Ints) -> list[pa.Array]:
@@ -113,9 +104,18 @@ def running(kernel: AggKernel, partials: list[pa.Array], ids: Ints) -> list[pa.A
     if isinstance(kernel, IntSum):
         found = _int_sum(partials, starts)
         return _doubling(kernel, partials, starts) if found is None else found
+    if isinstance(kernel, IntAvg):
+        found = _int_sum(partials[:2], starts)
+        if found is not None:
+            return [*found, pa.array(_cumulate(numbers(partials[2]), starts))]
     if isinstance(kernel, Extreme):
         return [_extreme(kernel, partials[0], ids)]
-    if isinstance(kernel, (FloatSum, Avg)):
-        total = _with_presence(_fold(numbers(partials[0].fill_null(0.0)), starts), _valid(partials[0]), starts, pa.float64())
-        return [total] if isinstance(kernel, FloatSum) else [total, pa.array(_cumulate(numbers(partials[1]), starts))]
+    if isinstance(kernel, FloatSum):
+        return _exact(partials, starts)
+    if isinstance(kernel, FloatAvg):
+        return [*_exact(partials[:-1], starts), pa.array(_cumulate(numbers(partials[-1]), starts))]
+    if isinstance(kernel, Variance):
+        cut = len(EXACT) + 1
+        counts = pa.array(_cumulate(numbers(partials[0]), starts))
+        return [counts, *_exact(partials[1:cut], starts), *_exact(partials[cut:], starts)]
     return _doubling(kernel, partials, starts)

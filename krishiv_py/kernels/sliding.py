@@ -11,8 +11,12 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import AggKernel, Mask, NumPy, Rows, numbers, with_nulls
 from krishiv_py.kernels.aggs.counting import Count
+from krishiv_py.kernels.aggs.exact import Addends, exact_sums
 from krishiv_py.kernels.aggs.extremes import ByTime, Extreme, ranks
-from krishiv_py.kernels.aggs.sums import Avg, FloatSum, IntSum
+from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum, columns_of
+from krishiv_py.kernels.aggs.moments import Variance, moments
+from krishiv_py.kernels.aggs.reducers import ByRange
+from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import TIME, Layout, whole
 from krishiv_py.kernels.ranges import Ranges, expand, portions, running
@@ -43,7 +47,7 @@ def _count(_kernel: Count, column: Column | None, r: Ranges) -> list[pa.Array]:
     return [pa.array(_counts(column, r))]
 
 
-def _int_sum(_kernel: IntSum, column: Column | None, r: Ranges) -> list[pa.Array]:
+def _int_sum(_kernel: IntSum | IntAvg, column: Column | None, r: Ranges) -> list[pa.Array]:
     assert column is not None
     values = _filled(column, 0, pa.int64())
     total = running(values)
@@ -57,14 +61,27 @@ def _int_sum(_kernel: IntSum, column: Column | None, r: Ranges) -> list[pa.Array
     return [with_nulls(sums, _counts(column, r) > 0, pa.int64()), pa.array(wraps)]
 
 
-def _float_sum(_kernel: FloatSum | Avg, column: Column | None, r: Ranges) -> list[pa.Array]:
+def _int_avg(kernel: IntAvg, column: Column | None, r: Ranges) -> list[pa.Array]:
+    return [*_int_sum(kernel, column, r), pa.array(_counts(column, r))]
+
+
+def _float_sum(_kernel: FloatSum | FloatAvg, column: Column | None, r: Ranges) -> list[pa.Array]:
     assert column is not None
-    sums = r.reduce(np.add, _filled(column, 0.0, pa.float64()))
-    return [with_nulls(sums, _counts(column, r) > 0, pa.float64())]
+    values = _filled(column, 0.0, pa.float64())
+    sums = exact_sums(Addends([values]), ByRange(r.low, r.high, len(values)), 2)
+    return columns_of(sums, None if column[1] is None else _counts(column, r) > 0)
 
 
-def _avg(kernel: Avg, column: Column | None, r: Ranges) -> list[pa.Array]:
+def _float_avg(kernel: FloatAvg, column: Column | None, r: Ranges) -> list[pa.Array]:
     return [*_float_sum(kernel, column, r), pa.array(_counts(column, r))]
+
+
+def _variance(_kernel: Variance, column: Column | None, r: Ranges) -> list[pa.Array]:
+    assert column is not None
+    values, valid = column
+    filled = values if valid is None else values.fill_null(pa.scalar(0).cast(values.type))
+    counts = _counts(column, r)
+    return [pa.array(counts), *moments(filled, ByRange(r.low, r.high, len(values)), None if valid is None else counts > 0)]
 
 
 def _extreme(kernel: Extreme, column: Column | None, r: Ranges) -> list[pa.Array]:
@@ -120,7 +137,8 @@ def _as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 _DIRECT: Final[dict[type, Callable[..., list[pa.Array]]]] = {
-    Count: _count, IntSum: _int_sum, FloatSum: _float_sum, Avg: _avg, Extreme: _extreme,
+    Count: _count, IntSum: _int_sum, IntAvg: _int_avg, FloatSum: _float_sum, FloatAvg: _float_avg, Extreme: _extreme,
+    Variance: _variance,
 }  # fmt: skip
 
 

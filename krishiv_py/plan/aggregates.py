@@ -131,7 +131,10 @@ def count(arg: Expr | str = "*") -> AggCall:
 
 
 def sum(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
-    """Sum of the non-null values of `arg`: ``int64`` for integers (overflow is an error), ``float64``, or decimal(38)."""
+    """Sum of the non-null values of `arg`: ``int64`` for integers (overflow is an error), ``float64``, or decimal(38).
+
+    A sum of floats is exact, rounded once (§5.6): it depends neither on the order of the rows nor on how they were batched.
+    """
     return _call("sum", arg)
 
 
@@ -146,17 +149,20 @@ def max(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
 
 
 def avg(arg: Expr | str) -> AggCall:
-    """Arithmetic mean of the non-null values of `arg`, ``float64``."""
+    """Arithmetic mean of the non-null values of `arg`, ``float64``: their exact sum, rounded, divided by their number."""
     return _call("avg", arg)
 
 
 def stddev(arg: Expr | str) -> AggCall:
-    """Sample standard deviation (n - 1) of `arg`, ``float64``; null for fewer than two values."""
+    """Sample standard deviation (n - 1) of `arg`, ``float64``: the root of :func:`variance`; null for fewer than two values."""
     return _call("stddev", arg)
 
 
 def variance(arg: Expr | str) -> AggCall:
-    """Sample variance (n - 1) of `arg`, ``float64``; null for fewer than two values."""
+    """Sample variance (n - 1) of `arg`, ``float64``; null for fewer than two values.
+
+    Exact up to its last roundings, also far from zero, and independent of order and batches (§5.6).
+    """
     return _call("variance", arg)
 
 
@@ -192,12 +198,12 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
 
 
 def collect_list(arg: Expr | str) -> AggCall:
-    """All non-null values of `arg`, in event-time order (ties: arrival), as a list."""
+    """All non-null values of `arg`, in event-time order (ties: arrival), as a list; an empty one over nothing."""
     return _call("collect_list", arg)
 
 
 def collect_set(arg: Expr | str) -> AggCall:
-    """The distinct non-null values of `arg`, sorted, as a list."""
+    """The distinct non-null values of `arg`, sorted, as a list; an empty one over nothing."""
     return _call("collect_set", arg)
 
 

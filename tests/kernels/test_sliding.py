@@ -117,9 +117,10 @@ def test_long_ranges_are_reduced_by_block(seed: int, n: int) -> None:
     r = ranges_of(rng, n, 50, times // 50)
     out = range_partials(layout, rows, r)
     ends = list(zip(r.low.tolist(), r.high.tolist(), strict=True))
-    assert out[0].to_pylist() == [float(values[a:b].sum()) for a, b in ends]
-    assert out[1].to_pylist() == [int(values[a:b].min()) for a, b in ends]
-    assert out[2].to_pylist() == [int(values[a:b].max()) for a, b in ends]
+    by_name = dict(zip([f.name for f in layout.partial_fields], out, strict=True))
+    assert by_name["p0_0"].to_pylist() == [float(values[a:b].sum()) for a, b in ends]
+    assert by_name["p1_0"].to_pylist() == [int(values[a:b].min()) for a, b in ends]
+    assert by_name["p2_0"].to_pylist() == [int(values[a:b].max()) for a, b in ends]
 
 
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 1_500), before=st.integers(0, 40))

@@ -9,9 +9,10 @@ from krishiv_py.kernels.aggs.base import AggKernel, Rows
 from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentile
 from krishiv_py.kernels.aggs.counting import Count
 from krishiv_py.kernels.aggs.extremes import ByTime, Extreme
+from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggs.moments import Variance
 from krishiv_py.kernels.aggs.sketch import HyperLogLog
-from krishiv_py.kernels.aggs.sums import Avg, DecimalSum, FloatSum, IntSum
+from krishiv_py.kernels.aggs.sums import DecimalSum, IntAvg, IntSum
 from krishiv_py.kernels.aggs.user import User
 from krishiv_py.plan.aggregates import NUMERIC_ONLY, AggCall
 
@@ -48,7 +49,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
     if call.func == "sum":
         return _sum(str(call), type_)
     if call.func == "avg":
-        return Avg()
+        return IntAvg() if pa.types.is_integer(type_) else FloatAvg()
     if call.func in ("stddev", "variance"):
         return Variance(root=call.func == "stddev")
     if call.func in ("min", "max"):

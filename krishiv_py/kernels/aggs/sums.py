@@ -1,4 +1,4 @@
-"""sum and avg."""
+"""Sums of integers and decimals, and means of integers."""
 
 from __future__ import annotations
 
@@ -65,32 +65,6 @@ class IntSum:
 
 
 @attrs.frozen
-class FloatSum:
-    """Sum in double precision."""
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.float64()]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
-
-    def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        return self.merge([pc.cast(rows.values, pa.float64(), safe=False)], rows.ids, rows.n)
-
-    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        kept, groups, _ = valid_rows(partials[0], ids)
-        total = np.zeros(n, np.float64)
-        np.add.at(total, groups, numbers(kept))
-        return [with_nulls(total, present_groups(groups, n), pa.float64())]
-
-    def finish(self, partials: list[pa.Array]) -> pa.Array:
-        return partials[0]
-
-
-@attrs.frozen
 class DecimalSum:
     """Exact sum of decimals, 38 digits. Partials have 76, so that only the *result* can overflow."""
 
@@ -126,12 +100,12 @@ class DecimalSum:
 
 
 @attrs.frozen
-class Avg:
-    """Mean: a double sum and a count."""
+class IntAvg:
+    """Mean of integers: the exact sum as a double, divided by the count."""
 
     @property
     def partial_types(self) -> list[pa.DataType]:
-        return [pa.float64(), pa.int64()]
+        return [pa.int64(), pa.int32(), pa.int64()]
 
     @property
     def result_type(self) -> pa.DataType:
@@ -140,13 +114,17 @@ class Avg:
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
         _, ids, _ = valid_rows(rows.values, rows.ids)
-        return [FloatSum().create(rows)[0], pa.array(np.bincount(ids, minlength=rows.n).astype(np.int64))]
+        return [*IntSum("").create(rows), pa.array(np.bincount(ids, minlength=rows.n).astype(np.int64))]
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         counts = np.zeros(n, np.int64)
-        np.add.at(counts, ids, numbers(partials[1]))
-        return [FloatSum().merge(partials[:1], ids, n)[0], pa.array(counts)]
+        np.add.at(counts, ids, numbers(partials[2]))
+        return [*IntSum("").merge(partials[:2], ids, n), pa.array(counts)]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
-        counts = pc.if_else(pc.equal(partials[1], 0), pa.scalar(None, pa.int64()), partials[1])
-        return pc.divide(partials[0], pc.cast(counts, pa.float64()))
+        total = pc.cast(partials[0], pa.float64(), safe=False)
+        wraps = numbers(partials[1])
+        if wraps.any():
+            exact = zip(partials[0].to_pylist(), wraps.tolist(), strict=True)
+            total = pa.array([None if low is None else float(low + (high << 64)) for low, high in exact], pa.float64())
+        return pc.divide(total, pc.cast(partials[2], pa.float64()))

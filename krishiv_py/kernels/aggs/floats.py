@@ -1,0 +1,124 @@
+"""Sums and means of doubles, exact until they are rounded once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.kernels.aggs import limbs
+from krishiv_py.kernels.aggs.base import Mask, NumPy, Rows, numbers, present_groups, valid_rows, with_nulls
+from krishiv_py.kernels.aggs.exact import Addends, Terms, exact_sums
+from krishiv_py.kernels.aggs.reducers import ByGroup, Reducer
+from krishiv_py.kernels.grouping import Ints
+
+EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
+"""Types of an exact sum in state: the nearest double, null over no value; the rest; the number, where two doubles do not do."""
+
+
+def columns_of(sums: Terms, present: Mask | None) -> list[pa.Array]:
+    """Exact sums as columns of the state; the first is null where not present."""
+    n = len(sums.terms[0])
+    first = pa.array(sums.terms[0]) if present is None else with_nulls(sums.terms[0], present, pa.float64())
+    return [first, *map(pa.array, sums.terms[1:]), pa.nulls(n, limbs.TYPE) if sums.wide is None else sums.wide]
+
+
+def addends_of(columns: list[pa.Array]) -> Addends:
+    """Columns of the state, none of them null but the last."""
+    *terms, wide = columns
+    arrays = [numbers(terms[0])] + [a for a in map(numbers, terms[1:]) if a.any()]
+    return Addends(arrays, None if wide.null_count == len(wide) else wide)
+
+
+def sum_values(values: NumPy, ids: Ints, counts: Ints) -> Terms:
+    """Exact sums of values by group."""
+    n = len(counts)
+    if len(values) <= n and int(counts.max(initial=0)) <= 1:
+        total = np.zeros(n)
+        total[ids] = values
+        return Terms([total + 0.0, np.zeros(n)], None)
+    return exact_sums(Addends([values]), ByGroup(ids, counts), 2)
+
+
+def merge_sums(columns: list[pa.Array], reducer: Reducer) -> Terms:
+    """Exact sums of exact sums."""
+    return exact_sums(addends_of(columns), reducer, len(columns) - 1)
+
+
+def merge_groups(partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+    """Exact sums in state merged by group."""
+    counts = np.bincount(ids, minlength=n)
+    present = counts > 0
+    if len(ids) <= n and int(counts.max(initial=0)) <= 1:
+        place = np.full(n, -1, np.int64)
+        place[ids] = np.arange(len(ids))
+        first, *others, wide = [p.take(pa.array(place, mask=~present)) for p in partials]
+        return [first, *(o.fill_null(0.0) for o in others), wide]
+    if partials[0].null_count:
+        valid = partials[0].is_valid().to_numpy(zero_copy_only=False)
+        present = present_groups(ids[valid], n)
+        partials = [*(p.fill_null(0.0) for p in partials[:-1]), partials[-1]]
+    return columns_of(merge_sums(partials, ByGroup(ids, counts)), present)
+
+
+@attrs.frozen
+class FloatSum:
+    """The double nearest to the sum: values are added exactly and rounded once."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return EXACT
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        kept, ids, _ = valid_rows(pc.cast(rows.values, pa.float64(), safe=False), rows.ids)
+        counts = np.bincount(ids, minlength=rows.n)
+        return columns_of(sum_values(numbers(kept), ids, counts), counts > 0)
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        return merge_groups(partials, ids, n)
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]
+
+
+@attrs.frozen
+class FloatAvg:
+    """The rounded exact sum, divided by the count."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [*EXACT, pa.int64()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        kept, ids, _ = valid_rows(pc.cast(rows.values, pa.float64(), safe=False), rows.ids)
+        counts = np.bincount(ids, minlength=rows.n)
+        return [*columns_of(sum_values(numbers(kept), ids, counts), counts > 0), pa.array(counts)]
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        counts = np.zeros(n, np.int64)
+        np.add.at(counts, ids, numbers(partials[-1]))
+        return [*merge_groups(partials[:-1], ids, n), pa.array(counts)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        total, _, wide, counts = partials
+        mean = pc.divide(total, pc.cast(counts, pa.float64()))
+        beyond = pc.and_(pc.is_valid(wide), pc.is_inf(total))
+        if not wide.null_count < len(wide) or not pc.any(beyond).as_py():
+            return mean
+        found = mean.to_pylist()
+        for at in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
+            found[at] = float(limbs.as_fraction(wide[at].as_py()) / counts[at].as_py())
+        return pa.array(found, pa.float64())
