@@ -21,7 +21,7 @@ from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.checks import a_text
-from krishiv_py.plan.late import LateEventHandler, LateWanted
+from krishiv_py.plan.late import LateColumns, LateEventHandler
 from krishiv_py.plan.nodes import WindowAggregate
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink, known_sink
@@ -60,7 +60,7 @@ class AggregatedStream(OptionMethods):
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.node, WindowAggregate):
             raise PlanError(message("not a plan", shown(self.node), "there is nothing to run", "end a stream with .agg(...)"))
-        check(self.node)
+        check(self.node, late=self.late_handler.wants)
 
     @property
     def options(self) -> QueryOptions:
@@ -73,7 +73,7 @@ class AggregatedStream(OptionMethods):
     def _with_handler(self, handler: LateEventHandler) -> Self:
         return attrs.evolve(self, late_handler=handler)
 
-    def spec(self, late: LateWanted | None = None) -> OperatorSpec:
+    def spec(self, late: LateColumns | None = None) -> OperatorSpec:
         """The operator specification of the checked plan; `late` overrides what the late handler wants."""
         return check(self.node, late=late or self.late_handler.wants)
 

@@ -15,7 +15,7 @@ from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expr import Expr, col, name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
-from krishiv_py.plan.schema import as_schema, checked, require_columns
+from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
 from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.redaction import shown_text
 
@@ -31,7 +31,8 @@ class Stream:
     runner: Runner
 
     def _then(self, step: Prefix) -> Stream:
-        return Stream(step, checked(step_schema(step, self.schema)), self.runner)
+        kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata
+        return Stream(step, checked(step_schema(step, self.schema).with_metadata(kept)), self.runner)
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
         """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
@@ -58,7 +59,7 @@ class Stream:
         for name, expr in picked:
             column_name(name, "select")
             require_columns(expr, self.schema, f"select({name})")
-        return self._then(Project(self.node, tuple(picked)))
+        return self._then(Project(self.node, tuple(picked), picks=True))
 
     def filter(self, condition: Expr | str) -> Stream:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true."""
@@ -93,7 +94,8 @@ class Stream:
     def drop(self, *columns: str) -> Stream:
         """Leave `columns` out."""
         for name in columns:
-            known_column(name, self.schema.names, "drop")
+            if name not in left_out(self.schema):
+                known_column(name, self.schema.names, "drop")
         return self._then(Project(self.node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
 
     def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> Stream:

@@ -17,7 +17,8 @@ from krishiv_py.kernels.timecodec import stamp
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
-from krishiv_py.plan.schema import TimeKind, normal_type, time_kind
+from krishiv_py.plan.schema import TimeKind, time_kind
+from krishiv_py.plan.types import normal_type
 from krishiv_py.plan.watermarks import WatermarkSpec
 
 
@@ -62,7 +63,7 @@ def arrivals(batches: Sequence[pa.Table], time: str, lag: Duration | None, water
     rows = pa.concat_tables(batches)
     if key is not None:
         known_column(key, rows.column_names, "timeline")
-    kind = time_kind(pa.schema([pa.field(f.name, normal_type(f.type)) for f in rows.schema]), time)
+    kind = kind_of(rows, time)
     times_us, usable = instants(rows[time], kind)
     edges = tuple(int(n) for n in np.cumsum([0, *(b.num_rows for b in batches)]))
     in_force = _in_force(times_us, usable, edges, lag, watermarks_us)
@@ -81,6 +82,12 @@ def a_table(value: object, name: str) -> None:
     if not isinstance(value, pa.Table):
         raise PlanError(message(f"`{name}` is no Arrow table", shown(value), "its rows cannot be drawn",
                                 "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)"))
+
+
+def kind_of(rows: pa.Table, time: str) -> TimeKind:
+    """How the time column of some rows is to be read."""
+    fields = [f.with_type(normal_type(f.type)) if f.name == time else f for f in rows.schema]
+    return time_kind(pa.schema(fields), time)
 
 
 def instants(column: pa.ChunkedArray, kind: TimeKind) -> tuple[Ints, Mask]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.display.arrivals import a_table, instants
+from krishiv_py.display.arrivals import a_table, instants, kind_of
 from krishiv_py.errors import ColumnError, PlanError, message
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.schema import normal_type, time_kind
 
 
 @attrs.frozen
@@ -43,8 +42,7 @@ def bands(results: pa.Table, key: str | None, label: str | None) -> list[Band]:
         raise PlanError(message("`label` needs the results of one key per panel", f"keys {names}",
                                 "a band would show the value of one of them",
                                 "pass key=..., or leave the label out"))  # fmt: skip
-    schema = pa.schema([pa.field(f.name, normal_type(f.type)) for f in results.schema])
-    kind = time_kind(schema, "window_start")
+    kind = kind_of(results, "window_start")
     starts, usable = instants(results["window_start"], kind)
     ends, _ = instants(results["window_end"], kind)
     if not usable.all():

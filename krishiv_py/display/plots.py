@@ -129,7 +129,7 @@ def lateness(late: pa.Table) -> Figure:
     """
     a_table(late, "late")
     names = late.column_names[-3:]
-    if [name.removeprefix("late_") for name in names] != ["reason", "watermark", "lateness"]:
+    if [name.rsplit("late_", 1)[-1] for name in names] != ["reason", "watermark", "lateness"]:
         raise PlanError(
             message("no table of late rows", ", ".join(late.column_names), "the lateness is unknown", "pass run().late")
         )

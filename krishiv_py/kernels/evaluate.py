@@ -13,6 +13,7 @@ from krishiv_py.kernels.expressions import arithmetic, functions
 from krishiv_py.kernels.expressions.casts import cast
 from krishiv_py.kernels.expressions.compare import COMPARISONS, compare, is_in
 from krishiv_py.kernels.expressions.values import FaultError, MisfitError, Value, beside, is_moment, literal
+from krishiv_py.kernels.fit import fitted, normal
 from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp, columns_of
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 from krishiv_py.plan.schema import unknown_field
@@ -234,7 +235,15 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
     except RecursionError:
         raise ExpressionError(message("the expression is nested too deeply", f"{len(repr(expr))} characters of text",
                                       "it cannot be evaluated", "compute parts of it with .with_column(...) first")) from None
-    return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+    return _normal(expr, pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
+
+
+def _normal(expr: Expr, values: pa.Array) -> pa.Array:
+    """What was computed, in a type a column can have: a difference of dates is in seconds, a cast goes to any type."""
+    try:
+        return normal(values)
+    except SchemaError as problem:
+        raise ExpressionError(f"{expr!r}: {problem}") from problem
 
 
 def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -262,13 +271,9 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     if missing:
         raise SchemaError(message(f"map_batches({step.detail()}) left out declared columns", missing, "later steps miss them",
                                   "return every column of the declared schema"))
-    try:
-        return result.select(step.schema.names).cast(step.schema)
-    except (pa.ArrowInvalid, *_ARROW_MISFITS) as problem:
-        types = ", ".join(f"{n} {result.schema.field(n).type}" for n in step.schema.names[:20])
-        raise SchemaError(message(f"what map_batches({step.detail()}) returned does not fit its schema", types,
-                                  str(problem).splitlines()[0], "return the declared types, or declare what it "
-                                  "returns")) from problem
+    lost = f"map_batches({step.detail()}) does not return what it declares"
+    arrays = [fitted(result.column(f.name), f, lost, casts=True) for f in step.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=step.schema)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import pyarrow as pa
@@ -21,6 +22,17 @@ DOUBT = "__d"
 ORDERED = frozenset({"first", "last", "collect_list", "udaf"})
 """Aggregates whose partials must be merged in order of arrival."""
 LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future", "unknown_source")
+
+
+def late_names(columns: Sequence[str]) -> list[str]:
+    """What the three columns behind those of a late row are called: ``late_`` is put in front until a name is free."""
+    taken = {c.lower() for c in columns}  # Spark ignores case
+    names = []
+    for name in ("reason", "watermark", "lateness"):
+        while name in taken:
+            name = f"late_{name}"
+        names.append(name)
+    return names
 
 
 class Layout:
@@ -84,10 +96,9 @@ class Layout:
     @cached_property
     def late_schema(self) -> pa.Schema:
         """Schema of late rows: the row, then ``reason``, ``watermark`` and ``lateness`` (µs)."""
-        taken = set(self.spec.late_columns)
-        extra = [("reason", pa.string()), ("watermark", time_type(self.spec.time_kind)), ("lateness", pa.int64())]
+        extra = [pa.string(), time_type(self.spec.time_kind), pa.int64()]
         fields = [self.spec.row_schema.field(n) for n in self.spec.late_columns]
-        return pa.schema(fields + [pa.field(n if n not in taken else f"late_{n}", t) for n, t in extra])
+        return pa.schema(fields + [pa.field(n, t) for n, t in zip(late_names(self.spec.late_columns), extra, strict=True)])
 
     @cached_property
     def result_schema(self) -> pa.Schema:

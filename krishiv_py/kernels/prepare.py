@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.evaluate import apply_prefix, evaluate, evaluate_where
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.grouping import Ints, normal_key
 from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.sources import unknown_sources
@@ -176,7 +176,7 @@ class Prepare:
             rows, times = rows.filter(pa.array(keep)), times[keep]
             gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
-        keys = [rows.column(k) for k in self.spec.keys]
+        keys = [normal_key(rows.column(k)) for k in self.spec.keys]
         own = [] if gaps is None else [pa.array(gaps)]
         if self.layout.doubts:
             over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)

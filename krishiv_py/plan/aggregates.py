@@ -10,6 +10,7 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import encodable, expression
 from krishiv_py.plan.expr import Col, Expr, col, name_of
+from krishiv_py.plan.types import normal_type
 
 AggName: TypeAlias = Literal[
     "count", "sum", "min", "max", "avg", "stddev", "variance", "first", "last", "count_distinct",
@@ -240,7 +241,7 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
     if not isinstance(result_type, pa.DataType):
         raise PlanError(message("`result_type` is no Arrow type", shown(result_type), "results have no column type",
                                 "pass for instance pyarrow.float64()"))
-    return _call("udaf", arg, udaf=aggregator, result_type=result_type)
+    return _call("udaf", arg, udaf=aggregator, result_type=normal_type(result_type))
 
 
 NUMERIC_ONLY: Final = frozenset({"sum", "avg", "stddev", "variance", "percentile"})

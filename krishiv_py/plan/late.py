@@ -12,6 +12,8 @@ import pyarrow as pa
 from krishiv_py.plan.sinks import Sink, known_sink
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
+LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]
+"""What a plan gives of a late row: what is wanted, or what the test driver shows."""
 
 
 @attrs.frozen(eq=False)
@@ -23,7 +25,8 @@ class LateRows:
     table : pyarrow.Table
         The wanted columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``,
         ``future``, ``unknown_source``), ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null
-        unless the reason is ``late``).
+        unless the reason is ``late``): always the last three columns; ``late_`` is put in front of their names until these
+        are free.
     operator : str
         Name of the operator that refused them.
     batch_id : int
@@ -71,7 +74,7 @@ class CountingLateEventHandler:
         """Count the rows of `late`."""
         with self._lock:
             self.by_operator[late.operator] += late.table.num_rows
-            self.by_reason.update(_tally(late.table["reason"]))
+            self.by_reason.update(_tally(late.table.column(late.table.num_columns - 3)))
 
 
 @attrs.define(eq=False)
@@ -93,8 +96,9 @@ class CountByKeyLateEventHandler:
 
     def handle(self, late: LateRows) -> None:
         """Count the rows of `late`."""
-        names = late.table.schema.names[:-3]
-        counted = late.table.group_by(names).aggregate([([], "count_all")]) if names else None
+        keys = late.table.select(range(late.table.num_columns - 3))
+        names = [f"k{i}" for i in range(keys.num_columns)]  # Arrow takes a dot in a name for the way to a field
+        counted = keys.rename_columns(names).group_by(names).aggregate([([], "count_all")]) if names else None
         with self._lock:
             if counted is None:
                 self.by_key[()] += late.table.num_rows

@@ -112,6 +112,8 @@ class Project(Node):
     title: ClassVar[str] = "Project"
     input: Node
     columns: tuple[tuple[str, Expr], ...]
+    picks: bool = False
+    """Whether its author named every column there is to be, as in ``select``."""
 
     def detail(self) -> str:
         shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.columns]

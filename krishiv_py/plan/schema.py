@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import Final, Literal, TypeAlias
+import json
+from collections.abc import Iterable
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -12,10 +14,12 @@ from krishiv_py.plan.checks import encodable, known_column
 from krishiv_py.plan.expr import Col, Expr, Field, columns_of
 from krishiv_py.plan.parse import parse_schema
 from krishiv_py.plan.trees import walk
+from krishiv_py.plan.types import normal_type, spark_arrow
 
 SchemaLike: TypeAlias = "pa.Schema | str"
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
 RESERVED: Final = "__krishiv_"
+_LEFT_OUT: Final = b"krishiv_left_out"
 
 
 def as_schema(schema: object) -> pa.Schema:
@@ -24,19 +28,26 @@ def as_schema(schema: object) -> pa.Schema:
     Raises
     ------
     SchemaError
-        For anything else, for an empty schema, duplicate or reserved names.
+        For anything else, for an empty schema, duplicate or reserved names, and types no stream can have
+        (see :func:`krishiv_py.plan.types.normal_type`).
     """
     if isinstance(schema, str):
         found = parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         found = schema
-    elif hasattr(schema, "simpleString") and hasattr(schema, "fields"):
-        ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
-        found = parse_schema(ddl)
+    elif hasattr(schema, "jsonValue") and hasattr(schema, "fields"):
+        found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     else:
         raise SchemaError(message("not a schema", shown(schema), "no column is known",
                                   "pass a pyarrow.Schema, a Spark StructType or DDL text"))
     return checked(found)
+
+
+def _from_spark(field: dict[str, Any]) -> pa.Field:
+    try:
+        return pa.field(field["name"], spark_arrow(field["type"]))
+    except SchemaError as problem:
+        raise SchemaError(f"column {field['name']!r}: {problem}") from problem
 
 
 def checked(schema: pa.Schema) -> pa.Schema:
@@ -51,30 +62,66 @@ def checked(schema: pa.Schema) -> pa.Schema:
         if not encodable(name):
             raise SchemaError(message("a column name cannot be written as UTF-8", shown(name), "no engine could read it",
                                       "rename the column"))
-        if name.startswith(RESERVED) or not name:
-            raise SchemaError(message("a column name is reserved", name, "it would clash with the library's own",
-                                      f"do not start names with {RESERVED}"))
+        if name.startswith(RESERVED) or name in ("", "*"):
+            raise SchemaError(message("a column name is reserved", repr(name), "it would clash with the library's own",
+                                      f"do not start names with {RESERVED}, and call no column '*'"))
         seen.add(name.lower())
-    return pa.schema([pa.field(f.name, normal_type(f.type), f.nullable) for f in schema])
+    return pa.schema([_normal(f) for f in schema], _notes(left_out(schema)))
 
 
-def normal_type(type_: pa.DataType) -> pa.DataType:
-    """The type as Spark knows it: microsecond timestamps in UTC, plain strings, no dictionaries."""
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("us", "UTC" if type_.tz else None)
-    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
-        return pa.string()
-    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
-        return pa.binary()
-    if pa.types.is_dictionary(type_):
-        return normal_type(type_.value_type)
-    if pa.types.is_unsigned_integer(type_):
-        return {8: pa.int16(), 16: pa.int32()}.get(type_.bit_width, pa.int64())
-    return type_
+def _normal(field: pa.Field) -> pa.Field:
+    try:
+        return pa.field(field.name, normal_type(field.type), field.nullable)
+    except SchemaError as problem:
+        raise SchemaError(f"column {field.name!r}: {problem}") from problem
+
+
+def left_out(schema: pa.Schema) -> dict[str, str]:
+    """Columns of a DataFrame or of files that are no columns of the stream, for the stream cannot have their types."""
+    kept = (schema.metadata or {}).get(_LEFT_OUT)
+    found: dict[str, str] = {} if kept is None else json.loads(kept)
+    return found
+
+
+def _notes(columns: dict[str, str]) -> dict[bytes, bytes] | None:
+    return {_LEFT_OUT: json.dumps(columns).encode()} if columns else None
+
+
+def refuse_left_out(names: Iterable[str], schema: pa.Schema, where: str) -> None:
+    """Refuse to name a column that was left out; one that is nowhere is not looked at."""
+    unfit = left_out(schema)
+    for name in names:
+        if name in unfit:
+            raise ColumnError(message(f"{where}: column {name!r} has a type no stream can have", unfit[name],
+                                      "it was left out when the stream was made", "cast it in Spark before from_dataframe"))
+
+
+def found_schema(schema: Any) -> pa.Schema:
+    """The schema of rows that are there already, as a Spark ``StructType``: what no stream can have is left out.
+
+    Only columns that a query needs must be right. What was left out is kept in the metadata: see :func:`left_out`.
+
+    Raises
+    ------
+    SchemaError
+        When no column is left, and for two columns of one name.
+    """
+    fields, unfit = [], {}
+    for field in schema.jsonValue()["fields"]:
+        try:
+            fields.append(pa.field(field["name"], spark_arrow(field["type"])))
+        except SchemaError:
+            kind = field["type"]
+            unfit[field["name"]] = kind if isinstance(kind, str) else str(kind.get("type"))
+    if not fields:
+        raise SchemaError(message("no column has a type a stream can have", unfit or "0 columns", "there is nothing to read",
+                                  "cast the columns in Spark before"))
+    return checked(pa.schema(fields, _notes(unfit)))
 
 
 def time_kind(schema: pa.Schema, column: str) -> TimeKind:
     """How an event-time column is to be read (SEMANTICS §1.1), or a :class:`ColumnError`."""
+    refuse_left_out([column], schema, "watermark")
     known_column(column, schema.names, "watermark")
     type_ = schema.field(column).type
     if pa.types.is_timestamp(type_):
@@ -87,6 +134,7 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
 
 def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse an expression over columns that are not there."""
+    refuse_left_out(sorted(columns_of(expr)), schema, where)
     for name in sorted(columns_of(expr) - {"*"}):
         if name in schema.names:
             continue

@@ -7,7 +7,7 @@ import attrs
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expr import Expr, col, lit
 from krishiv_py.plan.nodes import Node, Project, Source, UnionSource, prefix_of, source_of
-from krishiv_py.planner.check import needed_columns, pruned
+from krishiv_py.planner.prune import needed_columns, pruned
 
 
 @attrs.frozen(eq=False)

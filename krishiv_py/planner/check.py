@@ -5,15 +5,16 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, PlanError, message, unknown_column
+from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.evaluate import step_schema
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expr import Col, columns_of
-from krishiv_py.plan.late import LateWanted
-from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project, WindowAggregate, prefix_of, source_of
-from krishiv_py.plan.schema import is_key_type, require_columns, time_kind
+from krishiv_py.plan.expr import columns_of
+from krishiv_py.plan.late import LateColumns
+from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, source_of
+from krishiv_py.plan.schema import is_key_type, left_out, refuse_left_out, require_columns, time_kind
+from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
 
 def row_schema(node: WindowAggregate) -> pa.Schema:
@@ -62,53 +63,42 @@ def _check_output(node: WindowAggregate) -> None:
 
 
 def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
+    refuse_left_out(node.keys, schema, "key_by")
     for key in node.keys:
         if key not in schema.names:
             raise unknown_column(key, schema.names, "key_by")
         if not is_key_type(schema.field(key).type):
-            raise ColumnError(message(f"column {key!r} cannot be a key", schema.field(key).type, "nested values cannot be "
-                                      "grouped", "key by a field of it"))
+            raise ColumnError(message(f"column {key!r} cannot be a key", schema.field(key).type, "only plain values can be "
+                                      "grouped", "key by a field of it, or cast it"))
 
 
-def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Schema) -> tuple[str, ...]:
-    """Source columns needed for `wanted` columns after the stateless steps."""
-    for step in reversed(prefix):
-        if isinstance(step, MapBatches):
-            return tuple(schema.names)
-        if isinstance(step, Filter):
-            wanted = wanted | columns_of(step.condition)
-        else:
-            wanted = {c for name, e in step.columns if name in wanted for c in columns_of(e)}
-    return tuple(n for n in schema.names if n in wanted) or tuple(schema.names[:1])
+def _late_columns(node: WindowAggregate, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:
+    if late == "rows":
+        _check_whole_rows(node)
+        return tuple(schema.names)
+    if late == "shown":
+        free = uncomputed(prefix_of(node), schema.names)
+        return tuple(n for n in schema.names if n in wanted or n in free)
+    return node.keys if late == "keys" else ()
 
 
-def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
-    """The steps, computing only what later ones read."""
-    out: list[Prefix] = []
-    for at in range(len(prefix) - 1, -1, -1):
-        step = prefix[at]
-        if isinstance(step, MapBatches):
-            return (*prefix[: at + 1], *reversed(out))
-        if isinstance(step, Filter):
-            wanted = wanted | columns_of(step.condition)
-            out.append(step)
-        else:
-            kept = tuple((n, e) for n, e in step.columns if n in wanted) or step.columns[:1]
-            wanted = {c for _, e in kept for c in columns_of(e)}
-            if not all(isinstance(e, Col) and e.name == n for n, e in kept):
-                out.append(Project(step.input, kept))
-    return tuple(reversed(out))
+def _check_whole_rows(node: WindowAggregate) -> None:
+    unfit = left_out(source_of(node).schema)
+    picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node))
+    if unfit and not picked:
+        raise SchemaError(message("late rows cannot be whole: columns were left out for their types", unfit,
+                                  "the side output would lack them", "pick the columns of the stream: .select(...)"))
 
 
-def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "window-aggregate") -> OperatorSpec:
+def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "window-aggregate") -> OperatorSpec:
     """Check a logical plan against its schema.
 
     Parameters
     ----------
     node : WindowAggregate
         The logical plan.
-    late : {"rows", "keys", "count"}
-        What the late handler wants of a late row.
+    late : {"rows", "keys", "count", "shown"}
+        What the late handler wants of a late row, or, as the test driver shows it, all that comes without computing more.
     name : str
         The operator's name.
 
@@ -138,10 +128,11 @@ def check(node: WindowAggregate, *, late: LateWanted = "count", name: str = "win
     for call in node.aggs:
         wanted |= columns_of(call.arg) - {"*"}
         wanted |= columns_of(call.where) if call.where is not None else set()
+    late_columns = _late_columns(node, schema, late, wanted)
     whole = late == "rows"
+    wanted |= set(late_columns)
     prefix = prefix_of(node) if whole else pruned(prefix_of(node), wanted)
     needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
-    late_columns = tuple(schema.names) if whole else node.keys if late == "keys" else ()
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
         name=name, source_schema=source, row_schema=schema, prefix=prefix, time_column=node.input.column, time_kind=kind,

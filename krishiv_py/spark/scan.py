@@ -6,20 +6,21 @@ the JVM are file names. Everything else is read by Spark and handed over as Arro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from krishiv_py.kernels.fit import fitted
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.spark.files import arrow_reads
 from krishiv_py.spark.listing import Located, every_file, listing, loaded, own_files
 from krishiv_py.spark.malformed import Rules
 from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.scanned import Scanned
-from krishiv_py.spark.types import plain, spark_ddl
+from krishiv_py.spark.types import quoted, spark_ddl
 
 
 @attrs.frozen(eq=False)
@@ -31,7 +32,8 @@ class RowReader:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         yield Scanned(
             pa.RecordBatch.from_arrays(
-                [plain(c, f.type) for c, f in zip(batch.columns, self.schema, strict=True)], schema=self.schema
+                [fitted(c, f, "the rows cannot be read") for c, f in zip(batch.columns, self.schema, strict=True)],
+                schema=self.schema,
             )
         )
 
@@ -62,7 +64,12 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
     if isinstance(source, FileSource):
         return _files(spark, source, schema, streaming=streaming)
     assert isinstance(source, FrameSource)
-    return Scan(source.frame.select(*[f"`{n}`" for n in needs]), RowReader(schema))
+    return Scan(_numbered(source.frame, needs), RowReader(schema))
+
+
+def _numbered(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Some columns under plain names, for mapInArrow looks columns up without quoting dots and backticks."""
+    return frame.selectExpr(*(f"{quoted(name)} AS c{at}" for at, name in enumerate(names)))
 
 
 def located_source(source: FileSource) -> Located:
@@ -86,5 +93,4 @@ def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, stream
         reader = every_file(reader, source.max_files_per_batch)
     for key, value in source.options:
         reader = reader.option(key, value)
-    rows = loaded(reader, located_source(source)).select(*[f"`{n}`" for n in schema.names])
-    return Scan(rows, RowReader(schema))
+    return Scan(_numbered(loaded(reader, located_source(source)), schema.names), RowReader(schema))

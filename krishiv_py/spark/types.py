@@ -6,12 +6,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from krishiv_py.errors import SchemaError, message
-from krishiv_py.plan.schema import as_schema
+from krishiv_py.plan.schema import found_schema
 
 
 def spark_ddl(schema: pa.Schema) -> str:
     """An Arrow schema as Spark DDL."""
-    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema)
+    return ", ".join(f"{quoted(f.name)} {spark_type(f.type)}" for f in schema)
+
+
+def quoted(name: str) -> str:
+    """A name as Spark reads it whatever is in it: a dot, a backtick."""
+    return f"`{name.replace('`', '``')}`"
 
 
 _DDL = {
@@ -27,22 +32,17 @@ def spark_type(type_: pa.DataType) -> str:
         return _DDL[type_]
     if pa.types.is_decimal(type_):
         return f"decimal({type_.precision},{type_.scale})"
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if pa.types.is_list(type_):
         return f"array<{spark_type(type_.value_type)}>"
     if pa.types.is_map(type_):
         return f"map<{spark_type(type_.key_type)},{spark_type(type_.item_type)}>"
     if pa.types.is_struct(type_):
-        return "struct<" + ",".join(f"`{f.name}`:{spark_type(f.type)}" for f in type_) + ">"
+        return "struct<" + ",".join(f"{quoted(f.name)}:{spark_type(f.type)}" for f in type_) + ">"
     if pa.types.is_duration(type_):
         return "interval day to second"
     raise SchemaError(message("Spark has no such type", type_, "the column cannot be handed over", "cast or drop the column"))
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow schema of a DataFrame."""
-    return as_schema(frame.schema)
-
-
-def plain(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A column of a batch that Spark read, in the type of the plan."""
-    return column if column.type == type_ else column.cast(type_)
+    """The Arrow schema of a DataFrame; columns whose types no stream can have are left out, and noted."""
+    return found_schema(frame.schema)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.kernels.layout import late_names
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
@@ -34,7 +35,8 @@ class StepOutput:
     results : pyarrow.Table
         Results, in firing order.
     late : pyarrow.Table
-        Rows that entered no window, with ``reason``, ``watermark``, ``lateness``.
+        Rows that entered no window, with ``reason``, ``watermark``, ``lateness``: whole ones if the late handler wants whole
+        rows, else all columns but those that nothing needs and that would have to be computed.
     watermark_us : int
         The watermark afterwards, µs.
     """
@@ -83,7 +85,7 @@ class Driver:
         a_switch(idle_batches, "idle_batches")
         self.name = a_text(name, "name", "pass what it is called where several are shown")
         self.clock = ManualClock() if clock is None else clock
-        self.spec = stream.spec(late="rows")
+        self.spec = stream.spec(late="rows" if stream.late_handler.wants == "rows" else "shown")
         self._stream = stream
         self._handler: LateEventHandler = stream.late_handler
         _takes_late_rows(self._handler)
@@ -248,10 +250,11 @@ class Driver:
         if isinstance(sink, MemorySink):
             sink.put(self._batch_id, [late] if late.num_rows else [])
         elif late.num_rows:
-            wanted = self._handler.wants
-            why = late.schema.names[-3:]
-            names = {"rows": late.schema.names, "keys": [*self.spec.keys, *why], "count": why}[wanted]
-            self._handler.handle(LateRows(late.select(names), self.spec.name, self._batch_id))
+            keys = () if self._handler.wants == "count" else self.spec.keys
+            if self._handler.wants != "rows":
+                why = late.schema.names[-3:]
+                late = late.select([*keys, *why]).rename_columns([*keys, *late_names(keys)])
+            self._handler.handle(LateRows(late, self.spec.name, self._batch_id))
 
 
 def _takes_late_rows(handler: LateEventHandler) -> None:

@@ -37,6 +37,9 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
     ExpressionError
         When the aggregate does not take such values.
     """
+    if pa.types.is_null(type_) and call.func != "count":
+        raise ExpressionError(message(f"{call.func} takes values of some type", f"{call.arg!r}, which is null only",
+                                      "the result would have no type", 'cast it: col("x").cast("double")'))
     if call.func in NUMERIC_ONLY and not _is_number(type_):
         raise ExpressionError(message(f"{call.func} takes numbers", f"{call.arg!r} of type {type_}", "it cannot be computed",
                                       'cast it: col("x").cast("double")'))

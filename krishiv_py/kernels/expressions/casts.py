@@ -18,7 +18,7 @@ from krishiv_py.kernels.expressions.decimals import fitted
 from krishiv_py.kernels.expressions.text import Converted, flags
 from krishiv_py.kernels.expressions.values import INSTANT, LOCAL, FaultError, Mask, Value, arrays, coerced, joined, wide
 from krishiv_py.plan.expr import Cast
-from krishiv_py.plan.schema import normal_type
+from krishiv_py.plan.types import normal_type
 
 _US_PER: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _US_PER_DAY: Final = 86_400_000_000

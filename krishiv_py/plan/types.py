@@ -1,0 +1,139 @@
+"""Types of columns: the one form each has inside the library, whatever Arrow, Spark or a file calls it.
+
+Everything that comes in or is computed is brought to this form at the border, so that kernels, state files and Spark meet
+few types, and a type works on every engine or on none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from krishiv_py.errors import SchemaError, message
+
+MAX_DECIMAL_DIGITS: Final = 38
+_UNFIT: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_time, "cast it to a string, or to whole microseconds as a bigint"),
+    (pa.types.is_interval, "use a duration, which has one length, or a string"),
+    (pa.types.is_union, "use a struct with a field a kind"),
+    (lambda t: pa.types.is_list_view(t) or pa.types.is_large_list_view(t), "cast it to a list"),
+)
+_SAME: Final = frozenset({
+    pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
+    pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"),
+})  # fmt: skip
+_PLAIN: Final = {
+    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(), pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(), pa.date64(): pa.date32(),
+}  # fmt: skip
+
+
+def normal_type(type_: pa.DataType) -> pa.DataType:
+    """The form a type has inside the library: one Spark has a name for, and the kernels know.
+
+    Times are in microseconds and zones are UTC; whole numbers are signed (``uint64`` becomes ``int64``: a value beyond it is
+    refused when it is sent); ``float16`` is ``float32``, ``date64`` is ``date32``; decimals have 128 bits; texts, bytes and
+    lists have one layout; dictionaries, runs and extensions are what they stand for.
+
+    Raises
+    ------
+    SchemaError
+        For a type that cannot be had on every engine: times of day, calendar intervals, unions, list views, decimals of more
+        than 38 digits, structs without fields or with two of one name.
+    """
+    if type_ in _SAME:
+        return type_
+    if type_ in _PLAIN:
+        return _PLAIN[type_]
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", "UTC" if type_.tz else None)
+    if pa.types.is_duration(type_):
+        return pa.duration("us")
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.binary()
+    if pa.types.is_decimal(type_):
+        return _decimal(type_)
+    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
+        return normal_type(type_.value_type)
+    if isinstance(type_, pa.BaseExtensionType):
+        return normal_type(type_.storage_type)
+    return _nested(type_)
+
+
+def _decimal(type_: pa.DataType) -> pa.DataType:
+    """Spark knows neither a scale below 0 nor one beyond the digits: digits are added, as many as it takes."""
+    digits = type_.precision - type_.scale if type_.scale < 0 else max(type_.precision, type_.scale)
+    if digits > MAX_DECIMAL_DIGITS:
+        raise unfit(type_, f"use at most {MAX_DECIMAL_DIGITS} digits, or a double")
+    return pa.decimal128(digits, max(type_.scale, 0))
+
+
+def _nested(type_: pa.DataType) -> pa.DataType:
+    for is_it, hint in _UNFIT:
+        if is_it(type_):
+            raise unfit(type_, hint)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return pa.list_(normal_type(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(normal_type(type_.key_type), normal_type(type_.item_type))
+    if pa.types.is_struct(type_):
+        names = [type_.field(i).name for i in range(type_.num_fields)]
+        if not names or len({n.lower() for n in names}) < len(names):
+            raise unfit(type_, "give every field a name of its own (Spark ignores case)")
+        return pa.struct([(n, normal_type(type_.field(i).type)) for i, n in enumerate(names)])
+    raise unfit(type_, "cast or drop the column")
+
+
+def unfit(type_: object, hint: str) -> SchemaError:
+    """What is raised for a type no column of a stream can have."""
+    return SchemaError(message("no column can have this type", type_, "not every engine could hand it on", hint))
+
+
+_SPARK: Final = {
+    "boolean": pa.bool_(), "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(),
+    "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
+    "void": pa.null(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+_SPARK_PATTERNS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], pa.DataType]], ...]] = (
+    (re.compile(r"decimal\((\d+),\s*(-?\d+)\)"), lambda m: _decimal_of(int(m[1]), int(m[2]))),
+    (re.compile(r"(?:char|varchar)\(\d+\)|string collate .*"), lambda m: pa.string()),
+    (re.compile(r"interval (?:day|hour|minute|second)(?: to .*)?"), lambda m: pa.duration("us")),
+)
+
+
+def _decimal_of(precision: int, scale: int) -> pa.DataType:
+    return _decimal(pa.decimal128(precision, scale))
+
+
+def spark_arrow(type_: object) -> pa.DataType:
+    """The form of a type that Spark wrote as JSON (``DataType.jsonValue()``).
+
+    Raises
+    ------
+    SchemaError
+        For variants, intervals of months, times of day, user-defined types and whatever else has no such form.
+    """
+    if isinstance(type_, str):
+        if type_ in _SPARK:
+            return _SPARK[type_]
+        for pattern, make in _SPARK_PATTERNS:
+            if found := pattern.fullmatch(type_):
+                return make(found)
+    elif isinstance(type_, Mapping):
+        return _spark_nested(type_)
+    raise unfit(f"Spark's {type_}", "cast it, for instance to a string, before it comes here")
+
+
+def _spark_nested(type_: Mapping[str, Any]) -> pa.DataType:
+    kind = type_["type"]
+    if kind == "array":
+        return normal_type(pa.list_(spark_arrow(type_["elementType"])))
+    if kind == "map":
+        return normal_type(pa.map_(spark_arrow(type_["keyType"]), spark_arrow(type_["valueType"])))
+    if kind == "struct":
+        return normal_type(pa.struct([(f["name"], spark_arrow(f["type"])) for f in type_["fields"]]))
+    raise unfit(f"Spark's {kind}", "cast it, for instance to a string, before it comes here")

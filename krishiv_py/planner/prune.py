@@ -1,0 +1,59 @@
+"""What of the stateless steps is needed: every engine computes and reads only that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from krishiv_py.plan.expr import Alias, Col, Expr, columns_of, lit
+from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
+
+
+def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Schema) -> tuple[str, ...]:
+    """Source columns needed for `wanted` columns after the stateless steps."""
+    for step in reversed(prefix):
+        if isinstance(step, MapBatches):
+            return tuple(schema.names)
+        if isinstance(step, Filter):
+            wanted = wanted | columns_of(step.condition)
+        else:
+            wanted = {c for name, e in step.columns if name in wanted for c in columns_of(e)}
+    return tuple(n for n in schema.names if n in wanted) or tuple(schema.names[:1])
+
+
+def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
+    """The steps, computing only what later ones read."""
+    out: list[Prefix] = []
+    for at in range(len(prefix) - 1, -1, -1):
+        step = prefix[at]
+        if isinstance(step, MapBatches):
+            return (*prefix[: at + 1], *reversed(out))
+        if isinstance(step, Filter):
+            wanted = wanted | columns_of(step.condition)
+            out.append(step)
+        else:
+            kept = tuple((n, e) for n, e in step.columns if n in wanted) or ((step.columns[0][0], lit(True)),)
+            wanted = {c for _, e in kept for c in columns_of(e)}
+            if not all(isinstance(e, Col) and e.name == n for n, e in kept):
+                out.append(Project(step.input, kept))
+    return tuple(reversed(out))
+
+
+def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[str]:
+    """Columns behind the stateless steps that come from the source, or from a mapping function, as they are."""
+    return frozenset(n for n in names if _passed_on(prefix, n))
+
+
+def _passed_on(prefix: tuple[Prefix, ...], name: str) -> bool:
+    for step in reversed(prefix):
+        if isinstance(step, MapBatches):
+            return True
+        if isinstance(step, Project):
+            expr: Expr = dict(step.columns)[name]
+            while isinstance(expr, Alias):
+                expr = expr.arg
+            if not isinstance(expr, Col):
+                return False
+            name = expr.name
+    return True
