@@ -24,10 +24,14 @@ from krishiv_py import (
     Session,
     SideOutputLateEventHandler,
     Stream,
+    collect_list,
     count,
+    first,
+    last,
 )
 from krishiv_py.errors import OperatorError, PlanError, SchemaError, SenderClosedError
 from krishiv_py.plan.late import LateWanted
+from krishiv_py.testing import Driver
 from tests.spark.conftest import found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -71,6 +75,28 @@ def test_a_bounded_run_has_the_same_results_and_late_rows(memory: Memory) -> Non
     assert found(bounded.late) == found(query.late_rows())
     assert bounded.counters["late"] == query.progress.counters["late"] == 2
     query.stop()
+
+
+def test_look_back_results_are_told_apart_by_their_rows_on_every_engine(memory: Memory) -> None:
+    stream, sender = memory()
+    keyed = stream.watermark("at", 5).key_by("user")
+    others = keyed.lookback_window(10, with_row=True, exclude_self=True)
+    plan = others.agg(first("amount"), last("amount"), collect_list("amount"))
+    driver = Driver(plan)
+    told = []
+    for batch in ([row("a", 5, 3), row("a", 5, 1), row("b", 5, 9)], [row("a", 5, 2), row("a", 7, 0), row("a", 5, 8)]):
+        sender.send(batch)
+        told += found(driver.send(batch).results)
+    told = sorted([*told, *found(driver.close().results)], key=repr)
+    assert [r for r in told if r[:2] == ("a", -5)] == [
+        ("a", -5, 5, 1, 8, [1, 2, 8], 5, 3), ("a", -5, 5, 3, 2, [3, 1, 2], 5, 8), ("a", -5, 5, 3, 8, [3, 1, 8], 5, 2),
+        ("a", -5, 5, 3, 8, [3, 2, 8], 5, 1),
+    ]  # fmt: skip
+    assert found(plan.collect()) == told
+    query = plan.start(MemorySink())
+    sender.close()
+    query.process_all_available()
+    assert found(query.results()) == told
 
 
 def test_an_empty_stream_collects_to_an_empty_table(memory: Memory) -> None:
