@@ -23,7 +23,7 @@ from krishiv_py.plan.presets import PRESETS, PresetName
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.fixed import hopping, tumbling
+from krishiv_py.plan.windows.fixed import MAX_OVERLAP, hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import Touch, session
@@ -96,7 +96,7 @@ class KeyedStream(OptionMethods):
         return self._windowed(tumbling(size, offset))
 
     def hopping_window(self, size: Duration, slide: Duration, offset: Duration = 0, *,
-                       allow_gaps: bool = False) -> WindowedStream:
+                       allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP) -> WindowedStream:
         """Windows of `size` that start every `slide` (SEMANTICS §3.2).
 
         Parameters
@@ -105,13 +105,22 @@ class KeyedStream(OptionMethods):
             Length, distance of starts, and shift of starts; ``int`` is milliseconds.
         allow_gaps : bool
             Permit ``slide > size``; rows between windows are counted as ``unassigned``.
+        max_overlap : int
+            How many windows a row may be in; more are refused, for each has a result for its key (docs/costs.md).
+
+        Raises
+        ------
+        DurationError
+            For zero, negative, float or boolean lengths and unreadable text.
+        PlanError
+            For gaps that are not permitted, and for ``size / slide`` above `max_overlap`.
         """
-        return self._windowed(hopping(size, slide, offset, allow_gaps=allow_gaps))
+        return self._windowed(hopping(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap))
 
     def sliding_window(self, size: Duration, slide: Duration, offset: Duration = 0, *,
-                       allow_gaps: bool = False) -> WindowedStream:
+                       allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP) -> WindowedStream:
         """Krishiv's name for :meth:`hopping_window`."""
-        return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps)
+        return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap)
 
     def lookback_window(
         self, size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None, with_row: bool = False,
@@ -200,7 +209,7 @@ class KeyedStream(OptionMethods):
             window.check_columns(schema)
         return self._windowed(window)
 
-    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+    def count_window(self, size: int, slide: int | None = None, *, max_overlap: int = MAX_OVERLAP) -> WindowedStream:
         """Every `size` rows of a key in order of arrival (SEMANTICS §3.7).
 
         ``window_start`` and ``window_end`` are ``int64`` row numbers of the key, counted from 0. A window fires when it is
@@ -212,6 +221,8 @@ class KeyedStream(OptionMethods):
             Rows in a window, from 1.
         slide : int, optional
             Rows between two starts, at most `size`, which is the default.
+        max_overlap : int
+            How many windows a row may be in, as for :meth:`hopping_window`.
 
         Examples
         --------
@@ -221,7 +232,7 @@ class KeyedStream(OptionMethods):
         >>> Driver(pairs).send([{"at": 1, "n": 10}, {"at": 1, "n": 20}, {"at": 1, "n": 30}]).results.to_pylist()
         [{'window_start': 0, 'window_end': 2, 'sum_n': 30}]
         """
-        return self._windowed(count_rows(size, slide))
+        return self._windowed(count_rows(size, slide, max_overlap=max_overlap))
 
     def windowed_by(self, windows: SlidingWindows) -> WindowedStream:
         """Kafka's sliding windows: one per distinct set of rows that lie within their size (KIP-450, SEMANTICS §3.5).

@@ -6,7 +6,7 @@ import attrs
 from typing_extensions import Self
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.checks import one_of
+from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.options import (
@@ -118,6 +118,20 @@ class OptionMethods:
         return self._with_options(
             attrs.evolve(self.options, future_us=future_us, future_action=action, future_reference=chosen)
         )
+
+    def max_listed(self, values: int) -> Self:
+        """Let the lists of one key hold so many `values` together in one step, instead of 50 million (docs/costs.md).
+
+        Look-back and distinct-set windows of w rows give lists of w² values for w rows, and ``pairs()`` looks at as many pairs.
+        More than this is an error that names the key, before it fills the memory.
+
+        Parameters
+        ----------
+        values : int
+            From 1.
+        """
+        most = a_number(values, "values", 1, "write .max_listed(100_000_000)", most=(1 << 62))
+        return self._with_options(attrs.evolve(self.options, max_listed=most))
 
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop, and count, state of keys untouched for the time that `config` sets (SEMANTICS §6.1)."""

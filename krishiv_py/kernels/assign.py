@@ -7,6 +7,7 @@ import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.ranges import expand
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 
@@ -51,3 +52,39 @@ class FixedAssigner:
             rows.append(held)
             starts.append(start[held])
         return np.concatenate(rows), np.concatenate(starts)
+
+    def windows_between(self, times: Ints, first: int, last: int) -> tuple[Ints, Ints]:
+        """Pairs as in :meth:`windows`, row by row and in ascending order, of windows that start from `first` to `last`."""
+        slide, offset = self.window.slide_us, self.window.offset_us
+        low, high = self._numbers(times)
+        low, high = np.maximum(low, -((offset - first) // slide)), np.minimum(high, (last - offset) // slide)
+        numbers, rows = expand(low, np.maximum(high + 1, low))
+        return rows, numbers * slide + offset
+
+    def starts(self, slices: Ints, first: int, last: int) -> Ints:
+        """Starts of the windows over these slices, from `first` to `last`, ascending, each once."""
+        slide, offset = self.window.slide_us, self.window.offset_us
+        low, high = self._numbers(slices)
+        low, high = np.maximum(low, -((offset - first) // slide)), np.minimum(high, (last - offset) // slide)
+        low, high = low[high >= low], high[high >= low]
+        if not len(low):
+            return low
+        order = np.argsort(low)
+        low, high = low[order], high[order]
+        before = np.maximum.accumulate(high)
+        low[1:] = np.maximum(low[1:], before[:-1] + 1)
+        numbers, _ = expand(low, np.maximum(high + 1, low))
+        return numbers * slide + offset
+
+    def next_end(self, slices: Ints, after: int) -> int | None:
+        """The smallest end beyond `after` among the windows over these slices."""
+        low, high = self._numbers(slices)
+        size, slide, offset = self.window.size_us, self.window.slide_us, self.window.offset_us
+        number = np.maximum(low, (after - size - offset) // slide + 1)
+        number = number[number <= high]
+        return int(number.min()) * slide + offset + size if len(number) else None
+
+    def _numbers(self, times: Ints) -> tuple[Ints, Ints]:
+        """The first and the last window of every time, by their place on the grid."""
+        from_epoch = times - self.window.offset_us
+        return (from_epoch - self.window.size_us) // self.window.slide_us + 1, from_epoch // self.window.slide_us

@@ -16,6 +16,7 @@ from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.lookback import BLOCKS, shift
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
@@ -169,7 +170,8 @@ class DistinctOperator:
         if self.by_window:
             straggling = np.flatnonzero(o.rows[FROM].to_numpy() > o.times)
         if not len(straggling):
-            return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block))
+            listing = Listing(self.layout, o.rows, w.low, w.ids)
+            return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block), None, listing)
         return self._with_stragglers(o, w, straggling, block)
 
     def _with_stragglers(

@@ -17,6 +17,7 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.ranges import expand, portions
 from krishiv_py.kernels.sorting import pair_order, sorted_unique
@@ -92,7 +93,10 @@ class Changes:
         ids, starts = ids[groups.first], starts[groups.first]
         is_open = np.flatnonzero(starts + size >= horizon)
         ids, starts, created = ids[is_open], starts[is_open], created[is_open]
-        rows, windows = expand(o.start(ids, starts), o.stop(ids, starts + size))
+        low, high = o.start(ids, starts), o.stop(ids, starts + size)
+        anchors = np.minimum(low, len(o.times) - 1)
+        Listing(self.layout, o.rows, anchors, ids).check("windows told row by row", high - low)
+        rows, windows = expand(low, high)
         counted = came[rows] <= starts[windows] + size
         rows, windows = rows[counted], windows[counted]
         touched = created >= base
@@ -116,6 +120,7 @@ class Changes:
     def _content(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints) -> tuple[pa.Table, Mask]:
         """Partials of what windows held when rows up to a number had come, and which of them held any."""
         low, high = m.bounds(windows)
+        Listing(self.layout, o.rows, m.rows[low], m.ids[windows]).check("windows told row by row", high - low)
         parts, some = [], np.zeros(len(windows), np.bool_)
         for start, stop in portions(low, high, _PAIRS):
             at, ids = expand(low[start:stop], high[start:stop])

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, distinct, group
@@ -106,9 +107,8 @@ class FixedOperator:
         """Starts of the windows over these slices with ``above < end <= upto``, ascending."""
         if not slices:
             return []
-        _, starts = self.assigner.windows(np.array(slices, np.int64))
-        ends = starts + self.window.size_us
-        kept: list[int] = sorted_unique(starts[(ends <= upto) & (ends > above)]).tolist()
+        first, last = max(above, UNSET // 2) - self.window.size_us + 1, min(upto, END_OF_TIME // 2) - self.window.size_us
+        kept: list[int] = self.assigner.starts(np.array(slices, np.int64), first, last).tolist()
         return kept
 
     def _content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
@@ -118,12 +118,13 @@ class FixedOperator:
         if not loaded:
             return None
         stacked = pa.concat_tables(loaded)
-        rows, window = self.assigner.windows(stacked[SLICE].to_numpy())
-        kept = np.isin(window, np.array(starts, np.int64))
-        if not (len(rows) == stacked.num_rows and kept.all()):
-            order = stable_order(rows[kept])  # arrival order within a window is what first and last go by
-            window = window[kept][order]
-            stacked = stacked.take(pa.array(rows[kept][order]))
+        # row by row: arrival order within a window is what first and last go by
+        rows, window = self.assigner.windows_between(stacked[SLICE].to_numpy(), starts[0], starts[-1])
+        due = np.array(starts, np.int64)
+        kept: Mask = due[np.minimum(np.searchsorted(due, window), len(due) - 1)] == window
+        if len(rows) != stacked.num_rows or not kept.all():
+            window = window[kept]
+            stacked = stacked.take(pa.array(rows[kept]))
         return stacked.set_column(0, "w", pa.array(window))
 
     def _merged(self, content: pa.Table) -> pa.Table:
@@ -217,21 +218,17 @@ class FixedOperator:
         return distinct(spread, ["w", *self.layout.key_names])
 
     def _forget(self, runs: Runs, horizon: int) -> None:
-        for name in runs.names():
-            if int(self.assigner.last_end(np.array([name], np.int64))[0]) <= horizon:
-                runs.drop(name)
+        names = np.array(runs.names(), np.int64)
+        for name in names[self.assigner.last_end(names) <= horizon].tolist():
+            runs.drop(name)
 
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:
         """The next watermark at which a window fires or a slice is over."""
-        names = runs.names()
-        if not names:
-            return None
-        _, starts = self.assigner.windows(np.array(names, np.int64))
-        ends = starts + self.window.size_us
-        moments = np.concatenate([ends, ends + self.lateness_us])
-        coming = moments[moments > watermark_us]
-        return int(coming.min()) if len(coming) else None
+        names = np.array(runs.names(), np.int64)
+        watermark_us = max(watermark_us, UNSET // 2)
+        fires, over = (self.assigner.next_end(names, watermark_us - wait) for wait in (0, self.lateness_us))
+        moments = [m for m in (fires, None if over is None else over + self.lateness_us) if m is not None]
+        return min(moments, default=None)
 
     def _open(self, runs: Runs) -> int:
-        names = runs.names()
-        return len(sorted_unique(self.assigner.windows(np.array(names, np.int64))[1])) if names else 0
+        return len(self._windows_of(runs.names(), UNSET, END_OF_TIME))

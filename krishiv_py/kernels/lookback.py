@@ -16,6 +16,7 @@ from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.met import product_for
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
@@ -98,7 +99,8 @@ class LookBackOperator:
         if not len(anchors):
             return opened.empty()
         updated = r.reduce(np.maximum, o.rows[WRITTEN].to_numpy())
-        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None)
+        listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
+        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing)
         return opened.finished(o.rows.take(pa.array(anchors)), updated, values, times - self.before, times + self.after)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:

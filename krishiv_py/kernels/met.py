@@ -14,6 +14,7 @@ from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.evaluate import evaluate
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout, whole
+from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.ordered import Ordered
 from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.ranges import Ranges, expand, portions
@@ -47,7 +48,8 @@ class Aggregates:
 
     def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
-        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None)
+        listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
+        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing)
         times = o.times[anchors]
         order = stable_order(times)
         picked, at = pa.array(order), pa.array(anchors[order])
@@ -75,6 +77,7 @@ class Matches:
         order = stable_order(times)
         anchors, times = anchors[order], times[order]
         low, high = r.low[order], r.high[order]
+        Listing(self.layout, o.rows, anchors, o.ids[anchors]).check("matches()", high - low - 1)
         structs = whole(o.rows["a0"])
         met: list[pa.Array] = []
         for start, stop in portions(low, high, _PAIRS):
@@ -101,6 +104,7 @@ class Pairs:
     def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         columns = dict(zip(self.names, whole(o.rows["a0"]).flatten(), strict=True))
+        Listing(self.layout, o.rows, anchors, o.ids[anchors]).check("pairs()", anchors - r.low)
         lefts, rights = [], []
         for start, stop in portions(r.low, anchors, _PAIRS):
             left, ids = expand(r.low[start:stop], anchors[start:stop])

@@ -29,6 +29,7 @@ from krishiv_py.kernels.aggs.extremes import ranks
 from krishiv_py.kernels.aggs.sketch import HyperLogLog
 from krishiv_py.kernels.grouping import Ints, normal_key
 from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
 from krishiv_py.kernels.ranges import Ranges, expand, overlapping, portions, running
 from krishiv_py.kernels.sliding import Column, column_of, kernel_partials
@@ -36,11 +37,10 @@ from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.wavelet import below, smallest
 
 _PIECE: Final = 4_000_000
-ListKernel = CollectList | Distinct
-"""Aggregates whose results are as long as what they aggregate."""
 
 
-def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None = None) -> list[pa.Array]:
+def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None = None,
+                 listing: Listing | None = None) -> list[pa.Array]:  # fmt: skip
     """The aggregates of `layout` over every range of `rows`, which are laid out by key, time and arrival.
 
     Parameters
@@ -53,6 +53,8 @@ def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None =
         Non-empty ranges whose bounds ascend.
     holes : ndarray of int64, optional
         A row within each range that does not count.
+    listing : Listing, optional
+        Refuses lists that hold too many values.
     """
     times: Ints = rows[TIME].to_numpy()
     columns: dict[int, Column] = {}
@@ -61,7 +63,7 @@ def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None =
         if at is not None and at not in columns:
             columns[at] = column_of(rows, at)
         column = None if at is None else columns[at]
-        special = _special(kernel, column, r, holes)
+        special = _special(kernel, column, r, holes, listing)
         out.append(kernel.finish(_partials(kernel, column, times, r, holes)) if special is None else special)
     return out
 
@@ -85,26 +87,21 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _special(kernel: AggKernel, column: Column | None, r: Ranges, holes: Ints | None) -> pa.Array | None:
+def _special(kernel: AggKernel, column: Column | None, r: Ranges, holes: Ints | None,
+             listing: Listing | None) -> pa.Array | None:  # fmt: skip
     """Aggregates that do better without partials; None for the others."""
     if not isinstance(kernel, (Distinct, Percentile, HyperLogLog, CollectList)):
         return None
     assert column is not None
     values, spread = _compact(column, r, holes)
-    return spread_values(kernel, values, spread)
-
-
-def spread_values(kernel: AggKernel, values: pa.Array, s: Spread) -> pa.Array:
-    """Aggregates that keep values, over ranges of values without nulls."""
     if isinstance(kernel, Percentile):
-        return _percentile(kernel, values, s)
+        return _percentile(kernel, values, spread)
     if isinstance(kernel, HyperLogLog):
-        return _registers(kernel, values, s)
+        return _registers(kernel, values, spread)
     if isinstance(kernel, CollectList):
-        return _listed(values, s)
-    assert isinstance(kernel, Distinct)
+        return _listed(values, spread, listing)
     codes, ordered = ranks(normal_key(values))
-    return _sets(codes, ordered, s) if kernel.result == "set" else pa.array(distinct_counts(codes, s))
+    return _sets(codes, ordered, spread, listing) if kernel.result == "set" else pa.array(distinct_counts(codes, spread))
 
 
 def _compact(column: Column, r: Ranges, holes: Ints | None) -> tuple[pa.Array, Spread]:
@@ -141,8 +138,10 @@ def _percentile(kernel: Percentile, values: pa.Array, s: Spread) -> pa.Array:
     return pa.array(result, mask=lengths == 0)
 
 
-def _listed(values: pa.Array, s: Spread) -> pa.Array:
+def _listed(values: pa.Array, s: Spread, listing: Listing | None) -> pa.Array:
     """The values of every range in their order."""
+    if listing is not None:
+        listing.check("collect_list", s.lengths)
     made = []
     for start, stop in portions(s.low, s.high, _PIECE):
         at, ids = expand(s.low[start:stop], s.high[start:stop])
@@ -153,11 +152,13 @@ def _listed(values: pa.Array, s: Spread) -> pa.Array:
     return pa.concat_arrays(made) if made else pa.array([], pa.list_(values.type))
 
 
-def _sets(codes: Ints, ordered: pa.Array, s: Spread) -> pa.Array:
+def _sets(codes: Ints, ordered: pa.Array, s: Spread, listing: Listing | None) -> pa.Array:
     """The distinct values of every range, ascending."""
     n = len(s.low)
     before, after = neighbours(codes)
     first, stop = counting_ranges(s, before, np.full(len(codes), len(codes)))
+    if listing is not None:
+        listing.check("collect_set", added(first, stop, None, n))
     ids, at = expand(first, stop)
     if s.hole is not None:
         kept = (at != s.hole[ids]) | (after[at] < s.high[ids])

@@ -17,6 +17,8 @@ FutureReference: TypeAlias = Literal["watermark", "clock"]
 SessionTouch: TypeAlias = Literal["separate", "merge"]
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
+MAX_LISTED = 50_000_000
+"""How many values the lists of one key may hold together in one step, unless ``max_listed`` says otherwise."""
 
 
 @attrs.frozen
@@ -64,6 +66,7 @@ class QueryOptions:
     touch: SessionTouch = "separate"
     future_action: FutureAction = "warn"
     future_reference: FutureReference = "watermark"
+    max_listed: int = MAX_LISTED
 
     @property
     def fires_by_default(self) -> bool:
@@ -100,4 +103,6 @@ class QueryOptions:
             parts.append(f"null_keys={self.null_keys}")
         if self.ttl:
             parts.append(f"ttl={show_us(self.ttl.ttl_us)} ({self.ttl.clock} time)")
+        if self.max_listed != MAX_LISTED:
+            parts.append(f"max_listed={self.max_listed}")
         return ", ".join(parts)

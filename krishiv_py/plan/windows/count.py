@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
 
 @attrs.frozen
@@ -43,10 +44,11 @@ def _rows(value: object, name: str) -> int:
     return value
 
 
-def count_rows(size: int, slide: int | None = None) -> CountWindow:
+def count_rows(size: int, slide: int | None = None, *, max_overlap: int = MAX_OVERLAP) -> CountWindow:
     """A checked :class:`CountWindow`; `slide` is `size` unless given."""
     checked, step = _rows(size, "size"), _rows(size if slide is None else slide, "slide")
     if step > checked:
         raise PlanError(f"`slide` ({step} rows) is larger than `size` ({checked} rows): rows between windows would belong to "
                         "none. Hint: make `slide` at most `size`")
+    check_overlap(checked, step, f"`size` {checked} rows, `slide` {step}", max_overlap)
     return CountWindow(checked, step)

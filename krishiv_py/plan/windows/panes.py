@@ -12,7 +12,7 @@ from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.triggers import Trigger
-from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
 
 Seconds: TypeAlias = "float | Duration"
 """Seconds as ``float`` (SPL's own unit), or any duration of SEMANTICS §1.1."""
@@ -46,6 +46,8 @@ class TimeIntervalWindowOptions:
         How long a complete pane is kept for late rows.
     interval_offset : float, int, timedelta or str
         Shift of all starts from the epoch; may be negative.
+    max_overlap : int
+        How many panes a tuple may be in, 100 000 by default (docs/costs.md).
 
     Examples
     --------
@@ -57,6 +59,7 @@ class TimeIntervalWindowOptions:
     creation_period: Seconds | None = None
     discard_age: Seconds = 0
     interval_offset: Seconds = 0
+    max_overlap: int = MAX_OVERLAP
 
     def __attrs_post_init__(self) -> None:
         self.window()
@@ -72,6 +75,8 @@ class TimeIntervalWindowOptions:
         """The checked window."""
         size = _us(self.interval_duration, "interval_duration")
         period = size if self.creation_period is None else _us(self.creation_period, "creation_period")
+        got = f"`interval_duration` {show_us(size)}, `creation_period` {show_us(period)}"
+        check_overlap(size, period, got, self.max_overlap)
         age = _us(self.discard_age, "discard_age", zero=True)
         return PaneWindow(size, period, _us(self.interval_offset, "interval_offset", zero=True, negative=True) % period, age)
 
