@@ -63,7 +63,7 @@ class TimeIntervalWindowOptions:
 
     def __attrs_post_init__(self) -> None:
         self.window()
-        lengths = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
+        lengths = {name: getattr(self, name) for name in attrs.fields_dict(type(self)) if name != "max_overlap"}
         floats = [n for n, v in lengths.items() if isinstance(v, float)]
         ints = [n for n, v in lengths.items() if isinstance(v, int) and v]
         if floats and ints:
