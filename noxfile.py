@@ -66,6 +66,12 @@ def properties(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Wrong calls, texts and batches: 50 000 of each kind, on the driver."""
+    session.run(PYTHON, "-m", "pytest", "tests/fuzz", "-n", "2", *session.posargs, env={"KRISHIV_EXAMPLES": "50000"})
+
+
+@nox.session
 @nox.parametrize("engine", ["driver", "bounded", "streaming"])
 def goldens(session: nox.Session, engine: str) -> None:
     """The golden cases on each engine; ``-- FILE`` for a file of your own."""

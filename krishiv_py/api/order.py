@@ -111,6 +111,8 @@ ON_WINDOWED: Final = {
     **_ANYWHERE, **_BEFORE_MARK, **_MARKED, **_AGGREGATE, **_COUNTS, **_WINDOWED,
     **dict.fromkeys(("key_by", *_KEYS), 'call .key_by("user_id") before the window'),
     "preset": 'call .preset("flink") before the window',
+    **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
+    "on_events": "only .time_interval_window(...) tells events of panes",
 }  # fmt: skip
 """Between window and aggregates."""
 _NEXT: Final = ("results cannot be the input of another step yet: go on in Spark with .to_dataframe(), or write them with "

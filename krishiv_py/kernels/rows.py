@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.evaluate import one_batch
 from krishiv_py.kernels.fit import fitted
 
@@ -47,6 +48,10 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                                   "send one of them, or rename it"))
     missing = [n for n in schema.names if n not in given]
     extra = [n for n in batch.schema.names if n not in wanted]
+    twice = sorted(n for n, times in Counter(batch.schema.names).items() if times > 1)
+    if twice:
+        raise SchemaError(message("the batch has a column twice", ", ".join(map(shown, twice)), "neither can be meant alone",
+                                  "leave one of them out, or rename it"))
     if missing or extra:
         raise SchemaError(message("the batch has other columns than the stream",
                                   f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(extra) or 'none'}",

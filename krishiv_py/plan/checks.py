@@ -8,6 +8,7 @@ from typing import Final
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, message, shown, unknown_column
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.names import encodable
 from krishiv_py.plan.parse import parse_expr
 
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
@@ -103,12 +104,3 @@ def expression(value: object, where: str) -> Expr:
         raise ExpressionError(message(f"{where} takes an expression", shown(value), "nothing can be computed from it",
                                       'write col("amount") > 0, or the same as SQL text'))
     return value
-
-
-def encodable(text: str) -> bool:
-    """Whether a text can be written as UTF-8; half a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -10,10 +10,12 @@ from typing import Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.plan.names import encodable
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 _SCALARS: Final = (bool, int, float, str, bytes, decimal.Decimal, dt.datetime, dt.date, dt.timedelta)
+_LONGEST: Final = dt.timedelta(microseconds=2**63 - 1)
 MAX_DIGITS: Final = 38
 """Digits of the longest number Spark and Arrow's decimals know."""
 
@@ -42,7 +44,7 @@ def named_type(name: object) -> pa.DataType:
             return pa.decimal128(precision, scale)
     found = _TYPE_NAMES.get(text)
     if found is None:
-        raise ExpressionError(message("unknown type name", repr(name), "the cast has no target",
+        raise ExpressionError(message("unknown type name", shown(name), "the cast has no target",
                                       f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}"))
     return found
 
@@ -60,10 +62,16 @@ def constant(value: Scalar) -> Scalar:
     ExpressionError
         For what is no constant, and for numbers and times no column can have.
     """
+    if isinstance(value, str) and not encodable(value):
+        raise ExpressionError(message("a text cannot be written as UTF-8", shown(value), "no column can hold it",
+                                      "leave out half surrogate pairs"))
+    if isinstance(value, dt.timedelta) and abs(value) > _LONGEST:
+        raise ExpressionError(message("a length of time is too long", shown(value), "no column can hold it",
+                                      "pass at most 292 000 years"))
     if value is None or type(value) in (bool, str, bytes, float, dt.date, dt.timedelta):
         return value
     if not is_scalar(value):
-        raise ExpressionError(message("not a constant", repr(value), "it cannot be part of an expression",
+        raise ExpressionError(message("not a constant", shown(value), "it cannot be part of an expression",
                                       "use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta"))
     if isinstance(value, dt.datetime):
         return _moment(value)
@@ -83,8 +91,8 @@ def constant(value: Scalar) -> Scalar:
 
 
 def _too_long(value: object) -> ExpressionError:
-    shown = str(value) if isinstance(value, decimal.Decimal) else f"{'-' if isinstance(value, int) and value < 0 else ''}…"
-    return ExpressionError(message(f"a number of more than {MAX_DIGITS} digits", shown[:60], "no column can hold it",
+    text = str(value) if isinstance(value, decimal.Decimal) else f"{'-' if isinstance(value, int) and value < 0 else ''}…"
+    return ExpressionError(message(f"a number of more than {MAX_DIGITS} digits", text[:60], "no column can hold it",
                                    "compare with a double: 1e40"))
 
 
@@ -99,8 +107,8 @@ def _moment(value: dt.datetime) -> dt.datetime:
 
 def check_arguments(name: str, args: Sequence[object]) -> None:
     """Refuse an unknown function, and arguments it does not take; `args` are constants, or expressions."""
-    if name not in FUNCTIONS:
-        raise ExpressionError(message("unknown function", repr(name), "it cannot be evaluated",
+    if not isinstance(name, str) or name not in FUNCTIONS:
+        raise ExpressionError(message("unknown function", shown(name), "it cannot be evaluated",
                                       f"the functions are: {', '.join(sorted(FUNCTIONS))}; or use map_batches"))
     fewest, most = FUNCTIONS[name]
     if not fewest <= len(args) <= most or (name == "named_struct" and len(args) % 2):
@@ -116,5 +124,5 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
 
 
 def _not_fixed(what: str, kind: str, got: object) -> ExpressionError:
-    return ExpressionError(message(f"{what} must be a constant {kind}", repr(got), "the type of the result would depend on the "
+    return ExpressionError(message(f"{what} must be a constant {kind}", shown(got), "the type of a result would depend on the "
                                    "row", f"pass a plain {kind}"))

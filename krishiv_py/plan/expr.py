@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.plan.constants import Scalar, check_arguments, constant, is_scalar, named_type
-from krishiv_py.plan.names import checked_name, quoted
+from krishiv_py.plan.names import checked_name, encodable, quoted
 from krishiv_py.plan.trees import Flat, flat, identity, listed, rebuilt, render, walk
 
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
@@ -105,7 +105,7 @@ class Expr:
         listed_ = tuple(only) if isinstance(only, (list, tuple, set, frozenset)) else values
         for value in listed_:
             if not is_scalar(value):
-                raise ExpressionError(message("isin takes constants, or one list of them", repr(value), "the list is not fixed",
+                raise ExpressionError(message("isin takes constants or one list of them", shown(value), "the list is not fixed",
                                               "write .isin(1, 2), or compare columns with == and |"))
         return IsIn(self, tuple(constant(v) for v in listed_ if is_scalar(v)))
 
@@ -308,14 +308,14 @@ def wrap(value: object) -> Expr:
         return value
     if is_scalar(value):
         return Lit(value)
-    raise ExpressionError(message("not a column or constant", repr(value), "it cannot be part of an expression",
+    raise ExpressionError(message("not a column or constant", shown(value), "it cannot be part of an expression",
                                   "wrap columns with col(...)"))
 
 
 def col(name: str) -> Col:
     """The column called `name`."""
-    if not isinstance(name, str):
-        raise ExpressionError(message("a column is named by text", repr(name), "no column is meant", 'write col("name")'))
+    if not isinstance(name, str) or not encodable(name):
+        raise ExpressionError(message("a column is named by text", shown(name), "no column is meant", 'write col("name")'))
     return Col(name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError, message, shown
 
 _PLAIN: Final = re.compile(r"[^\W\d]\w*")
 _WORDS: Final = frozenset({"None", "True", "False", "nan", "inf"})  # constants are written so
@@ -18,6 +18,15 @@ def quoted(name: str) -> str:
 
 def checked_name(name: object, what: str) -> str:
     """Refuse what cannot be a name."""
-    if not isinstance(name, str) or not name:
-        raise ExpressionError(message(f"{what} is named by a non-empty text", repr(name), "nothing is meant", 'write "name"'))
+    if not isinstance(name, str) or not name or not encodable(name):
+        raise ExpressionError(message(f"{what} is named by a non-empty text", shown(name), "nothing is meant", 'write "name"'))
     return name
+
+
+def encodable(text: str) -> bool:
+    """Whether a text can be written as UTF-8; half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -146,7 +146,23 @@ def _compound(node: sg.Expression) -> Expr:
 
 
 def type_of(node: sg.DataType) -> pa.DataType:
-    """The Arrow type of a parsed SQL type."""
+    """The Arrow type of a parsed SQL type.
+
+    Raises
+    ------
+    SchemaError
+        For a type that is not known, or that lacks what it is made of: ``array``, ``decimal(99)``.
+    """
+    try:
+        return _type_of(node)
+    except (LookupError, AttributeError, TypeError, ValueError) as problem:
+        if isinstance(problem, SchemaError):
+            raise
+        raise SchemaError(message("the type is not complete, or out of range", node.sql("spark"), "no column can have it",
+                                  "write for instance decimal(38,2), array<int> or map<string,int>")) from problem
+
+
+def _type_of(node: sg.DataType) -> pa.DataType:
     kind = node.this.name if isinstance(node.this, sg.DataType.Type) else str(node.this)
     if kind in _SIMPLE:
         return _SIMPLE[kind]()

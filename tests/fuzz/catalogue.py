@@ -121,6 +121,10 @@ def _functions() -> Iterator[Call]:
     for name in ("starts_with", "contains", "round", "lower", "named_struct", "length"):
         yield Call(f"func {name}, 2", lambda name=name: lambda a, b: kv.func(name, a, b),  # type: ignore[misc]
                    {"a": col("user"), "b": col("user")})
+    for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__mod__", "__eq__", "__lt__", "__ge__", "__and__", "__or__",
+                 "__radd__", "isin", "cast", "alias"):
+        yield Call(f"Expr.{name}", lambda name=name: getattr(col("n"), name), {})  # type: ignore[misc]
+        yield Call(f"Expr.{name}, text", lambda name=name: getattr(col("user"), name), {})  # type: ignore[misc]
     yield Call("changes", lambda: kv.changes, {"results": pa.table({"n": [1]})})
     yield Call("fold", lambda: kv.fold, {"log": [kv.Emit({"n": 1})]})
     yield Call("stream_of", lambda: stream_of, {"schema": SCHEMA})
