@@ -10,7 +10,8 @@ import pyarrow as pa
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stream import Stream
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.checks import a_number, a_switch, encodable, one_of, setting
+from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
+from krishiv_py.plan.names import encodable
 from krishiv_py.plan.nodes import FileFormat, FileSource, MissingColumns
 from krishiv_py.plan.schema import SchemaLike, as_schema
 
