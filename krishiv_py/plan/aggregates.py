@@ -25,7 +25,10 @@ class Aggregator(Protocol[A]):
     """A user-defined aggregate.
 
     ``merge`` must be associative and agree with ``add``: the library combines accumulators in any grouping.
-    Accumulators are pickled between batches. A class may also define
+    Accumulators are kept in the checkpoint, in a form that runs no code when it is read: they may hold plain Python values
+    (numbers, text, bytes, lists, tuples, dicts, sets), dates and times, ``Decimal``, ``Fraction``, ``UUID``, the types of
+    ``collections`` and NumPy arrays, and be of the class that `create` returns. Any further class has to be named, in a tuple
+    ``state_types`` on the aggregator. A class may also define
     ``partial(values: pyarrow.Array, groups: numpy.ndarray, n_groups: int) -> list[A]`` as a vectorised form of ``create``
     followed by ``add`` for every value.
     """
@@ -39,7 +42,11 @@ class Aggregator(Protocol[A]):
         ...
 
     def merge(self, left: A, right: A) -> A:
-        """Combine two accumulators, `left` holding earlier arrivals than `right`."""
+        """Combine two accumulators, `left` holding earlier arrivals than `right`.
+
+        Sessions are the exception: where a row joins two of them, or a longest duration divides them, what came to each may
+        alternate in time of arrival, and either may be on the left. An aggregate over sessions should not depend on it.
+        """
         ...
 
     def finish(self, accumulator: A) -> Any:
