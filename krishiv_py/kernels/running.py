@@ -17,7 +17,7 @@ from krishiv_py.kernels.aggs.floats import EXACT, FloatAvg, FloatSum, columns_of
 from krishiv_py.kernels.aggs.moments import Variance
 from krishiv_py.kernels.aggs.reducers import ByRange
 from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.grouping import Ints, normal_key
 
 _SAFE = float(2**62)
 
@@ -49,7 +49,7 @@ def _with_presence(values: NumPy, valid: Mask, starts: Ints, type_: pa.DataType)
 
 def _extreme(kernel: Extreme, column: pa.Array, ids: Ints) -> pa.Array:
     valid = _valid(column)
-    rank, ordered = ranks(column.drop_null())
+    rank, ordered = ranks(normal_key(column.drop_null()))
     width = len(ordered) + 1
     place = np.zeros(len(column), np.int64)  # 0: no value yet
     place[valid] = rank + 1 if kernel.side == "max" else len(ordered) - rank

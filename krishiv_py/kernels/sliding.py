@@ -91,7 +91,8 @@ def _extreme(kernel: Extreme, column: Column | None, r: Ranges) -> list[pa.Array
     type_ = kernel.type
     if pa.types.is_floating(type_) and not pa.types.is_float16(type_):
         values = _filled(column, np.nan if least else -np.inf, type_)  # NaN counts as the largest number, as in Spark
-        return [pa.array(r.reduce(np.fmin if least else np.maximum, values), type_, mask=~present)]
+        best = r.reduce(np.fmin if least else np.maximum, values) + values.dtype.type(0)  # never -0.0
+        return [pa.array(best, type_, mask=~present)]
     ufunc = np.minimum if least else np.maximum
     if pa.types.is_integer(type_) or pa.types.is_timestamp(type_):
         bounds = np.iinfo(np.int64)

@@ -130,7 +130,8 @@ def test_code_is_refused_when_written(held: object) -> None:
 @pytest.mark.parametrize("held", [Attack(), print, os.getenv, Other(), eval])
 def test_code_is_refused_when_read(held: object, protocol: int) -> None:
     of = kernel_for(kv.udaf(Keeps(), "x", pa.int64()), pa.int64())
-    with pytest.raises(OperatorError, match=r"an accumulator in state cannot be read.*may hold"):
+    why = "may hold" if protocol > 3 else ""  # older ones name things by lines, which are not read at all
+    with pytest.raises(OperatorError, match=f"an accumulator in state cannot be read.*{why}"):
         of.finish([pa.array([pickle.dumps(held, protocol)], pa.binary())])
 
 

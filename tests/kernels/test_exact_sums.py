@@ -241,3 +241,15 @@ def test_distinct_set_retractions_withdraw_what_was_given(times: list[tuple[int,
     for (start, end), shown in standing.items():
         inside = [x for t, x in times if start <= t <= end]
         assert shown == repr((plain_sum(inside), plain_avg(inside)))
+
+
+@pytest.mark.parametrize("call", [kv.min("x"), kv.max("x"), kv.percentile("x", 0), kv.percentile("x", 1)], ids=str)
+@pytest.mark.parametrize("type_", [pa.float64(), pa.float32()], ids=str)
+def test_of_two_zeros_it_does_not_show_which_came_first(call: Any, type_: pa.DataType) -> None:
+    kernel = kernel_for(call, type_)
+    for values in ([0.0, -0.0], [-0.0, 0.0], [-0.0]):
+        alone = created(kernel, pa.array(values, type_), np.arange(len(values)), len(values))
+        whole = created(kernel, pa.array(values, type_), [0] * len(values), 1)
+        prefixes = running(kernel, alone, np.zeros(len(values), np.int64))
+        for found in (whole, kernel.merge(alone, np.zeros(len(values), np.int64), 1), prefixes):
+            assert {repr(v) for v in kernel.finish(found).to_pylist()} == {"0.0"}

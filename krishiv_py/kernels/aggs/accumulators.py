@@ -7,12 +7,12 @@ names: that of an empty accumulator, or one of the aggregator's ``state_types``.
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 _PLAIN: Final = frozenset({
     *(("builtins", n) for n in ("bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "set",
@@ -42,9 +42,9 @@ class StateTypes:
         TypeError
             When it holds something of a class that is not known.
         """
-        out = io.BytesIO()
+        out = pa.BufferOutputStream()
         _Pickler(out, self.classes).dump(accumulator)
-        return out.getvalue()
+        return bytes(out.getvalue())
 
     def loads(self, blob: bytes) -> Any:
         """The accumulator that was written.
@@ -54,11 +54,11 @@ class StateTypes:
         pickle.UnpicklingError
             When it names anything that is not known.
         """
-        return _Unpickler(io.BytesIO(blob), self.classes).load()
+        return _Unpickler(pa.BufferReader(blob), self.classes).load()
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, out: io.BytesIO, classes: dict[tuple[str, str], type]) -> None:
+    def __init__(self, out: pa.BufferOutputStream, classes: dict[tuple[str, str], type]) -> None:
         super().__init__(out, protocol=5)
         self.classes = classes
 
@@ -73,7 +73,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, given: io.BytesIO, classes: dict[tuple[str, str], type]) -> None:
+    def __init__(self, given: pa.BufferReader, classes: dict[tuple[str, str], type]) -> None:
         super().__init__(given)
         self.classes = classes
 

@@ -101,7 +101,7 @@ class Percentile:
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
         kept, ids, _ = valid_rows(rows.values, rows.ids)
-        return self._sorted(pc.cast(kept, pa.float64(), safe=False), ids, rows.n)
+        return self._sorted(normal_key(pc.cast(kept, pa.float64(), safe=False)), ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         return self._sorted(*flatten(partials[0], ids), n)

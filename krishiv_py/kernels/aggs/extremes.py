@@ -30,7 +30,7 @@ def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> t
         result = np.full(n, np.nan if side == "min" else -np.inf, values.dtype)
         with np.errstate(invalid="ignore"):  # a NaN among the values is no mistake
             (np.fmin if side == "min" else np.maximum).at(result, ids, values)
-        return result, present
+        return result + values.dtype.type(0), present  # -0.0 equals 0.0: which of them came first must not show
     info = np.iinfo(values.dtype)
     result = np.full(n, info.max if side == "min" else info.min, values.dtype)
     (np.minimum if side == "min" else np.maximum).at(result, ids, values)
