@@ -194,7 +194,9 @@ class Bench:
         used = ~s.fired[rows] if self._discarding else np.ones(len(rows), np.bool_)
         counts = np.bincount(of_row[used], minlength=len(firing))
         first = self.results.add(starts, ends, counts, cut.groups[firing])
-        self.contents.add(of_row[used], rows[used], len(firing))
+        parents = self._continued(rows, of_row, len(firing))
+        added = used & ((parents[of_row] < 0) | (s.stands[rows] != parents[of_row]))
+        self.contents.add(of_row[added], rows[added], parents)
         op = np.full(len(firing), "+I")
         pane, moment = pane[firing], moment[firing]
         new = first + np.arange(len(firing))
@@ -208,6 +210,21 @@ class Bench:
         self.lines.append(Lines(moment, new, new, op, pane, index))
         s.fired[rows] = True
         s.often[rows] = index[of_row] + 1
+
+    def _continued(self, rows: Ints, of_row: Ints, n: int) -> Ints:
+        """For every firing the result that all its rows but new ones stand under, if that one has lost no row; else -1."""
+        none = np.full(n, -1, np.int64)
+        if self._discarding or not len(self.results):
+            return none
+        under = self.state.stands[rows]
+        stood = under >= 0
+        head = none.copy()
+        head[of_row[stood]] = under[stood]
+        mixed = np.zeros(n, np.bool_)
+        mixed[of_row[stood & (under != head[of_row])]] = True
+        counts = np.bincount(of_row[stood], minlength=n)
+        whole = ~mixed & self.contents.may_follow(head) & (self.results.counts[head] == counts)
+        return np.where(whole, head, -1)
 
     def _withdraw(self, cut: Cut, rows: Ints, of_row: Ints) -> tuple[Ints, Ints]:
         """Take away the results these rows stand under; returns their numbers, and which firing is the first to do so."""

@@ -142,7 +142,7 @@ class _Step(Visits):
         often = np.array(table[OFTEN].to_numpy())
         state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, stands)
         old = Results(standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m])
-        contents = Contents(self.op.layout, table, standing.select(self.op.book.partials))
+        contents = Contents(self.op.layout, table, standing.select(self.op.book.partials), known=self.op.retract)
         return Bench(state, self.op.sessions, self.trigger, old, contents,
                      discarding=self.op.discarding, retract=self.op.retract)
 

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.layout import Layout, whole
+from krishiv_py.kernels.running import running
+from krishiv_py.kernels.sorting import stable_order
 
-_FLUSH: Final = 1 << 20
 _FIELDS: Final = 4
 
 
@@ -59,39 +61,58 @@ class Results:
 
 
 class Contents:
-    """Partials of results, made of their rows many results at a time."""
+    """Partials of results. One that takes the place of another, and has all rows of it, adds only what is new to it."""
 
-    def __init__(self, layout: Layout, rows: pa.Table, old: pa.Table) -> None:
+    def __init__(self, layout: Layout, rows: pa.Table, old: pa.Table, *, known: bool) -> None:
         self._layout = layout
         self._rows = rows
         self._schema = pa.schema(layout.partial_fields)
-        self._made = [old]
+        self._old = old
+        self._usable = known
         self._ids: list[Ints] = []
         self._at: list[Ints] = []
-        self._waiting = 0
-        self._first = self._next = old.num_rows
+        self._parents: list[Ints] = []
+        self._next = old.num_rows
 
-    def add(self, ids: Ints, rows: Ints, n: int) -> None:
-        """The next `n` results; `ids` says which of them each row belongs to, rows in order of arrival."""
+    def may_follow(self, results: Ints) -> Mask:
+        """Of results by number, -1 for none, those that others can be made of: those of before only if they were kept."""
+        mask: Mask = results >= (0 if self._usable else self._old.num_rows)
+        return mask
+
+    def add(self, ids: Ints, rows: Ints, parents: Ints) -> None:
+        """The next results, as many as there are `parents`: the result each goes on from, -1 for none, and its further rows.
+
+        `ids` says which of the results each row belongs to, rows in order of arrival.
+        """
         self._ids.append(ids + self._next)
         self._at.append(rows)
-        self._next += n
-        self._waiting += len(rows)
-        if self._waiting > _FLUSH:
-            self._flush()
+        self._parents.append(parents)
+        self._next += len(parents)
 
     def table(self) -> pa.Table:
         """Partials of all results, by number."""
-        self._flush()
-        return pa.concat_tables(self._made)
-
-    def _flush(self) -> None:
-        if not self._ids:
-            return
-        ids, at = np.concatenate(self._ids) - self._first, np.concatenate(self._at)
-        created = self._layout.create(self._rows.take(pa.array(at)), ids, self._next - self._first)
-        self._made.append(pa.Table.from_arrays(created, schema=self._schema))
-        self._ids, self._at, self._waiting, self._first = [], [], 0, self._next
+        n_old, n = self._old.num_rows, self._next
+        if n == n_old:
+            return self._old
+        ids, at = np.concatenate(self._ids), np.concatenate(self._at)
+        created = self._layout.create(self._rows.take(pa.array(at)), ids - n_old, n - n_old)
+        made = pa.concat_tables([self._old, pa.Table.from_arrays(created, schema=self._schema)])
+        root = np.arange(n)
+        parents = np.concatenate(self._parents)
+        root[n_old:] = np.where(parents < 0, root[n_old:], parents)
+        while (root[root] != root).any():
+            root = root[root]
+        order = stable_order(root)  # results of one line follow each other, the older first
+        order = order[self._usable | (order >= n_old)]
+        line = np.cumsum(np.concatenate([[0], np.diff(root[order]) != 0]))
+        stack = made.take(pa.array(order))
+        cumulated = [
+            column for kernel, names in zip(self._layout.kernels, self._layout.partial_names, strict=True)
+            for column in running(kernel, [whole(stack[x]) for x in names], line)
+        ]  # fmt: skip
+        place = np.arange(n)
+        place[order] = n + np.arange(len(order))
+        return pa.concat_tables([made, pa.Table.from_arrays(cumulated, schema=self._schema)]).take(pa.array(place))
 
 
 @attrs.frozen(eq=False)
