@@ -101,3 +101,9 @@ def soak(session: nox.Session) -> None:
 def crash(session: nox.Session) -> None:
     """Twenty kills -9 at random moments for each kind of window; the ordinary run has one each."""
     session.run(PYTHON, "-m", "pytest", "tests/crash", *session.posargs, env={"KRISHIV_KILLS": "20"})
+
+
+@nox.session
+def damage(session: nox.Session) -> None:
+    """Every kind of file of a checkpoint damaged in every way; the ordinary run has one way each."""
+    session.run(PYTHON, "-m", "pytest", "tests/damage", *session.posargs, env={"KRISHIV_DAMAGE": "long"})

@@ -16,6 +16,7 @@ from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stream import Stream
 from krishiv_py.api.timed import TimedStream
 from krishiv_py.api.union import union_of
+from krishiv_py.disk import private_folder
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting
 from krishiv_py.plan.durations import Duration
@@ -148,10 +149,12 @@ class Session(FileSources):
         """
         checked = as_schema(schema)
         a_text(name, "name", 'write memory_stream(schema, name="events")')
-        folder = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        stream = Stream(MemorySource(name, checked, str(Path(folder).absolute())), checked, self._runner)
-        return stream, Sender(Spool(str(Path(folder).absolute())), checked, lambda: self._runner.clock())
+        given = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
+        folder = str(Path(given).absolute())
+        private_folder(folder)
+        durable = spool is not None and self._runner.profile != "dev-local"
+        stream = Stream(MemorySource(name, checked, folder), checked, self._runner)
+        return stream, Sender(Spool(folder, durable), checked, lambda: self._runner.clock(), self._runner.trim)
 
     def rate(self, rows_per_second: int = 1) -> Stream:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""

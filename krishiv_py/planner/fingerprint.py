@@ -1,4 +1,4 @@
-"""What of a plan its state depends on (SEMANTICS §6.4)."""
+"""What of a plan its state depends on (SEMANTICS §6.4; the whole table is in docs/state.md)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import attrs
 
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow
 from krishiv_py.redaction import noted
 
@@ -22,7 +24,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     """
     layout = Layout(spec)
     window: Any = spec.window
-    parts = {"window kind": window.kind, "time column type": spec.time_kind}
+    parts = {"window kind": window.kind, "time column": spec.time_column, "time column type": spec.time_kind}
     parts |= {
         f"window {f.name}": repr(getattr(window, f.name)) for f in attrs.fields(type(window))
         if not (f.metadata.get("later") and getattr(window, f.name) == f.default)
@@ -34,10 +36,30 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
     parts["emit"] = spec.options.emit_mode
+    parts |= _times(spec)
     parts |= _firings(spec)
     if uses_ledger(spec):  # what was due under one clock would never be under the other
         parts["clock"] = "the driver's ledger (several sources, idle time-outs, intervals, wall-clock TTL)"
     return {name: noted(value) for name, value in parts.items()}
+
+
+def _times(spec: OperatorSpec) -> dict[str, str]:
+    """What decides which rows, windows and keys are over: what is over has left state.
+
+    With a larger lateness windows that have left would be made anew from late rows alone; with a smaller one windows that wait
+    for their only result would leave without it.
+    """
+    options = spec.options
+    parts = {"allowed lateness in µs": str(options.allowed_lateness_us)}
+    if spec.watermark.initial_us != UNSET:  # a lower one would move the watermark back
+        parts["watermark's start in µs"] = str(spec.watermark.initial_us)
+    if spec.source_column is not None:  # maxima are kept by its values
+        parts["source column"] = spec.source_column
+    if isinstance(spec.window, (SessionWindow, SlidingWindows)):  # by windows, only state knows which rows are late
+        parts["late rule"] = options.late_rule
+    if options.ttl is not None:  # of keys that came without one, nobody noted when they were last touched
+        parts["time to live"] = f"by {options.ttl.clock} time"
+    return parts
 
 
 def uses_ledger(spec: OperatorSpec) -> bool:

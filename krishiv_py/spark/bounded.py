@@ -86,7 +86,7 @@ def _spool(source: Source) -> Spool:
 
 
 def _reader(part: Branch) -> ParquetReader:
-    return ParquetReader(pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns]))
+    return ParquetReader(pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns]), sent=True)
 
 
 def one_path(path: str) -> pa.RecordBatch:

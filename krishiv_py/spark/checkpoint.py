@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any
+import warnings
+from typing import Any, Final
 
 import attrs
 import pyarrow.fs as pafs
@@ -12,7 +13,12 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.fingerprint import differences, fingerprint
-from krishiv_py.spark.files import file_system, write_whole
+from krishiv_py.seals import missing, sealed, unsealed
+from krishiv_py.spark.files import file_system, read_whole, write_whole
+from krishiv_py.spark.sparklog import BEGIN_ANEW, batches_of
+
+_PLAN: Final = "plan.json"
+_METRICS: Final = "metrics.json"
 
 
 @attrs.frozen
@@ -33,23 +39,38 @@ class Claim:
 
 @attrs.frozen
 class CheckpointNotes:
-    """The folder ``<checkpoint>/krishiv``."""
+    """The folder ``<checkpoint>/krishiv``.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The query's checkpoint.
+    durable : bool
+        Whether what is noted must survive a loss of power.
+    """
 
     checkpoint: str
+    durable: bool = False
 
     def _at(self, name: str) -> tuple[pafs.FileSystem, str]:
         return file_system(f"{self.checkpoint}/krishiv/{name}")
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, way_out: str) -> dict[str, Any] | None:
         system, path = self._at(name)
-        if system.get_file_info(path).type == pafs.FileType.NotFound:
+        data = read_whole(system, path)
+        if data is None:
             return None
-        with system.open_input_stream(path) as stream:
-            found: dict[str, Any] = json.loads(stream.read())
+        found: dict[str, Any] = json.loads(unsealed(data, path, way_out))
         return found
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        write_whole(*self._at(name), json.dumps(value, indent=1).encode())
+        write_whole(*self._at(name), sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
+
+    def _plan(self) -> dict[str, Any] | None:
+        stored = self._read(_PLAN, BEGIN_ANEW)
+        if stored is None and batches_of(self.checkpoint):
+            raise missing(f"{self.checkpoint}/krishiv/{_PLAN}", BEGIN_ANEW)
+        return stored
 
     def claim(self, spec: OperatorSpec, buckets: int) -> Claim:
         """Take the checkpoint for a plan.
@@ -57,12 +78,13 @@ class CheckpointNotes:
         Raises
         ------
         CheckpointError
-            When it belongs to a plan whose state this one cannot follow; names what changed.
+            When it belongs to a plan whose state this one cannot follow, naming what changed; when its note of the plan is
+            damaged or missing.
         """
-        stored = self._read("plan.json")
+        stored = self._plan()
         if stored is None:
             claim = Claim(buckets, uuid.uuid4().hex[:8])
-            self._write("plan.json", {"plan": fingerprint(spec), **attrs.asdict(claim)})
+            self._write(_PLAN, {"plan": fingerprint(spec), **attrs.asdict(claim)})
             return claim
         changed = differences(stored["plan"], fingerprint(spec))
         if changed:
@@ -84,7 +106,7 @@ class CheckpointNotes:
         CheckpointError
             When there is none, or it belongs to another plan; names what differs.
         """
-        stored = self._read("plan.json")
+        stored = self._plan()
         if stored is None:
             raise CheckpointError(
                 message(
@@ -106,9 +128,18 @@ class CheckpointNotes:
             )
 
     def metrics(self) -> dict[str, Any]:
-        """The last metrics by bucket."""
-        return self._read("metrics.json") or {}
+        """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
+        try:
+            return self._read(_METRICS, "") or {}
+        except CheckpointError:
+            warnings.warn(
+                f"the counters noted in {self.checkpoint}/krishiv/{_METRICS} are damaged and left aside: results are right, "
+                "and counters are kept with the state too. Hint: they are whole again once every bucket has had a row",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return {}
 
     def keep_metrics(self, metrics: dict[str, Any]) -> None:
-        """Write the metrics by bucket."""
-        self._write("metrics.json", metrics)
+        """Write the metrics by bucket. They are for people, so they need not survive a loss of power."""
+        write_whole(*self._at(_METRICS), sealed(json.dumps(metrics, indent=1).encode()))

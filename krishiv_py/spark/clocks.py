@@ -19,8 +19,10 @@ from pyspark import TaskContext
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.fingerprint import uses_ledger
+from krishiv_py.seals import missing, sealed, unsealed
 from krishiv_py.spark.codec import clock_ms, wakeup_ms, watermark_of
-from krishiv_py.spark.files import file_system, write_whole
+from krishiv_py.spark.files import file_system, read_whole, write_whole
+from krishiv_py.spark.sparklog import BEGIN_ANEW, planned
 
 _KEPT = 50
 
@@ -68,9 +70,7 @@ class SparkClock:
 
     def in_force(self, batch: int) -> InForce:
         """See Clock."""
-        system, path = file_system(f"{self.checkpoint}/offsets/{batch}")
-        with system.open_input_stream(path) as stream:
-            logged = json.loads(stream.read().decode().splitlines()[1])
+        logged = planned(self.checkpoint, batch)
         found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
         return InForce(max(found, self.initial_us), int(logged["batchTimestampMs"]) * 1_000)
 
@@ -89,6 +89,7 @@ class LedgerClock:
 
     checkpoint: str
     initial_us: int
+    durable: bool = False
 
     def in_force(self, batch: int) -> InForce:
         """See Clock."""
@@ -111,25 +112,33 @@ class LedgerClock:
         return file_system(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
 
     def read(self, batch: int) -> dict[str, Any] | None:
-        """The entry for a batch; None before the first."""
+        """The entry for a batch; None for the first.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged or missing: without it rows would be judged by no watermark at all.
+        """
         system, path = self._at(batch)
-        if system.get_file_info(path).type == pafs.FileType.NotFound:
+        data = read_whole(system, path)
+        if data is None:
+            if batch:
+                raise missing(path, BEGIN_ANEW)
             return None
-        with system.open_input_stream(path) as stream:
-            entry: dict[str, Any] = json.loads(stream.read())
+        entry: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
         return entry
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:
         """Write the entry for a batch, whole or not at all, and forget an old one."""
         system, path = self._at(batch)
-        write_whole(system, path, json.dumps(entry).encode())
+        write_whole(system, path, sealed(json.dumps(entry).encode()), durable=self.durable)
         _, old = self._at(batch - _KEPT)
         if system.get_file_info(old).type != pafs.FileType.NotFound:
             system.delete_file(old)
 
 
-def clock_for(spec: OperatorSpec, checkpoint: str) -> SparkClock | LedgerClock:
+def clock_for(spec: OperatorSpec, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
     """The clock of a plan."""
     if uses_ledger(spec):
-        return LedgerClock(checkpoint, spec.watermark.initial_us)
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable)
     return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us)

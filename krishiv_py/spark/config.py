@@ -19,6 +19,9 @@ _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSt
 CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
 """From which size on, in bytes, a chunk is a file: of state beside the checkpoint, between tasks of one machine for a while."""
 
+FSYNC: Final = "spark.krishiv.fsync"
+"""Whether what is written must survive a loss of power (docs/state.md); by default where the profile is a durable one."""
+
 QUERY_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -56,30 +59,36 @@ def session_settings(profile: Profile, cores: int | None = None) -> dict[str, st
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    if profile == "dev-local":  # no checksum file beside every file of a checkpoint: half the files of a micro-batch
+    if profile == "dev-local":  # no checksum file beside every file of a temporary checkpoint: half the files
         settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "org.apache.hadoop.fs.local.RawLocalFs"
     return settings
 
 
 _CHUNKS_ONLY: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_CHECKED: Final = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs"}
 _CHANGING: Final = threading.Lock()
 
 
 @contextmanager
-def chunks_only(spark: SparkSession) -> Iterator[None]:
-    """Start a query whose JVM side sees a few chunks a batch: to generate code for them costs more than it saves.
+def started_under(spark: SparkSession, *, chunks_only: bool, kept: bool) -> Iterator[None]:
+    """Start a query under settings of its own; it keeps them, so those of the session are put back.
 
-    A query keeps the settings it was started under, so those of the session are put back.
+    With `chunks_only` the JVM sees a few chunks a batch: to generate code for them costs more than it saves. A checkpoint that
+    is `kept` has Hadoop's checksums in every profile; one that goes with the session needs none.
     """
+    wanted = {**(_CHUNKS_ONLY if chunks_only else {}), **(_CHECKED if kept else {})}
     with _CHANGING:
-        before = {name: spark.conf.get(name) for name in _CHUNKS_ONLY}
-        for name, value in _CHUNKS_ONLY.items():
+        before = {name: spark.conf.get(name, None) for name in wanted}
+        for name, value in wanted.items():
             spark.conf.set(name, value)
         try:
             yield
         finally:
-            for name, kept in before.items():
-                spark.conf.set(name, kept or "")
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
 
 
 def setting(spark: SparkSession, name: str) -> int:

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from krishiv_py.spark.files import file_system, write_whole
-from krishiv_py.spark.sparklog import add_source
+from krishiv_py.seals import sealed_parquet
+from krishiv_py.spark.files import file_system, make_folder, write_whole
+from krishiv_py.spark.sparklog import add_source, sources_of
 from krishiv_py.spool import Control, control_table
 
 
@@ -31,15 +32,21 @@ class ControlFolder:
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     @classmethod
-    def of(cls, checkpoint: str, *, wanted: bool) -> ControlFolder | None:
-        """The folder of a checkpoint; None if it is neither there nor `wanted`."""
+    def of(cls, checkpoint: str, *, wanted: bool, sources: int | None = None) -> ControlFolder | None:
+        """The folder of a checkpoint; None if it is neither there nor `wanted`.
+
+        `sources` is how many sources the query has beside it: one that was begun with one more has lost the folder, and with
+        it nothing but heartbeats, for the end of input is written anew.
+        """
         folder = f"{checkpoint}/krishiv/controls"
         system, path = file_system(folder)
         if system.get_file_info(path).type == pafs.FileType.NotFound:
-            if not wanted:
+            begun = sources is not None and sources_of(checkpoint) == sources + 1
+            if not wanted and not begun:
                 return None
-            add_source(checkpoint)
-            system.create_dir(path, recursive=True)
+            if not begun:
+                add_source(checkpoint)
+            make_folder(system, path)
         return cls(folder)
 
     def write(self, control: Control) -> None:
@@ -49,7 +56,7 @@ class ControlFolder:
         pq.write_table(control_table(control), held)
         with self._lock:
             self._named = max(self._named + 1, time.time_ns() // 1_000)
-            write_whole(system, f"{root}/{self._named:020d}.parquet", held.getvalue().to_pybytes())
+            write_whole(system, f"{root}/{self._named:020d}.parquet", b"".join(sealed_parquet(held.getvalue())))
 
     def batch_done(self) -> None:
         """Remove what no micro-batch will read again. To be called once in every batch, before Spark marks it as done.

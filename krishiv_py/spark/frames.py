@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.plan.sinks import JsonSink, ParquetSink
+from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, Sink
 from krishiv_py.spark.codec import decode
-from krishiv_py.spark.files import file_system
-from krishiv_py.spark.outputs import Publisher, staging_of
+from krishiv_py.spark.files import file_system, sync_files
+from krishiv_py.spark.outputs import Publisher, claim_folder, staging_of
+from krishiv_py.spark.places import LATE
 from krishiv_py.spark.types import spark_ddl
 
 
@@ -43,4 +45,22 @@ def written_files(frame: DataFrame, sink: JsonSink | ParquetSink, publisher: Pub
     writer = frame.write.mode("overwrite")
     (writer.json if isinstance(sink, JsonSink) else writer.parquet)(f"{sink.path}/{staging}")
     found = system.get_file_info(pafs.FileSelector(f"{root}/{staging}"))
+    if publisher.durable:
+        sync_files(system, [f.path for f in found if f.is_file])
     publisher.publish(batch_id, [f.base_name for f in found if f.base_name.startswith("part-") and f.size])
+
+
+def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
+    """Write the late rows of a bounded run to a sink, as micro-batch 0."""
+    if isinstance(sink, MemorySink):
+        sink.put(0, [table])
+        return
+    frame = spark.createDataFrame(table)
+    if isinstance(sink, ForeachBatchSink):
+        sink.function(frame, 0)
+    elif isinstance(sink, ConsoleSink):
+        show(frame, "late", 0, sink.max_rows)
+    else:
+        assert isinstance(sink, (JsonSink, ParquetSink))
+        claim_folder(sink, LATE, "bounded", None)
+        written_files(frame, sink, Publisher(sink.path, uuid.uuid4().hex[:8]), 0)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from krishiv_py.spark.blobs import chunk_of, file_value, write_chunk
+from krishiv_py.spark.blobs import chunk_of, file_value, write_plain
 from krishiv_py.spark.codec import encode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, is_connect, setting
 
@@ -43,7 +43,7 @@ class Handover:
             return encode(table)
         name = uuid.uuid4().hex
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        write_chunk(pafs.LocalFileSystem(), f"{self.folder}/{name}", table)
+        write_plain(pafs.LocalFileSystem(), f"{self.folder}/{name}", table)
         return file_value(name)
 
     def take(self, value: bytes) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.errors import SchemaError, SourceError, message
 from krishiv_py.kernels.rows import as_batch
+from krishiv_py.sends import open_sent
 from krishiv_py.spark.files import file_system
 from krishiv_py.spark.listing import partitions, passed_over
 from krishiv_py.spark.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
@@ -21,10 +22,11 @@ _READ_ROWS = 1 << 18
 
 @attrs.frozen(eq=False)
 class ParquetReader:
-    """Batches of file names; Arrow reads the files."""
+    """Batches of file names; Arrow reads the files. `sent` for those of a sender, whose checksums are looked at."""
 
     schema: pa.Schema
     rules: Rules = attrs.field(factory=Rules)
+    sent: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         for path in batch.column(0).to_pylist():
@@ -33,10 +35,13 @@ class ParquetReader:
 
     def _file(self, uri: str) -> Iterator[Scanned]:
         system, path = file_system(uri)
+        if self.sent:
+            yield from self._scanned(open_sent(system, path), uri)
+            return
         shown, rows = shown_path(uri), 0
         with opened(system, path, shown) as found:
             try:
-                for scanned in self._scanned(found, uri):
+                for scanned in self._scanned(pq.ParquetFile(found, coerce_int96_timestamp_unit="us"), uri):
                     yield scanned
                     rows += 0 if scanned.batch is None else scanned.batch.num_rows
             except (*UNREADABLE, Misfit) as problem:
@@ -49,8 +54,7 @@ class ParquetReader:
                     raise malformed.error() from problem
                 yield Scanned(None, malformed=(malformed,))
 
-    def _scanned(self, found: pa.NativeFile, uri: str) -> Iterator[Scanned]:
-        parquet = pq.ParquetFile(found, coerce_int96_timestamp_unit="us")
+    def _scanned(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
         names = parquet.schema_arrow.names
         control = control_of(parquet.read()) if names and names[0] == CONTROL else None
         if control is not None:

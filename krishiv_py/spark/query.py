@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.errors import OperatorError, PlanError, message
+from krishiv_py.errors import CheckpointError, OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
@@ -31,6 +31,7 @@ from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.failed import own_error
+from krishiv_py.spark.lost import lost_file
 from krishiv_py.spark.stored import read_state
 
 
@@ -269,8 +270,11 @@ class StreamQuery:
 _RAISED = re.compile(r"(?:krishiv_py\.errors\.(\w+)|(\w+(?:\.\w+)*(?:Error|Exception))): ([^\n]+)")
 
 
-def failure(problem: BaseException, name: str) -> OperatorError:
+def failure(problem: BaseException, name: str) -> OperatorError | CheckpointError:
     """The heart of a Spark stack trace: our own error if there is one, else the last Python or Java exception."""
+    lost = lost_file(problem, name)
+    if lost is not None:
+        return lost
     text = str(problem)
     own = own_error(problem)
     if own is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -28,16 +29,20 @@ from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.config import QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
+from krishiv_py.spark.config import FSYNC, QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
 from krishiv_py.spark.failed import own_errors
+from krishiv_py.spark.frames import write_once
 from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.inferred import inferred
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.listing import Located, located
 from krishiv_py.spark.marks import refuse_marked
+from krishiv_py.spark.opening import open_checkpoint, release_at_end
+from krishiv_py.spark.places import check_places, homed
 from krishiv_py.spark.query import StreamQuery, deliver
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.tasks import counted
+from krishiv_py.spark.trimming import trim
 from krishiv_py.spark.types import arrow_schema
 from krishiv_py.spool import wall_clock_us
 
@@ -55,7 +60,8 @@ class SparkRunner:
         self._folder: str | None = None
         self.queries: list[StreamQuery] = []
         self.clock: Callable[[], int] = wall_clock_us
-        for name, value in QUERY_SETTINGS.items():
+        settings = {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower()}
+        for name, value in settings.items():
             spark.conf.set(name, (given or {}).get(name, value))
 
     def folder(self, name: str) -> str:
@@ -71,6 +77,7 @@ class SparkRunner:
 
     def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
+        check_places(None, streaming.side_output(stream.late_handler), source_of(stream.node), None)
         result = self._bounded(stream) if progress is False else self._watched(stream, progress)
         handler = stream.late_handler
         if result.late.num_rows:
@@ -105,19 +112,30 @@ class SparkRunner:
                 )
             )
         check_checkpoint(self.profile, checkpoint)
-        temporary = self.folder("checkpoint") if checkpoint is None else None
+        title = name or f"{stream.spec().name}-{uuid.uuid4().hex[:8]}"
+        temporary = functools.partial(self.folder, "checkpoint")
+        outputs = sink, streaming.side_output(stream.late_handler)
+        opened = open_checkpoint(self.spark, title, checkpoint, temporary, outputs, source_of(stream.node))
         chunks = handover(self.spark, self._new_path("chunks"))
 
         def cleanup() -> None:
+            opened.lease.release()
             chunks.clear()
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+            if checkpoint is None:
+                shutil.rmtree(opened.checkpoint, ignore_errors=True)
 
-        query = streaming.start(
-            self.spark, stream, sink, checkpoint or temporary or "", trigger, name, lambda: self.clock(), chunks, cleanup
-        )
+        try:
+            query = streaming.start(self.spark, stream, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
+        except BaseException:
+            cleanup()
+            raise
+        release_at_end(opened.lease, query)
         self.queries = [*(q for q in self.queries if q.status == "running"), query]
         return query
+
+    def trim(self, spool: str) -> int:
+        """Remove the sends of a memory stream that no query will read again."""
+        return trim(spool)
 
     def read_state(self, stream: AggregatedStream, checkpoint: str) -> pa.Table:
         """The state in a checkpoint as a table."""
@@ -159,7 +177,7 @@ class SparkRunner:
 
 def bounded_side_output(spark: SparkSession, sink: Sink, late: pa.Table) -> None:
     """Write the late rows of a bounded run."""
-    streaming.write_once(spark, sink, late)
+    write_once(spark, homed(sink), late)
 
 
 def local_session(master: str | None, app: str, settings: dict[str, str], profile: Profile) -> tuple[SparkSession, bool]:

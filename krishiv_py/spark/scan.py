@@ -60,7 +60,7 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
     """The scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
     if isinstance(source, MemorySource):
-        return Scan(own_files(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema))
+        return Scan(own_files(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema, sent=True))
     if isinstance(source, FileSource):
         return _files(spark, source, schema, streaming=streaming)
     assert isinstance(source, FrameSource)

@@ -13,13 +13,18 @@ to read control files now and did not before gets a place for them: a dash, whic
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.spark.files import file_system, write_whole
+from krishiv_py.seals import damaged, missing, sealed, unsealed
+from krishiv_py.spark.files import file_system, read_whole, write_whole
 
+BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
+"""The way out of a damaged checkpoint."""
+
+_ENTRY: Final = '{"path":'
 _HEAD: Final = 2
 """Lines of a planned batch before those of its sources: version and metadata."""
 
@@ -43,12 +48,32 @@ def forget_unplanned(checkpoint: str) -> None:
 
 def _planned(system: pafs.FileSystem, root: str) -> dict[int, int]:
     """The last entry of every file source that a micro-batch was planned for."""
-    batches = _batches(system, root)
-    if not batches:
-        return {}
-    lines = _text(system, f"{root}/offsets/{max(batches)}").splitlines()[_HEAD:]
-    offsets = [json.loads(line) if line.startswith("{") else None for line in lines]
+    batches = numbered(system, f"{root}/offsets")
+    return logged_offsets(read_log(system, f"{root}/offsets/{max(batches)}")) if batches else {}
+
+
+def logged_offsets(lines: list[str]) -> dict[int, int]:
+    """The entry of every file source in the lines of a planned batch."""
+    offsets = [json.loads(line) if line.startswith("{") else None for line in lines[_HEAD:]]
     return {at: int(offset["logOffset"]) for at, offset in enumerate(offsets) if offset is not None and "logOffset" in offset}
+
+
+def planned(checkpoint: str, batch: int) -> dict[str, Any]:
+    """What Spark wrote down of a micro-batch before it ran: watermark, time, settings.
+
+    Raises
+    ------
+    CheckpointError
+        When that is damaged or missing.
+    """
+    system, path = file_system(f"{checkpoint}/offsets/{batch}")
+    lines = read_log(system, path)
+    try:
+        found: dict[str, Any] = json.loads(lines[1])
+        int(found["batchWatermarkMs"]), int(found["batchTimestampMs"])
+    except (IndexError, KeyError, TypeError, ValueError) as problem:
+        raise damaged(path, f"{len(lines)} lines", BEGIN_ANEW) from problem
+    return found
 
 
 def add_source(checkpoint: str) -> None:
@@ -60,23 +85,36 @@ def add_source(checkpoint: str) -> None:
         When Spark wrote its log in a form this does not know.
     """
     system, root = file_system(checkpoint)
-    batches = _batches(system, root)
+    batches = numbered(system, f"{root}/offsets")
     if not batches:
         return
     note = f"{root}/krishiv/sources"  # how many there are to be: what an attempt that was broken off began with
     if system.get_file_info(note).type == pafs.FileType.NotFound:
-        write_whole(system, note, str(len(_planned_lines(system, root, max(batches))) - _HEAD + 1).encode())
-    wanted = int(_text(system, note))
+        write_whole(system, note, sealed(str(len(_planned_lines(system, root, max(batches))) - _HEAD + 1).encode()))
+    wanted = int(unsealed(read_whole(system, note) or b"", note, BEGIN_ANEW))
     for batch in batches:
         lines = _planned_lines(system, root, batch)
         if len(lines) - _HEAD < wanted:
-            path = f"{root}/offsets/{batch}"
-            _forget_checksum(system, path)
-            write_whole(system, path, "\n".join([*lines, "-"]).encode())
+            rewrite(system, f"{root}/offsets/{batch}", "\n".join([*lines, "-"]))
+
+
+def sources_of(checkpoint: str) -> int:
+    """How many sources the last planned micro-batch had; 0 before the first."""
+    system, root = file_system(checkpoint)
+    batches = numbered(system, f"{root}/offsets")
+    return len(read_log(system, f"{root}/offsets/{max(batches)}")) - _HEAD if batches else 0
+
+
+def entries_of(system: pafs.FileSystem, root: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The log of every file source: its files, and what they say of the files that were read."""
+    found = system.get_file_info(pafs.FileSelector(f"{root}/sources", allow_not_found=True, recursive=True))
+    logs = [f.path for f in found if f.is_file and f.base_name.removesuffix(".compact").isdigit()]
+    read = [(path, read_log(system, path)) for path in logs]
+    return [(p, [json.loads(line) for line in lines[1:] if line]) for p, lines in read if len(lines) > 1 and _ENTRY in lines[1]]
 
 
 def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
-    lines = _text(system, f"{root}/offsets/{batch}").splitlines()
+    lines = read_log(system, f"{root}/offsets/{batch}")
     if lines[0] != "v1":
         raise CheckpointError(
             message(
@@ -89,9 +127,33 @@ def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
     return lines
 
 
-def _batches(system: pafs.FileSystem, root: str) -> list[int]:
-    found = system.get_file_info(pafs.FileSelector(f"{root}/offsets", allow_not_found=True))
-    return [int(f.base_name) for f in found if f.base_name.isdigit()]
+def batches_of(checkpoint: str) -> list[int]:
+    """The micro-batches Spark has written down."""
+    system, root = file_system(checkpoint)
+    return numbered(system, f"{root}/offsets")
+
+
+def numbered(system: pafs.FileSystem, folder: str) -> list[int]:
+    """The numbers that are names of files in a folder, ascending."""
+    found = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    return sorted(int(f.base_name) for f in found if f.base_name.isdigit())
+
+
+def read_log(system: pafs.FileSystem, path: str) -> list[str]:
+    """The lines of one of Spark's files.
+
+    Raises
+    ------
+    CheckpointError
+        When it is missing or no text.
+    """
+    return _text(system, path).split("\n")
+
+
+def rewrite(system: pafs.FileSystem, path: str, text: str) -> None:
+    """Write one of Spark's files anew; may be broken off and repeated."""
+    _forget_checksum(system, path)
+    write_whole(system, path, text.encode())
 
 
 def _forget_checksum(system: pafs.FileSystem, path: str) -> None:
@@ -103,9 +165,14 @@ def _forget_checksum(system: pafs.FileSystem, path: str) -> None:
 
 def _lists_files(system: pafs.FileSystem, path: str) -> bool:
     """Whether this is the log of a file source; others keep other things in their folder."""
-    return '{"path":' in _text(system, path)
+    return _ENTRY in _text(system, path)
 
 
 def _text(system: pafs.FileSystem, path: str) -> str:
-    with system.open_input_stream(path) as stream:
-        return str(stream.read().decode())
+    data = read_whole(system, path)
+    if data is None:
+        raise missing(path, BEGIN_ANEW)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as problem:
+        raise damaged(path, f"{len(data)} bytes that are no text", BEGIN_ANEW) from problem

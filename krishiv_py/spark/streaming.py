@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import threading
-import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, Final
 
 import attrs
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,15 +30,19 @@ from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
-from krishiv_py.spark.config import CHUNK_FILE_BYTES, chunks_only, setting
+from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.listing import own_files
-from krishiv_py.spark.outputs import Publisher, TaskOutput
+from krishiv_py.spark.logcheck import check_log
+from krishiv_py.spark.moved import follow
+from krishiv_py.spark.opening import Opened
+from krishiv_py.spark.outputs import Publisher, TaskOutput, claim_folder
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
 from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.partitioning import bucket_ids
+from krishiv_py.spark.places import LATE, RESULTS, homed
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery, TaskRow, deliver, metrics_of
@@ -73,7 +74,7 @@ def stateful(
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if controls is not None:
         beats = own_files(spark, controls.folder, streaming=True, max_files=None)
-        pack = Pack(spec, ParquetReader(spec.source_schema), ids, clock, handover)
+        pack = Pack(spec, ParquetReader(spec.source_schema, sent=True), ids, clock, handover)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     packed = functools.reduce(DataFrame.union, frames)
     return _operator(packed, BucketProcessor(spec, output, clock, blobs, handover))
@@ -190,39 +191,46 @@ class BatchSteps:
                 written_files(rows, sink, self.publishers[kind], batch_id)
 
 
-def _side_output(handler: LateEventHandler) -> Sink | None:
-    return handler.sink if isinstance(handler, SideOutputLateEventHandler) else None
+def side_output(handler: LateEventHandler) -> Sink | None:
+    """Where late rows go, if they go to a sink."""
+    return homed(handler.sink) if isinstance(handler, SideOutputLateEventHandler) else None
 
 
 def start(
     spark: SparkSession,
     stream: AggregatedStream,
     sink: Sink,
-    checkpoint: str,
+    opened: Opened,
     trigger: QueryTrigger,
-    name: str | None,
+    title: str,
     now: Callable[[], int],
     handover: Handover,
     cleanup: Callable[[], None],
 ) -> StreamQuery:
     """Start a query."""
     spec = stream.spec()
-    late_sink = _side_output(stream.late_handler)
-    notes = CheckpointNotes(checkpoint)
+    sink, late_sink, checkpoint, durable = homed(sink), side_output(stream.late_handler), opened.checkpoint, opened.durable
+    source = source_of(stream.node)
+    check_log(checkpoint, len(branches(spec, source)))
+    follow(checkpoint, [branch.source for branch in branches(spec, source)])
+    notes = CheckpointNotes(checkpoint, durable)
     claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
     ledger = Ledger(notes)
     ledger.restore()
     outputs = ((RESULT, sink), (LATE_ROWS, late_sink))
     folders = {kind: s.path for kind, s in outputs if isinstance(s, ParquetSink)}
-    clock = clock_for(spec, checkpoint)
+    clock = clock_for(spec, checkpoint, durable=durable)
     period = period_us(spec)
-    controls = ControlFolder.of(checkpoint, wanted=period is not None or trigger.flush)
+    controls = ControlFolder.of(checkpoint, wanted=period is not None or trigger.flush, sources=len(branches(spec, source)))
     pulse = Pulse(controls, period, now) if controls is not None and period is not None else None
-    blobs = BlobFolder(checkpoint, setting(spark, "spark.sql.streaming.minBatchesToRetain"), setting(spark, CHUNK_FILE_BYTES))
-    source = source_of(stream.node)
-    frame = stateful(spark, spec, source, clock, claim.buckets, TaskOutput(folders, claim.outputs), blobs, handover, controls)
-    publishers = {k: Publisher(s.path, claim.outputs) for k, s in outputs if isinstance(s, (ParquetSink, JsonSink))}
-    title = name or f"{spec.name}-{uuid.uuid4().hex[:8]}"
+    kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
+    blobs = BlobFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
+    output = TaskOutput(folders, claim.outputs, durable)
+    frame = stateful(spark, spec, source, clock, claim.buckets, output, blobs, handover, controls)
+    for rows, folder in ((RESULTS, sink), (LATE, late_sink)):
+        if isinstance(folder, (ParquetSink, JsonSink)):
+            claim_folder(folder, rows, claim.outputs, checkpoint)
+    publishers = {k: Publisher(s.path, claim.outputs, durable) for k, s in outputs if isinstance(s, (ParquetSink, JsonSink))}
     handler = stream.late_handler
     stopping = threading.Event()
     steps = BatchSteps(
@@ -243,7 +251,7 @@ def start(
 
     def launch() -> StreamingQuery:
         forget_unplanned(checkpoint)
-        with nullcontext() if rows_in_jvm else chunks_only(spark):
+        with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
             return writer.start()
 
     def flush() -> StreamingQuery:
@@ -319,18 +327,3 @@ def _operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
     return clocked.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "EventTime")
-
-
-def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
-    """Write the late rows of a bounded run to a sink, as micro-batch 0."""
-    if isinstance(sink, MemorySink):
-        sink.put(0, [table])
-        return
-    frame = spark.createDataFrame(table)
-    if isinstance(sink, ForeachBatchSink):
-        sink.function(frame, 0)
-    elif isinstance(sink, ConsoleSink):
-        show(frame, "late", 0, sink.max_rows)
-    else:
-        assert isinstance(sink, (JsonSink, ParquetSink))
-        written_files(frame, sink, Publisher(sink.path, uuid.uuid4().hex[:8]), 0)

@@ -1,0 +1,112 @@
+"""Folders nobody else may read, files that are there whole or not at all, and what a loss of power must not take away."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+_PRIVATE: Final = 0o700
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_LOCKS: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+def private_folder(path: str | Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone; one that is there stays as it is."""
+    if not os.path.isdir(path):
+        above = Path(path).parent
+        if not above.exists():
+            private_folder(above)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(path, _PRIVATE)
+
+
+def sync(path: str) -> None:
+    """Let a file, or the names in a folder, survive a loss of power."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def create(path: str, pieces: Iterable[Any], *, durable: bool, mtime_s: int | None = None) -> None:
+    """Write a new file; FileExistsError if there is one. `durable` says whether it must survive a loss of power."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with open(opened, "wb") as out:
+        for piece in pieces:
+            out.write(piece)
+        out.flush()
+        if mtime_s is not None:
+            os.utime(opened, (mtime_s, mtime_s))
+        if durable:
+            os.fsync(opened)
+
+
+def take_name(hidden: str, final: str) -> bool:
+    """Give a file its `final` name, which it may not take from another; False if that name is taken."""
+    try:
+        os.link(hidden, final)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        if os.path.exists(final):
+            return False
+        os.rename(hidden, final)
+        return True
+    os.unlink(hidden)
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[int]:
+    """Hold the lock file at `path`, waiting for it; yields its descriptor. A process that dies lets go by itself."""
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        except OSError as problem:
+            if problem.errno not in _NO_LOCKS:  # names are still taken by one only, see take_name()
+                raise
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def try_lock(path: str) -> int | None:
+    """The descriptor that holds the lock file at `path`; None while another holds it.
+
+    Raises
+    ------
+    OSError
+        Where the file system knows no locks.
+    """
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        return None
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
+
+
+def unlock(opened: int) -> None:
+    """Let go of what :func:`try_lock` holds, also if a child that was just forked has its descriptor still."""
+    fcntl.flock(opened, fcntl.LOCK_UN)
+    os.close(opened)
+
+
+def absolute(path: str) -> str:
+    """A path that means the same to processes in other folders; one with a scheme, as ``s3a://``, stays as it is."""
+    if "://" in path or path.startswith("file:"):
+        return path
+    return os.path.join(os.getcwd(), path)

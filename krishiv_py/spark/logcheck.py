@@ -1,0 +1,131 @@
+"""Spark's own files of a checkpoint, looked at before a query goes on from them.
+
+Spark trusts what it finds: with an entry of a source's log gone it reads a file a second time, with all planned batches gone it
+begins again over the state there is, and a changed digit of the watermark is a changed watermark. On local folders Hadoop keeps
+checksums beside the files; they are checked here, where the error can name the file, and the files are checked against each
+other, which needs no checksum. State is checked when it is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pyarrow.fs as pafs
+
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.seals import checksum, damaged, missing
+from krishiv_py.spark.files import file_system, read_whole
+from krishiv_py.spark.sparklog import BEGIN_ANEW, logged_offsets, numbered
+
+_CRC_HEAD: Final = b"crc\0"
+
+
+def check_log(checkpoint: str, sources: int) -> None:
+    """See that Spark's log is whole: planned and finished micro-batches, what sources wrote down, the query's identity.
+
+    `sources` is how many the query has; its log may have one more, for control files.
+
+    Raises
+    ------
+    CheckpointError
+        Naming the file that is damaged or missing.
+    """
+    system, root = file_system(checkpoint)
+    batches, finished = numbered(system, f"{root}/offsets"), numbered(system, f"{root}/commits")
+    if not batches:
+        if finished or _has_state(system, root):
+            raise missing(f"{root}/offsets", BEGIN_ANEW)
+        return
+    last = batches[-1]
+    _check_identity(system, f"{root}/metadata")
+    if finished and finished[-1] > last:
+        raise missing(f"{root}/offsets/{finished[-1]}", BEGIN_ANEW)
+    if last and last - 1 not in batches:
+        raise missing(f"{root}/offsets/{last - 1}", BEGIN_ANEW)
+    lines = _checked_lines(system, f"{root}/offsets/{last}")
+    watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
+    if len(lines) - 2 not in (sources, sources + 1):
+        raise CheckpointError(
+            message(
+                f"{root}/offsets/{last} is of a query with another number of sources, or damaged",
+                f"{len(lines) - 2}, now {sources}",
+                "Spark would not go on",
+                BEGIN_ANEW,
+            )
+        )
+    for batch in finished[-2:]:
+        path = f"{root}/commits/{batch}"
+        reached = _number(_checked_lines(system, path), "nextBatchWatermarkMs", path)
+        if batch == last - 1 and reached != watermark:
+            raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", BEGIN_ANEW)
+    for at, upto in logged_offsets(lines).items():
+        _check_source(system, f"{root}/sources/{at}", upto)
+
+
+def _has_state(system: pafs.FileSystem, root: str) -> bool:
+    found = system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True, recursive=True))
+    return any(f.is_file for f in found)
+
+
+def _check_identity(system: pafs.FileSystem, path: str) -> None:
+    try:
+        identity = json.loads(_checked(system, path))["id"]
+        if not isinstance(identity, str):
+            raise TypeError
+    except (KeyError, TypeError, ValueError) as problem:
+        raise damaged(path, "no identity of a query", BEGIN_ANEW) from problem
+
+
+def _check_source(system: pafs.FileSystem, folder: str, upto: int) -> None:
+    """The log of a file source: from its last compact entry on without a gap."""
+    found = {f.base_name for f in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))}
+    compact = [int(n.removesuffix(".compact")) for n in found if n.endswith(".compact") and not n.startswith(".")]
+    begin = max((n for n in compact if n <= upto), default=0)
+    for number in range(begin, upto + 1):
+        name = f"{number}.compact" if number in compact else str(number)
+        lines = _checked_lines(system, f"{folder}/{name}")
+        try:
+            entries = [json.loads(line) for line in lines[1:] if line]
+        except ValueError as problem:
+            raise damaged(f"{folder}/{name}", "a line that is no entry", BEGIN_ANEW) from problem
+        if lines[0] != "v1" or not entries:
+            raise damaged(f"{folder}/{name}", f"{len(lines)} lines", BEGIN_ANEW)
+
+
+def _number(lines: list[str], name: str, path: str) -> int:
+    try:
+        if lines[0] != "v1":
+            raise ValueError
+        found: Any = json.loads(lines[1])[name]
+        return int(found)
+    except (IndexError, KeyError, TypeError, ValueError) as problem:
+        raise damaged(path, f"{len(lines)} lines without {name}", BEGIN_ANEW) from problem
+
+
+def _checked_lines(system: pafs.FileSystem, path: str) -> list[str]:
+    try:
+        return _checked(system, path).decode().split("\n")
+    except UnicodeDecodeError as problem:
+        raise damaged(path, "no text", BEGIN_ANEW) from problem
+
+
+def _checked(system: pafs.FileSystem, path: str) -> bytes:
+    """What one of Spark's files holds, after a look at Hadoop's checksum, where there is one."""
+    data = read_whole(system, path)
+    if data is None:
+        raise missing(path, BEGIN_ANEW)
+    if isinstance(system, pafs.LocalFileSystem):
+        folder, _, name = path.rpartition("/")
+        kept = read_whole(system, f"{folder}/.{name}.crc")
+        if kept is not None and kept != _crc_file(data, int.from_bytes(kept[4:8], "big")):
+            raise damaged(path, f"{len(data)} bytes with a wrong checksum", BEGIN_ANEW)
+    return data
+
+
+def _crc_file(data: bytes, step: int) -> bytes:
+    """Hadoop's checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
+    if step <= 0:
+        return b""
+    sums = [checksum(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step)]
+    return _CRC_HEAD + step.to_bytes(4, "big") + b"".join(sums)

@@ -1,0 +1,113 @@
+"""What of a plan may change over a checkpoint, option by option (SEMANTICS §6.4; the table is in docs/state.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.options import QueryOptions
+from krishiv_py.planner.fingerprint import differences, fingerprint
+from krishiv_py.testing import stream_of
+
+Change = Callable[[Any], Any]
+DDL = "user string, at bigint, other bigint, n bigint, source string"
+
+
+def planned(
+    change: Change = lambda keyed: keyed, window: Change = lambda k: k.tumbling_window(10), at: str = "at", **how: Any
+) -> OperatorSpec:
+    """A plan with something changed before its window."""
+    timed = stream_of(DDL).with_watermark(kv.WatermarkSpec.fixed_lag_ms(how.get("lag", 5), initial=how.get("initial")), at)
+    keyed = timed.key_by("user").emit(how.get("emit", "updates"))
+    plan: AggregatedStream = window(change(keyed)).agg(kv.count(), kv.sum("n"))
+    return plan.spec(late="count")
+
+
+def changed(one: OperatorSpec, other: OperatorSpec) -> list[str]:
+    return differences(fingerprint(one), fingerprint(other))
+
+
+def tumbling(keyed: Any) -> Any:
+    return keyed.tumbling_window(10)
+
+
+def sessions(keyed: Any) -> Any:
+    return keyed.session_window(10)
+
+
+def distinct(keyed: Any) -> Any:
+    return keyed.windowed_by(kv.SlidingWindows.of(10))
+
+
+@pytest.mark.parametrize("window", [tumbling, sessions, lambda k: k.lookback_window(10), lambda k: k.count_window(3)])
+def test_lateness_neither_grows_nor_shrinks(window: Change) -> None:
+    """Grown, windows that are over are made anew; shrunk, windows that emit finals leave without their result (tried)."""
+
+    def lasting(ms: int) -> OperatorSpec:
+        return planned(lambda k: k.allowed_lateness(ms), window)
+
+    five, two, none = lasting(5), lasting(2), lasting(0)
+    assert changed(five, five) == []
+    assert changed(two, five) == ["allowed lateness in µs was 2000 and is 5000"]
+    assert changed(five, none) == ["allowed lateness in µs was 5000 and is 0"]
+
+
+REFUSED: list[tuple[str, Change, Change, Change]] = [
+    ("late rule was event and is window", sessions, lambda k: k, lambda k: k.late_rule("window")),
+    ("late rule was window and is event", distinct, lambda k: k.late_rule("window"), lambda k: k),
+    ("time to live was (none) and is by event time", tumbling, lambda k: k, lambda k: k.with_state_ttl(kv.StateTtlConfig(9))),
+    ("time to live was by event time and is (none)", sessions, lambda k: k.with_state_ttl(kv.StateTtlConfig(9)), lambda k: k),
+    ("firings", tumbling, lambda k: k, lambda k: k.trigger(kv.Trigger.on_count(2))),
+    ("firings", tumbling, lambda k: k.trigger(kv.Trigger.on_count(2)),
+     lambda k: k.trigger(kv.Trigger.on_count(2)).accumulation("discarding")),
+    ("clock", sessions, lambda k: k.trigger(kv.Trigger.on_count(2)), lambda k: k.trigger(kv.Trigger.on_interval(100))),
+]  # fmt: skip
+FOLLOWED: list[tuple[Change, Change, Change]] = [
+    (tumbling, lambda k: k, lambda k: k.late_rule("window")),
+    (sessions, lambda k: k.null_keys("side_output"), lambda k: k.null_keys("group")),
+    (tumbling, lambda k: k, lambda k: k.future_tolerance(100, action="drop")),
+    (sessions, lambda k: k.with_state_ttl(kv.StateTtlConfig(9)), lambda k: k.with_state_ttl(kv.StateTtlConfig(900))),
+    (sessions, lambda k: k.trigger(kv.Trigger.on_count(2)), lambda k: k.trigger(kv.Trigger.on_count(3))),
+]
+
+
+@pytest.mark.parametrize(("told", "window", "before", "after"), REFUSED)
+def test_what_state_cannot_follow_is_refused_by_name(told: str, window: Change, before: Change, after: Change) -> None:
+    found = changed(planned(before, window), planned(after, window))
+    assert any(line.startswith(told) for line in found), found
+
+
+@pytest.mark.parametrize(("window", "before", "after"), FOLLOWED)
+def test_what_state_follows_is_let_through(window: Change, before: Change, after: Change) -> None:
+    assert changed(planned(before, window), planned(after, window)) == []
+
+
+def test_another_time_column_is_refused_and_another_lag_is_not() -> None:
+    assert changed(planned(), planned(at="other")) == ["time column was at and is other"]
+    assert changed(planned(lag=5), planned(lag=50)) == []
+    assert changed(planned(), planned(emit="retractions")) == ["emit was updates and is retractions"]
+    assert changed(planned(initial=0), planned()) == ["watermark's start in µs was 0 and is (none)"]
+
+
+def test_another_source_column_is_refused() -> None:
+    lags = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
+    one, other = (
+        stream_of(DDL).with_watermark(lags, "at", source_column=c).tumbling_window(10).agg(kv.count()).spec(late="count")
+        for c in ("source", "user")
+    )
+    assert changed(one, other) == ["source column was source and is user"]
+
+
+def test_every_option_has_a_rule() -> None:
+    """A new option fails here until docs/state.md and the lists above say whether state follows it."""
+    ruled = {
+        "allowed_lateness_us", "late_rule", "null_keys", "future_us", "ttl", "emit", "trigger", "accumulation", "pane", "touch",
+        "future_action", "future_reference", "unknown_sources",
+    }  # fmt: skip
+    assert {f.name for f in attrs.fields(QueryOptions)} <= ruled
