@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 from collections.abc import Callable
 from typing import Final
 
@@ -64,10 +66,36 @@ def _literal(node: sg.Literal) -> Lit:
     return Lit(int(number))
 
 
+def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
+    """A constant with its type: ``5L``, ``1.5BD``, ``DATE '2024-01-31'``, ``TIMESTAMP '2024-01-31 12:00:00'``."""
+    try:
+        if pa.types.is_floating(type_) and isinstance(value, (int, float, str)):
+            return float(value)
+        if pa.types.is_integer(type_) and isinstance(value, int):
+            return value
+        if pa.types.is_decimal(type_) and isinstance(value, (int, str)):
+            return decimal.Decimal(value)
+        if pa.types.is_date(type_) and isinstance(value, str):
+            return dt.date.fromisoformat(value)
+        if pa.types.is_timestamp(type_) and isinstance(value, str):
+            moment = dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+            return moment if moment.tzinfo or not type_.tz else moment.replace(tzinfo=dt.timezone.utc)
+    except (ValueError, decimal.InvalidOperation) as problem:
+        raise ExpressionError(message("this is no constant of its type", node.sql("spark"), str(problem),
+                                      "write for instance DATE '2024-01-31'")) from problem
+    raise ExpressionError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+
+
 def _constant(node: sg.Expression) -> Scalar:
+    if isinstance(node, sg.Neg):
+        value = _constant(node.this)
+        if isinstance(value, (int, float, decimal.Decimal)):
+            return -value
     found = expr_of(node)
     if isinstance(found, Lit):
         return found.value
+    if isinstance(found, Cast) and isinstance(found.arg, Lit):
+        return _typed(found.arg.value, found.type, node)
     raise ExpressionError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
 
 
@@ -88,6 +116,8 @@ def expr_of(node: sg.Expression) -> Expr:
         return Lit(bool(node.this))
     if isinstance(node, sg.Null):
         return Lit(None)
+    if isinstance(node, sg.HexString):
+        return Lit(bytes.fromhex(node.name))
     return _compound(node)
 
 

@@ -12,11 +12,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError, SchemaError, message
 from krishiv_py.kernels.expressions import text
 from krishiv_py.kernels.expressions.decimals import fitted
 from krishiv_py.kernels.expressions.text import Converted, flags
-from krishiv_py.kernels.expressions.values import INSTANT, LOCAL, FaultError, Mask, Value, arrays, coerced, joined, wide
+from krishiv_py.kernels.expressions.values import (
+    INSTANT,
+    LOCAL,
+    FaultError,
+    Mask,
+    Value,
+    arrays,
+    coerced,
+    joined,
+    nearest,
+    wide,
+)
 from krishiv_py.plan.expr import Cast
 from krishiv_py.plan.types import normal_type
 
@@ -72,7 +83,10 @@ def cast(value: Value, expr: Cast) -> Value:
     FaultError
         For a value that has no counterpart.
     """
-    type_ = result_type(expr.type)
+    try:
+        type_ = result_type(expr.type)
+    except SchemaError as problem:
+        raise ExpressionError(str(problem)) from problem
     if value.type == type_ == expr.type:
         return value
     if pa.types.is_null(value.type):
@@ -183,14 +197,14 @@ def _to_decimal(column: pa.Array, target: Target) -> Converted:
 
 
 def _float_to_decimal(column: pa.Array, target: Target) -> Converted:
-    """Of the shortest text of the double, as it would be written."""
+    """Of the shortest text of the double, as it would be written; NaN and infinity are null, as in Spark."""
     numbers = _plain(column).astype(np.float64)
     bad = ~np.isfinite(numbers)
     nulls = _nulls(column)
     skipped = bad if nulls is None else bad | nulls
     found, long = text.quantized([None if skip else decimal.Decimal(repr(float(x)))
                                   for x, skip in zip(numbers, skipped, strict=True)], target.type)
-    return found, bad | long
+    return found, long
 
 
 def _bool_to_number(column: pa.Array, target: Target) -> Converted:
@@ -266,7 +280,7 @@ _RULES: Final[dict[tuple[str, str], Converter]] = {
     **{(number, "bool"): _to_bool for number in ("int", "float", "decimal")},
     **{(source, kind): rule for source, rule in _TIMES.items() for kind in ("instant", "local", "duration")},
     ("int", "int"): _narrow, ("float", "int"): _float_to_int, ("decimal", "int"): _decimal_to_int,
-    ("int", "float"): _to_float, ("float", "float"): _to_float, ("decimal", "float"): _to_float,
+    ("int", "float"): _to_float, ("float", "float"): _to_float, ("decimal", "float"): lambda c, t: (nearest(c, t.type), None),
     ("int", "decimal"): _to_decimal, ("decimal", "decimal"): _to_decimal, ("float", "decimal"): _float_to_decimal,
     ("text", "int"): _text_to_int, ("text", "float"): lambda c, t: text.floats(c, t.type),
     ("text", "decimal"): lambda c, t: text.decimals(c, t.type), ("text", "bool"): lambda c, t: text.booleans(c),

@@ -20,6 +20,8 @@ INSTANT: Final = pa.timestamp("us", "UTC")
 LOCAL: Final = pa.timestamp("us")
 DOUBLE: Final = pa.float64()
 DURATION: Final = pa.duration("us")
+_EXACT_TENS: Final = 22  # powers of ten up to this one are exact doubles
+_EXACT_INTEGER: Final = 2**53
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 is_integer = pa.types.is_integer
 is_floating = pa.types.is_floating
@@ -108,7 +110,28 @@ def coerced(value: Value, type_: pa.DataType) -> Value:
         return value
     if is_timestamp(type_) and type_.tz and not (is_timestamp(value.type) and value.type.tz):
         return pc.assume_timezone(pc.cast(value, LOCAL), "UTC") if not pa.types.is_null(value.type) else pc.cast(value, type_)
+    if is_decimal(value.type) and is_floating(type_):
+        return nearest(value, type_)
+    if is_decimal(value.type) and is_decimal(type_) and value.type.scale > type_.scale:
+        value = pc.round(wide(value, value.type.scale), type_.scale, "half_towards_infinity")
     return pc.cast(value, type_, safe=is_decimal(type_))
+
+
+def nearest(value: Value, type_: pa.DataType) -> Value:
+    """Decimals as the nearest floating-point numbers; Arrow's own cast may be off by one in the last place."""
+    (column,), single = arrays(value)
+    scale = column.type.scale
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    long = np.ones(len(column), np.bool_)
+    found = np.zeros(len(column))
+    if pa.types.is_decimal128(column.type) and scale <= _EXACT_TENS and len(column):
+        words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
+        low, high = words[:, 0], words[:, 1]
+        long = (high != low >> 63) | (low > _EXACT_INTEGER) | (low < -_EXACT_INTEGER)
+        found = low / 10.0**scale  # both are exact, so the quotient is the nearest
+    for at in np.flatnonzero(long & ~missing):
+        found[at] = float(column[int(at)].as_py())
+    return joined(pa.array(found, mask=missing).cast(type_, safe=False), single)
 
 
 def wide(value: Value, scale: int) -> Value:

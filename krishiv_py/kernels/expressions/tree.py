@@ -1,0 +1,232 @@
+"""The value of an expression tree over a batch."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.errors import ExpressionError, OperatorError, message, unknown_column
+from krishiv_py.kernels.expressions import arithmetic, functions
+from krishiv_py.kernels.expressions.casts import cast
+from krishiv_py.kernels.expressions.compare import COMPARISONS, compare, is_in
+from krishiv_py.kernels.expressions.values import FaultError, MisfitError, Value, beside, is_moment, literal
+from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp, columns_of
+from krishiv_py.plan.schema import unknown_field
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+_KLEENE: Final = {"and": pc.and_kleene, "or": pc.or_kleene}
+_MISFITS: Final = (MisfitError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+def value_of(expr: Expr, batch: Rows) -> Value:
+    """The value of an expression: an array, or a scalar where all rows have the same."""
+    if isinstance(expr, Col):
+        return _column(expr, batch)
+    if isinstance(expr, Lit):
+        return literal(expr.value)
+    if isinstance(expr, Alias):
+        return value_of(expr.arg, batch)
+    if isinstance(expr, BinOp):
+        return _chain(expr, batch)
+    try:
+        return _node(expr, batch)
+    except (FaultError, pa.ArrowInvalid) as problem:
+        raise _uncomputable(expr, batch, problem) from problem
+    except _MISFITS as problem:
+        raise _misfit(expr, batch, problem) from problem
+
+
+def _column(expr: Col, batch: Rows) -> pa.Array:
+    at = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
+    if at < 0:
+        raise unknown_column(expr.name, batch.schema.names, "expression")
+    column = batch.column(at)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _chain(expr: BinOp, batch: Rows) -> Value:
+    """Operators from left to right, without recursion: there may be thousands."""
+    links: list[BinOp] = []
+    node: Expr = expr
+    while isinstance(node, BinOp):
+        links.append(node)
+        node = node.left
+    links.reverse()
+    at = -1
+    value = None
+    while at < len(links):
+        try:
+            value = value_of(node, batch) if at < 0 else _link(links[at], node, value, batch)
+        except OperatorError as problem:
+            at, value = _spared(links, at, batch, problem)
+        except (FaultError, pa.ArrowInvalid) as problem:
+            at, value = _spared(links, at, batch, _uncomputable(links[at], batch, problem))
+        except _MISFITS as problem:
+            raise _misfit(links[at], batch, problem) from problem
+        node = node if at < 0 else links[at]
+        at += 1
+    return value
+
+
+def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError) -> tuple[int, Value]:
+    """A division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at first."""
+    for at in range(failed + 1, len(links)):
+        link = links[at]
+        if link.op in ("/", "%") and not isinstance(link.right, Lit):
+            try:
+                right = value_of(link.right, batch)
+                left = guarded(link.left, batch, pc.is_valid(right))
+                return at, arithmetic.binary(link.op, left, right)
+            except OperatorError as other:
+                problem = other
+            except (FaultError, pa.ArrowInvalid) as other:
+                problem = _uncomputable(link, batch, other)
+    raise problem
+
+
+def _link(link: BinOp, left_expr: Expr, left: Value, batch: Rows) -> Value:
+    """One operator, whose left side is known."""
+    if link.op in _KLEENE:
+        left = functions.boolean(left)
+        undecided = pc.fill_null(left if link.op == "and" else pc.invert(left), True)
+        return _KLEENE[link.op](left, functions.boolean(guarded(link.right, batch, undecided)))
+    right = value_of(link.right, batch) if link.op in ("/", "%") else guarded(link.right, batch, pc.is_valid(left))
+    if isinstance(link.right, Lit):
+        right = _beside(link.right, right, left)
+    if isinstance(left_expr, Lit):
+        left = _beside(left_expr, left, right)
+    return compare(link.op, left, right) if link.op in COMPARISONS else arithmetic.binary(link.op, left, right)
+
+
+def _beside(constant: Lit, value: pa.Scalar, other: Value) -> Value:
+    """A constant in the type it means beside another value."""
+    if isinstance(constant.value, str) and is_moment(other.type):
+        return cast(value, Cast(constant, other.type))
+    return beside(constant.value, value, other)
+
+
+def guarded(expr: Expr, batch: Rows, needed: Value) -> Value:
+    """The value where it is needed. Only if it cannot be computed everywhere, rows are picked: ``b <> 0 AND a / b > 1``."""
+    try:
+        return value_of(expr, batch)
+    except OperatorError:
+        mask = pa.repeat(needed, batch.num_rows) if isinstance(needed, pa.Scalar) else needed
+        wanted = mask.to_numpy(zero_copy_only=False)
+        if wanted.all():
+            raise
+        found = value_of(expr, batch.filter(mask))
+        if isinstance(found, pa.Scalar):
+            return found
+        return found.take(pa.array(np.cumsum(wanted) - 1, pa.int64(), mask=~wanted))
+
+
+def _node(expr: Expr, batch: Rows) -> Value:
+    if isinstance(expr, UnOp):
+        return _unary(expr, value_of(expr.arg, batch))
+    if isinstance(expr, IsIn):
+        return _is_in(expr, value_of(expr.arg, batch))
+    if isinstance(expr, Cast):
+        return cast(value_of(expr.arg, batch), expr)
+    if isinstance(expr, Field):
+        return _field(value_of(expr.arg, batch), expr)
+    if isinstance(expr, StructOf):
+        return pa.StructArray.from_arrays([value_of(c, batch) for c in expr.children()], names=list(expr.names))
+    if isinstance(expr, Func):
+        return _call(expr, batch)
+    raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
+
+
+def _unary(expr: UnOp, value: Value) -> Value:
+    if expr.op == "not":
+        return pc.invert(functions.boolean(value))
+    if expr.op == "-":
+        return arithmetic.negative(value)
+    return pc.is_null(value) if expr.op == "is_null" else pc.is_valid(value)
+
+
+def _is_in(expr: IsIn, value: Value) -> Value:
+    constants = expr.values
+    if is_moment(value.type):
+        constants = tuple(cast(pa.scalar(c), Cast(Lit(c), value.type)).as_py() if isinstance(c, str) else c for c in constants)
+    return is_in(value, constants)
+
+
+def _call(expr: Func, batch: Rows) -> Value:
+    name, args = expr.name, expr.args
+    if name == "if_else":
+        return _if_else(args, batch)
+    if name == "coalesce":
+        return _coalesce(args, batch)
+    if name == "named_struct":
+        labels = [a.value for a in args[::2] if isinstance(a, Lit)]
+        return functions.struct_of([str(x) for x in labels], [value_of(a, batch) for a in args[1::2]])
+    values = [value_of(args[0], batch)]
+    values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
+    if name == "nullif":
+        same = compare("==", *_beside_all(args, values))
+        return pc.if_else(pc.fill_null(same, False), pa.scalar(None, values[0].type), values[0])
+    if name == "round":
+        return arithmetic.rounded(values[0], values[1].as_py() if len(values) > 1 else 0)
+    if name in ("starts_with", "contains"):
+        return functions.found_in(values[0], values[1], at_start=name == "starts_with")
+    if name in ("upper", "lower"):
+        return functions.in_case(values[0], upper=name == "upper")
+    return {"abs": arithmetic.absolute, "length": functions.length}[name](values[0])
+
+
+def _beside_all(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
+    """Constants in the types they mean beside the others."""
+    others = [v for a, v in zip(args, values, strict=True) if not isinstance(a, Lit)]
+    if not others:
+        return values
+    return [_beside(a, v, others[0]) if isinstance(a, Lit) else v for a, v in zip(args, values, strict=True)]
+
+
+def _if_else(args: tuple[Expr, ...], batch: Rows) -> Value:
+    """The second where the first is true, else (also where it is null) the third."""
+    holds = pc.fill_null(functions.boolean(value_of(args[0], batch)), False)
+    one = guarded(args[1], batch, holds)
+    other = guarded(args[2], batch, pc.invert(holds))
+    left, right = functions.alike(_beside_all(args[1:], [one, other]))
+    return pc.if_else(holds, left, right)
+
+
+def _coalesce(args: tuple[Expr, ...], batch: Rows) -> Value:
+    values = [value_of(args[0], batch)]
+    missing = pc.is_null(values[0])
+    for arg in args[1:]:
+        values.append(guarded(arg, batch, missing))
+        missing = pc.and_(missing, pc.is_null(values[-1]))
+    return pc.coalesce(*functions.alike(_beside_all(args, values)))
+
+
+def _field(value: Value, expr: Field) -> Value:
+    """A field of a struct; null where the struct is."""
+    at = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
+    if at < 0:
+        raise unknown_field(expr.name, value.type, repr(expr.arg))
+    return pc.struct_field(value, at)
+
+
+def _brief(expr: Expr) -> str:
+    text = repr(expr)
+    return text if len(text) <= 300 else f"{text[:200]} … {text[-60:]}"
+
+
+def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
+    return OperatorError(message(f"{_brief(expr)} cannot be computed", f"{batch.num_rows} rows", str(problem).splitlines()[0],
+                                 "leave such rows out with .filter(...), make the value null with func(\"nullif\", x, 0) or "
+                                 ".try_cast(...), or cast to a wider type"))
+
+
+def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
+    names = columns_of(expr)
+    types = {f.name: str(f.type) for f in batch.schema if f.name in names}
+    return ExpressionError(message(f"the types of {_brief(expr)} do not fit", types or "constants only",
+                                   f"there is no such operation on {str(problem).splitlines()[0]}",
+                                   'cast one side: col("x").cast("double")'))
+
+
