@@ -17,7 +17,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     known = set(schema.names)
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise SchemaError(message(f"row {at} is no mapping", repr(row)[:200], "its columns are unknown", "send dicts"))
+            raise SchemaError(message(f"row {at} is no mapping", shown(row), "its columns are unknown", "send dicts"))
         extra = [k for k in row if k not in known]
         if extra:
             raise SchemaError(message(f"row {at} has a column the stream has not", extra[0], "its value would be lost",
@@ -34,7 +34,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
             try:
                 pa.array([value], field.type)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-                raise SchemaError(message(f"row {at}, column {field.name!r}: not a {field.type}", repr(value)[:200],
+                raise SchemaError(message(f"row {at}, column {field.name!r}: not a {field.type}", shown(value),
                                           "the batch was not sent", f"send {field.type} values")) from problem
         raise SchemaError(message(f"column {field.name!r}: not {field.type}", str(problem), "the batch was not sent",
                                   f"send {field.type} values")) from problem

@@ -92,7 +92,7 @@ def refuse_left_out(names: Iterable[str], schema: pa.Schema, where: str) -> None
     """Refuse to name a column that was left out; one that is nowhere is not looked at."""
     unfit = left_out(schema)
     for name in names:
-        if name in unfit:
+        if isinstance(name, str) and name in unfit:
             raise ColumnError(message(f"{where}: column {name!r} has a type no stream can have", unfit[name],
                                       "it was left out when the stream was made", "cast it in Spark before from_dataframe"))
 

@@ -1,0 +1,94 @@
+"""Wrong values for every parameter of a session and its builder, without Spark: an error of ours with a hint."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.errors import KrishivError
+from krishiv_py.session import Session, SessionBuilder
+from krishiv_py.testing import stream_of
+from tests.fuzz.catalogue import Call
+from tests.fuzz.values import WRONG
+
+
+@attrs.define
+class NoSpark:
+    """Stands where a session reaches Spark: whatever was let through would have got there."""
+
+    root: Path
+    queries: tuple[Any, ...] = ()
+    clock: Any = lambda: 0
+
+    def folder(self, name: str) -> str:
+        """A folder below the test's."""
+        (self.root / f"{name}-1").mkdir(exist_ok=True)
+        return str(self.root / f"{name}-1")
+
+    def read_state(self, stream: kv.AggregatedStream, checkpoint: str) -> None:
+        """Nothing."""
+
+
+def calls(root: Path) -> dict[str, Call]:
+    """What a session can be asked without Spark being there."""
+
+    def session() -> Session:
+        return Session(cast(Any, NoSpark(root)))
+
+    stream = stream_of("at bigint")
+    plan = stream.watermark("at", 0).tumbling_window(5).agg(kv.count())
+    made = [
+        Call("master", lambda: SessionBuilder().master, {"url": "local[2]"}),
+        Call("app_name", lambda: SessionBuilder().app_name, {"name": "x"}),
+        Call("config", lambda: SessionBuilder().config, {"key": "a", "value": 1}),
+        Call("profile", lambda: SessionBuilder().profile, {"name": "dev-local"}),
+        Call("memory_stream", lambda: lambda schema, name: session().memory_stream(schema, name=name),
+             {"schema": "at bigint", "name": "x"}),
+        Call("from_dataframe", lambda: session().from_dataframe, {"frame": None}),
+        Call("union", lambda: session().union, {"streams": {"a": stream}}),
+        Call("register", lambda: session().register, {"name": "x", "stream": stream, "event_time": "at", "lag": 0}),
+        Call("sql", lambda: session().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"}),
+        Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
+        Call("temporary_folder", lambda: session().temporary_folder, {}),
+        Call("use_clock", lambda: session().use_clock, {"clock": lambda: 0}),
+        Call("from_spark", lambda: Session.from_spark, {"spark": None}),
+    ]
+    return {call.name: call for call in made}
+
+
+STARTS_SPARK = {"connect", "rate", "builder", "embedded", "get_or_create", "stop", "replay"}
+"""Without parameters, or too dear here; read_* have tests of their own."""
+
+
+@pytest.mark.parametrize("name", list(calls(Path())))
+def test_a_wrong_value_is_refused_at_the_call_with_a_hint(name: str, tmp_path: Path) -> None:
+    call = calls(tmp_path)[name]
+    faults = {}
+    for parameter in call.parameters:
+        for label, make in WRONG.items():
+            try:
+                call.with_one(parameter, make())
+            except KrishivError as error:
+                if "Hint:" not in str(error):
+                    faults[parameter, label] = f"no hint: {error}"
+            except Exception as error:
+                faults[parameter, label] = type(error).__name__
+    assert faults == {}
+
+
+def test_a_misspelt_profile_is_refused_by_the_builder() -> None:
+    with pytest.raises(KrishivError, match=r"`profile` has no such setting .*single-node-durabel.*Hint: use one of"):
+        Session.builder().profile("single-node-durabel")  # type: ignore[arg-type]  # misspelt
+
+
+def test_no_call_is_left_out() -> None:
+    public = {
+        name for cls in (Session, SessionBuilder) for name, thing in inspect.getmembers(cls, inspect.isroutine)
+        if not name.startswith(("_", "read_")) and inspect.signature(thing).parameters.keys() - {"self"}
+    } | {"read_state"}  # fmt: skip
+    assert public - STARTS_SPARK == set(calls(Path()))
