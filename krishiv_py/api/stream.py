@@ -94,7 +94,7 @@ class Stream:
     def drop(self, *columns: str) -> Stream:
         """Leave `columns` out."""
         for name in columns:
-            if name not in left_out(self.schema):
+            if column_name(name, "drop") not in left_out(self.schema):
                 known_column(name, self.schema.names, "drop")
         return self._then(Project(self.node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
 

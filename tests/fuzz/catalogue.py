@@ -216,7 +216,7 @@ def _options(stage: Callable[[], Any]) -> Iterator[Call]:
         "allowed_lateness": {"lateness": 5}, "late_rule": {"rule": "window"}, "null_keys": {"where": "group"},
         "emit": {"mode": "updates"}, "trigger": {"trigger": kv.Trigger.on_count(2)}, "accumulation": {"mode": "discarding"},
         "future_tolerance": {"tolerance": 5}, "with_state_ttl": {"config": kv.StateTtlConfig(3_600_000)},
-        "with_late_event_handler": {"handler": kv.CountingLateEventHandler()},
+        "with_late_event_handler": {"handler": kv.CountingLateEventHandler()}, "max_listed": {"values": 1_000},
     }  # fmt: skip
     if stage is timed:
         good["preset"] = {"name": "flink"}

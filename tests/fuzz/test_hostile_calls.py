@@ -27,7 +27,7 @@ STAGES = (Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, 
 MADE_BY_THE_LIBRARY = {"LateRows", "Pane", "Progress", "Query", "Sender", "Session", "SessionBuilder", "LateEventHandler",
                        "Aggregator", "PaneHandler", "Emit", "Retract"}  # fmt: skip
 """Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
-CALLED_BY_THE_LIBRARY = {"handle", "spec", "bound_type", "check_columns", "result_fields"}
+CALLED_BY_THE_LIBRARY = {"handle", "spec", "bound_type", "check_columns", "result_fields", "settled", "carried"}
 
 
 def fault_of(call: Call, parameter: str, make: Callable[[], Any]) -> str | None:
