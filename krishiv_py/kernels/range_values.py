@@ -5,10 +5,11 @@ n rows in order, q ranges of w rows on average; bounds of ranges ascend:
 ===============================================  ================================================================
 aggregate                                        cost
 ===============================================  ================================================================
-count, sum, avg, first, last, count_distinct     O(n + q), after one sort of the values for the last
+count, sum, avg, stddev, variance, first, last   O(n + q)
+count_distinct                                   O(n + q), after one sort of the values
 min, max, percentile                             O((n + q) log n)
 approx_count_distinct                            O((n + q) r), r ranks of registers, some 20
-variance, stddev, decimal sums, udaf             O((n + q) log w), of ranges of up to 64 rows O(q w)
+decimal sums, udaf                               O((n + q) log w), of ranges of up to 64 rows O(q w)
 collect_list, collect_set                        what they give
 ===============================================  ================================================================
 
