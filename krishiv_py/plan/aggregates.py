@@ -42,10 +42,11 @@ class Aggregator(Protocol[A]):
         ...
 
     def merge(self, left: A, right: A) -> A:
-        """Combine two accumulators, `left` holding earlier arrivals than `right`.
+        """Combine two accumulators, `left` holding earlier arrivals than `right` where the window allows.
 
-        Sessions are the exception: where a row joins two of them, or a longest duration divides them, what came to each may
-        alternate in time of arrival, and either may be on the left. An aggregate over sessions should not depend on it.
+        That holds in tumbling windows, count windows and windows that fire by rows. Hopping windows are made of slices of
+        time, look-back and distinct-set windows of rows in order of time, and a row may join two sessions, or a longest
+        duration divide them anew: there arrivals on both sides may alternate, and the aggregate should not depend on it.
         """
         ...
 
