@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py.errors import SourceError
+from krishiv_py.spark import jsonlines
+from krishiv_py.spark.jsonfiles import JsonReader
 from krishiv_py.spark.malformed import Malformed, Rules
 from krishiv_py.spark.parquet import ParquetReader
 
@@ -122,3 +128,108 @@ def test_folders_give_columns_that_the_file_has_not(tmp_path: Path) -> None:
     assert read(null, schema=schema)[0][0]["user"] is None
     wrong = write(tmp_path / "day=2024-02-30/user=1/x.parquet", {"at": 1}, schema=rest)
     assert "day=2024-02-30 gives no date32" in refused(wrong, schema)
+
+
+def lines(path: Path, data: bytes, schema: pa.Schema = SCHEMA) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """The rows of a file of JSON lines, and line, text and problem of what is no row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    scanned = list(JsonReader(schema, ASIDE, tuple(SCHEMA.names))(pa.record_batch([[f"file:{path}"]], names=["path"])))
+    aside = [(m.line, m.text, m.problem) for s in scanned for m in s.malformed]
+    if aside:
+        with pytest.raises(SourceError) as raised:
+            list(JsonReader(schema, STRICT, tuple(SCHEMA.names))(pa.record_batch([[f"file:{path}"]], names=["path"])))
+        assert f"{path}, line {aside[0][0]}: " in str(raised.value) or aside[0][0] is None
+        assert len(str(raised.value).splitlines()) == 1
+    return [r for s in scanned if s.batch is not None for r in s.batch.to_pylist()], aside
+
+
+GOOD = b'{"user":"a","at":1,"amount":2}\n'
+ROW = {"user": "a", "at": 1, "amount": 2}
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (b'{"user":"a","at":1', "no whole JSON object"),
+        (b'{"user":"a","at":"1"}', "column 'at': the text '1' is no int64"),
+        (b'{"user":"a","at":1.5}', "the number 1.5 is no int64"),
+        (b'{"user":"a","at":1.0}', "the number 1.0 is no int64"),
+        (b'{"user":"a","at":true}', "true is no int64"),
+        (b'{"user":"a","at":9223372036854775808}', "no int64"),
+        (b'{"user":"a","at":[1]}', "a list is no int64"),
+        (b'{"user":"a","at":1,"at":2}', "column 'at' stands twice"),
+        (b'{"user":"a"}{"user":"b"}', "no whole JSON object"),
+        (b'{"user":"a","at":1} x', "no whole JSON object"),
+        (b'{"usr":"a"}', "none of the columns user, at, amount; it has: usr"),
+        (b"{}", "it has: nothing"),
+        (b"null", "no JSON object"),
+        (b"5", "no JSON object"),
+        (b"[]", "no JSON object"),
+        (b'{"user":"\xff"}', "not UTF-8"),
+        (b'{"user":"\\ud800"}', "surrogate"),
+        (b"user,at,amount", "no whole JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"x":' * 100_000, "nested too deeply"),
+        (b'{"user":"a\x00"}', "no whole JSON object"),
+    ],
+)
+def test_a_line_that_is_no_row_is_told_and_no_other_is_lost(tmp_path: Path, bad: bytes, problem: str) -> None:
+    for data, line in ((bad, 1), (GOOD + bad + b"\n" + GOOD, 2), (GOOD * 3 + b"\r\n" + bad, 5)):
+        rows, aside = lines(tmp_path / "a.json", data)
+        assert rows == [ROW] * data.count(GOOD)
+        ((at, text, said),) = aside
+        assert (at, text) == (line, bad.decode("utf-8", "backslashreplace"))
+        assert problem in said
+
+
+def test_lines_are_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 50)
+    rows, aside = lines(tmp_path / "a.json", (GOOD * 5 + b"broken\n") * 4 + GOOD + b'{"user":"a"')
+    assert rows == [ROW] * 21
+    assert [a[0] for a in aside] == [6, 12, 18, 24, 26]
+
+
+def test_what_json_files_may_look_like(tmp_path: Path) -> None:
+    for data in (b"\xef\xbb\xbf" + GOOD, GOOD.rstrip(), GOOD.replace(b"\n", b"\r\n"), b"\n\n" + GOOD + b"\n  \n"):
+        assert lines(tmp_path / "a.json", data) == ([ROW], [])
+    assert lines(tmp_path / "a.json", b"[" + GOOD.strip() + b"," + GOOD.strip() + b"]\n") == ([ROW] * 2, [])
+    assert lines(tmp_path / "a.json", GOOD.strip() + b"\r" + GOOD.strip()) == ([ROW] * 2, [])
+    assert lines(tmp_path / "a.json", GOOD.upper().replace(b'"A"', b'"a"')) == ([ROW], [])
+    assert lines(tmp_path / "a.json", b'{"at":7,"more":{"at":"x"}}\n')[0] == [{"user": None, "at": 7, "amount": None}]
+    assert lines(tmp_path / "a.json.gz", gzip.compress(GOOD * 2)) == ([ROW] * 2, [])
+    assert lines(tmp_path / "user=b/a.json", b'{"at":1}\n')[0] == [{"user": "b", "at": 1, "amount": None}]
+    ((line, text, problem),) = lines(tmp_path / "b.json.gz", gzip.compress(GOOD * 2)[:-9])[1]
+    assert (line, text) == (None, None)
+    assert "not a whole JSON file" in problem
+
+
+def test_both_ways_to_read_a_block_give_the_same(tmp_path: Path) -> None:
+    schema = pa.schema([
+        ("t", pa.timestamp("us", "UTC")), ("n", pa.timestamp("us")), ("d", pa.date32()), ("f", pa.float64()),
+        ("g", pa.float32()), ("b", pa.bool_()), ("s", pa.string()), ("l", pa.list_(pa.int64())),
+        ("r", pa.struct([("x", pa.int32())])),
+    ])  # fmt: skip
+    stamps = ["2024-02-29T01:02:03Z", "2024-02-29T01:02:03.5+02:00", "2024-02-29 01:02", "2024-02-29", "1969-12-31T23:59:59.1Z"]
+    stamps += ["2024-02-29T01:02:03.123456789Z", "1969-12-31T23:59:59.9999999Z"]
+    rows: list[dict[str, Any]] = [
+        {"t": s, "n": s, "d": "2024-02-29", "f": f, "g": f, "b": True, "s": "ä\n", "l": [1, None], "r": {"x": 1}}
+        for s in stamps for f in (1, -0.5, 1e300, 16777217)
+    ] + [{"t": None}, {"f": float("nan"), "t": stamps[0]}]  # fmt: skip
+    for row in rows:
+        data = (json.dumps({k: v for k, v in row.items() if v is not None} | {"s": row.get("s", "x")}) + "\n").encode()
+        fast = list(jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data)))
+        slow = list(jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data + b"\n")))  # blank lines go by line
+        assert [p.bad for p in fast] == [p.bad for p in slow] == [[]]
+        assert repr(fast[0].batch.to_pylist()) == repr(slow[0].batch.to_pylist())
+
+
+def test_types_arrow_reads_otherwise(tmp_path: Path) -> None:
+    kinds = [pa.map_(pa.string(), pa.int64()), pa.decimal128(10, 2), pa.binary(), pa.string()]
+    schema = pa.schema(list(zip("mdbs", kinds, strict=True)))
+    data = b'{"m":{"x":1},"d":1.25,"b":"aGk=","s":1.10}\n{"d":"2.5","s":{"k":[1.0,null,"y"]}}\n{"d":1.234}\n{"b":"*"}\n'
+    (parsed,) = jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data))
+    assert [list(r.values()) for r in parsed.batch.to_pylist()] == [
+        [[("x", 1)], Decimal("1.25"), b"hi", "1.10"], [None, Decimal("2.50"), None, '{"k":[1.0,null,"y"]}'],
+    ]  # fmt: skip
+    assert [b.line for b in parsed.bad] == [3, 4]

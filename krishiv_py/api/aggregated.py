@@ -85,7 +85,8 @@ class AggregatedStream(OptionMethods):
     def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.
 
-        The end of the input fires every window; late rows are the same as in a streaming query over the same batches.
+        The end of the input fires every window. Late rows are the same as in a streaming query over the same batches: those
+        of a memory stream, and of files read with ``max_files_per_batch`` (docs/sources.md); else all there is is one batch.
 
         Parameters
         ----------

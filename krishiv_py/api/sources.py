@@ -12,7 +12,7 @@ from krishiv_py.api.stream import Stream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
-from krishiv_py.plan.nodes import FileFormat, FileSource, MissingColumns
+from krishiv_py.plan.nodes import FileFormat, FileSource, MissingColumns, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -43,6 +43,7 @@ class FileSources:
         streaming: bool = False,
         max_files_per_batch: int | None = None,
         missing_columns: MissingColumns = "fail",
+        on_malformed: OnMalformed = "fail",
     ) -> Stream:
         """Parquet files at `path`, at any depth, read by Arrow; which files count is in docs/sources.md.
 
@@ -58,6 +59,9 @@ class FileSources:
             How many files a micro-batch takes at the most; all that are there by default.
         missing_columns : {"fail", "null"}
             What to do with a file that lacks a column the query reads: refuse it, or take the column as null.
+        on_malformed : {"fail", "side_output"}
+            What to do with a file that cannot be read or does not fit: stop the query with an error that names it, or put
+            it aside among the late rows with the reason ``malformed``.
 
         Raises
         ------
@@ -67,7 +71,7 @@ class FileSources:
             For a number of files below 1, and for arguments of another type.
         """
         one_of(missing_columns, "missing_columns", ("fail", "null"))
-        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, missing_columns)
+        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, missing_columns)
 
     def read_json(
         self,
@@ -76,6 +80,7 @@ class FileSources:
         *,
         streaming: bool = False,
         max_files_per_batch: int | None = None,
+        on_malformed: OnMalformed = "fail",
         **options: str,
     ) -> Stream:
         """Files of JSON lines at `path`, at any depth; which files count is in docs/sources.md.
@@ -90,6 +95,9 @@ class FileSources:
             Go on with files that come later; else what is there is a bounded stream.
         max_files_per_batch : int, optional
             How many files a micro-batch takes at the most; all that are there by default.
+        on_malformed : {"fail", "side_output"}
+            What to do with a line that is no row: stop the query with an error that names file, line and
+            text, or put it aside among the late rows with the reason ``malformed``.
         **options : str
             Spark's options of the reader.
 
@@ -100,7 +108,7 @@ class FileSources:
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
-        return self._files("json", path, schema, streaming, max_files_per_batch, options)
+        return self._files("json", path, schema, streaming, max_files_per_batch, options, on_malformed)
 
     def read_csv(
         self,
@@ -109,6 +117,7 @@ class FileSources:
         *,
         streaming: bool = False,
         max_files_per_batch: int | None = None,
+        on_malformed: OnMalformed = "fail",
         **options: str,
     ) -> Stream:
         """CSV files at `path`, at any depth; which files count is in docs/sources.md.
@@ -123,6 +132,9 @@ class FileSources:
             Go on with files that come later; else what is there is a bounded stream.
         max_files_per_batch : int, optional
             How many files a micro-batch takes at the most; all that are there by default.
+        on_malformed : {"fail", "side_output"}
+            What to do with a record that does not fit: stop the query with an error that names file, line and
+            text, or put it aside among the late rows with the reason ``malformed``.
         **options : str
             Spark's options of the reader, for instance ``header="true"``.
 
@@ -133,7 +145,7 @@ class FileSources:
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
-        return self._files("csv", path, schema, streaming, max_files_per_batch, options)
+        return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed)
 
     def _files(
         self,
@@ -143,20 +155,26 @@ class FileSources:
         streaming: bool,
         max_files: int | None,
         options: dict[str, str],
+        on_malformed: OnMalformed,
         missing_columns: MissingColumns = "fail",
     ) -> Stream:
         name = checked_path(path)
         a_switch(streaming, "streaming")
+        one_of(on_malformed, "on_malformed", ("fail", "side_output"))
         if max_files is not None:
             a_number(max_files, "max_files_per_batch", 1, "use 1 or more, or leave it out for all files that are there")
         settings = dict(setting(k, v) for k, v in options.items())
+        for taken in settings:
+            if taken.lower() in ("mode", "columnnameofcorruptrecord", "badrecordspath"):
+                raise PlanError(message(f"the option {taken!r} would drop input in silence", settings[taken],
+                                        "no row may vanish", 'use on_malformed="fail" or "side_output"'))  # fmt: skip
         columns = as_schema(schema) if schema is not None else None
         found = self._runner.located(name, streaming)
         columns = self._runner.infer(found, kind, settings) if columns is None else columns
         source = FileSource(
             found[0], kind, columns, bounded=not streaming, max_files_per_batch=max_files,
             options=tuple(sorted(settings.items())),
-            literal=found[1], missing_columns=missing_columns,
+            literal=found[1], missing_columns=missing_columns, on_malformed=on_malformed,
         )  # fmt: skip
         return Stream(source, columns, self._runner)
 

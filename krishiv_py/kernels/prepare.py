@@ -29,11 +29,12 @@ from krishiv_py.plan.windows.session import SessionWindow
 
 COUNTERS = (
     "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
-    "future_dropped", "future_side_output", "unknown_source",
+    "future_dropped", "future_side_output", "unknown_source", "malformed",
 )  # fmt: skip
 _REFUSED = {
     "late": ("late",), "null_time": ("null_time",), "null_key": ("null_key",), "out_of_range": ("out_of_range",),
     "future": ("future_dropped", "future_side_output"), "unknown_source": ("unknown_source",),
+    "malformed": ("malformed",),
 }  # fmt: skip
 _FUTURE, _UNKNOWN, _DROPPED, _GAP = 5, 6, 7, 8  # reasons beyond "late"; the last two are counted only
 

@@ -35,6 +35,8 @@ class OperatorSpec:
         Columns of a late row its handler wants: all for a side output, the keys for counting by key, none for counting.
     output : tuple of (str, str) or None
         Result columns and what they are called otherwise; None for the layout of SEMANTICS §5.5.
+    malformed : bool
+        Whether the late output tells file, line and text of malformed input: a source puts it aside and whole rows are wanted.
     """
 
     name: str
@@ -52,6 +54,7 @@ class OperatorSpec:
     needs_columns: tuple[str, ...]
     late_columns: tuple[str, ...]
     output: tuple[tuple[str, str], ...] | None = None
+    malformed: bool = False
 
     @property
     def tick_us(self) -> int:

@@ -18,6 +18,7 @@ from krishiv_py.redaction import redacted, shown_settings, shown_text
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
 FileFormat: TypeAlias = Literal["parquet", "json", "csv"]
+OnMalformed: TypeAlias = Literal["fail", "side_output"]
 MissingColumns: TypeAlias = Literal["fail", "null"]
 
 
@@ -72,6 +73,7 @@ class FileSource(Source):
     options: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
     literal: bool = False
     missing_columns: MissingColumns = "fail"
+    on_malformed: OnMalformed = "fail"
 
     def detail(self) -> str:
         limit = f", {self.max_files_per_batch} files a batch" if self.max_files_per_batch else ""
@@ -205,6 +207,14 @@ def source_of(node: Node) -> Source:
     bottom = list(chain(node))[-1]
     assert isinstance(bottom, Source)
     return bottom
+
+
+def puts_aside(node: Node) -> bool:
+    """Whether a source below a node puts malformed input aside."""
+    source = source_of(node)
+    if isinstance(source, UnionSource):
+        return any(puts_aside(part) for _, part in source.parts)
+    return isinstance(source, FileSource) and source.on_malformed == "side_output"
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:

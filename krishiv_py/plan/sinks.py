@@ -127,8 +127,9 @@ class QueryTrigger:
     def available_now(cls, *, flush: bool = False) -> QueryTrigger:
         """Take what is there, in batches of the source's size, then stop.
 
-        With `flush` the end of what is there counts as the end of input: every open window fires (SEMANTICS §2.5). Without
-        it they stay in the checkpoint for the next run.
+        With `flush` the end of what is there counts as the end of input: every open window fires (SEMANTICS §2.5), and the
+        watermark of the checkpoint moves to plus infinity for good: **every row that a later run from it reads is late**. Use
+        it for input that is complete. Without it open windows stay in the checkpoint for the next run.
         """
         return cls("available_now", 0, flush)
 

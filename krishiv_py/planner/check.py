@@ -12,7 +12,7 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expr import columns_of
 from krishiv_py.plan.late import LateColumns
-from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, source_of
+from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, puts_aside, source_of
 from krishiv_py.plan.schema import is_key_type, left_out, refuse_left_out, require_columns, time_kind
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
@@ -138,6 +138,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
         name=name, source_schema=source, row_schema=schema, prefix=prefix, time_column=node.input.column, time_kind=kind,
         watermark=node.input.spec, source_column=node.input.source_column, keys=node.keys, window=node.window,
         aggs=node.aggs, options=node.options, needs_columns=needs, late_columns=late_columns, output=node.output,
+        malformed=whole and puts_aside(node),
     )  # fmt: skip
     operator_for(spec)
     Layout(spec).result_schema  # noqa: B018  # built here so that a type that does not fit is found at the call

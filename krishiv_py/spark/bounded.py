@@ -1,7 +1,8 @@
 """The bounded adapter: a finite input as one Spark batch job over the same kernels.
 
-The micro-batches of a memory stream are known, and so is the watermark in force in each of them: late rows are judged as in
-a streaming query. Any other finite source is one micro-batch, in which the watermark is still unset: nothing is late.
+The micro-batches of a memory stream, and of files read with ``max_files_per_batch``, are known, and so is the watermark in
+force in each of them (moments.py): late rows are judged as in a streaming query. Any other finite source is one micro-batch, in
+which the watermark is still unset: nothing is late.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.malformed import late_output, late_output_schema, malformed_rows
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import MemoryStore, Meta
-from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
-from krishiv_py.planner.branches import Branch, branches
+from krishiv_py.planner.branches import branches
 from krishiv_py.spark.handover import Handover
+from krishiv_py.spark.malformed import in_columns
+from krishiv_py.spark.moments import Moment, branch_reader, one_path, timetable
 from krishiv_py.spark.pack import split
-from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.scan import Reader, scan
 from krishiv_py.spark.scanned import Scanned
 from krishiv_py.spark.workers import release_memory, settle_worker
@@ -43,55 +45,6 @@ _SCHEMA: Final = pa.schema([
 _OUT_DDL: Final = "kind string, blob binary"
 _OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("blob", pa.binary())])
 _ONE_TASK_BYTES: Final = 8 << 20
-
-
-@attrs.frozen
-class Moment:
-    """What is in force in one micro-batch of a memory stream: its number, watermark and processing time."""
-
-    number: int
-    watermark_us: int
-    now_us: int
-
-
-def moments(parts: list[Branch], spec: OperatorSpec, now_us: int) -> dict[str, Moment]:
-    """What is in force in every file of the memory streams; the last file need not be read for that."""
-    tracker = WatermarkTracker(spec.watermark)
-    prepares = [Prepare(p.spec) for p in parts]
-    found: dict[str, Moment] = {}
-    files = _in_order(parts)
-    for number, (at, path) in enumerate(files):
-        found[path] = Moment(number, tracker.current, now_us)
-        for scanned in _reader(parts[at])(one_path(path)) if number + 1 < len(files) else ():
-            now_us = scanned.now_us if scanned.now_us is not None else now_us
-            if scanned.control is not None:
-                tracker.advance(scanned.control.watermark_us, scanned.control.source or parts[at].name, now_us)
-            elif scanned.batch is not None:
-                tracker.saw(prepares[at].maxima(scanned.batch, tracker.current, now_us), now_us)
-        tracker.settle(now_us)
-    return found
-
-
-def _in_order(parts: list[Branch]) -> list[tuple[int, str]]:
-    """All files with the number of their stream; of several streams in the order they were sent."""
-    files = [(at, path) for at, part in enumerate(parts) for path in _spool(part.source).files()]
-    if len(parts) == 1:
-        return files
-    return sorted(files, key=lambda f: next((s.now_us or 0 for s in _reader(parts[f[0]])(one_path(f[1]))), 0))
-
-
-def _spool(source: Source) -> Spool:
-    assert isinstance(source, MemorySource)
-    return Spool(source.spool)
-
-
-def _reader(part: Branch) -> ParquetReader:
-    return ParquetReader(pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns]), sent=True)
-
-
-def one_path(path: str) -> pa.RecordBatch:
-    """A file name as a scan hands it on."""
-    return pa.record_batch([pa.array([path])], names=["path"])
 
 
 @attrs.frozen(eq=False)
@@ -109,19 +62,29 @@ class BoundedPack:
         settle_worker("bounded")
         prepare, operator = Prepare(self.spec), operator_for(self.spec)
         for seq, (moment, scanned) in enumerate(self._batches(batches)):
-            if scanned.batch is None:
+            rows = []
+            if scanned.malformed:
+                n = len(scanned.malformed)
+                aside = malformed_rows(prepare.layout, in_columns(scanned.malformed), moment.watermark_us)
+                rows.append(self._late(aside, {"rows": n, "malformed": n}))
+            if scanned.batch is not None:
+                prepared = prepare(scanned.batch, moment.watermark_us, moment.now_us)
+                chunk = operator.combine(prepared.rows)
+                chunks = split(chunk, prepare.layout.key_names, self.bucket_ids)
+                rows += [(b, "chunk", self.handover.give(t)) for b, t in chunks]
+                rows.append(self._late(prepared.late, prepared.counters))
+            if not rows:
                 continue
-            prepared = prepare(scanned.batch, moment.watermark_us, moment.now_us)
-            chunk = operator.combine(prepared.rows)
-            tagged = prepared.late.replace_schema_metadata({b"counters": json.dumps(prepared.counters).encode()})
-            rows = [(b, "chunk", self.handover.give(t)) for b, t in split(chunk, prepare.layout.key_names, self.bucket_ids)]
-            rows.append((self.bucket_ids[0], "late", self.handover.give(tagged)))
             yield pa.RecordBatch.from_arrays(
                 [pa.array([r[0] for r in rows], pa.int32()), pa.array([moment.number] * len(rows), pa.int32()),
                  pa.array([seq] * len(rows), pa.int64()), pa.array([r[1] for r in rows]),
                  pa.array([r[2] for r in rows], pa.binary())], schema=_SCHEMA,
             )  # fmt: skip
         release_memory()
+
+    def _late(self, late: pa.Table, counters: dict[str, int]) -> tuple[int, str, bytes]:
+        tagged = late.replace_schema_metadata({b"counters": json.dumps(counters).encode()})
+        return self.bucket_ids[0], "late", self.handover.give(tagged)
 
     def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Moment, Scanned]]:
         for batch in batches:
@@ -176,7 +139,8 @@ class BoundedSteps:
         steps = []
         for moment, then in zip(self.moments, [*self.moments[1:], end], strict=True):
             steps.append(operator.step(store, meta, by_batch.get(moment.number, []), moment.watermark_us, moment.now_us))
-            if then.watermark_us > moment.watermark_us:  # the batch without rows that a query runs while it waits for input
+            waits = moment.idle or then is end  # a query runs a batch without rows while it waits for input
+            if waits and then.watermark_us > moment.watermark_us:
                 steps.append(operator.step(store, meta, [], then.watermark_us, then.now_us))
         counted: dict[str, int] = {"firings": sum(s.firings for s in steps)}
         for step in steps:
@@ -199,20 +163,20 @@ def _plan(
 ) -> tuple[DataFrame, tuple[Moment, ...]]:
     ids = tuple(range(partitions))
     parts = branches(spec, source)
-    spooled = all(isinstance(p.source, MemorySource) for p in parts)
-    when = moments(parts, spec, now_us) if spooled else None
+    when = timetable(spark, parts, spec, now_us)
     frames = []
-    for part in parts:
+    for at, part in enumerate(parts):
         if when is not None:
-            paths = spark.createDataFrame([(f,) for f in _spool(part.source).files()], "path string")
-            frame, reader = (paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)), _reader(part)
-            frames.append(frame.mapInArrow(BoundedPack(part.spec, reader, ids, when, now_us, handover).__call__, _DDL))
+            paths = spark.createDataFrame([(f,) for f in when.files[at]], "path string")
+            frame = paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)
+            pack = BoundedPack(part.spec, branch_reader(part), ids, when.files[at], now_us, handover)
+            frames.append(frame.mapInArrow(pack.__call__, _DDL))
         else:
             found = scan(spark, part.source, part.spec.needs_columns, streaming=False)
             pack = BoundedPack(part.spec, found.reader, ids, None, now_us, handover)
             frames.append(found.frame.mapInArrow(pack.__call__, _DDL))
     only = (Moment(0, spec.watermark.initial_us, now_us),)
-    return functools.reduce(DataFrame.union, frames), only if when is None else tuple(when.values())
+    return functools.reduce(DataFrame.union, frames), only if when is None else when.moments
 
 
 def run(spark: SparkSession, stream: AggregatedStream, now_us: int, handover: Handover) -> BoundedResult:
@@ -231,20 +195,23 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int, handover: Ha
     layout = Layout(spec)
     counters = dict.fromkeys(COUNTERS, 0)
     if _nothing_sent(spec, source):
-        return BoundedResult(layout.result_schema.empty_table(), layout.late_schema.empty_table(), counters)
+        return BoundedResult(layout.result_schema.empty_table(), late_output_schema(layout).empty_table(), counters)
     partitions = _partitions(spark, source)
     packed, when = _plan(spark, spec, source, partitions, now_us, handover)
     shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
     out = shuffled.mapInArrow(BoundedSteps(spec, when, handover).__call__, _OUT_DDL).toArrow()
-    found = {kind: [schema.empty_table()] for kind, schema in (("result", layout.result_schema), ("late", layout.late_schema))}
+    results, late = [layout.result_schema.empty_table()], []
     for kind, blob in zip(*(c.to_pylist() for c in out.columns), strict=True):
         if kind != "counters":
-            found[kind].append(handover.take(blob).cast(found[kind][0].schema))
+            table = handover.take(blob)
+            if kind == "result":
+                results.append(table.cast(layout.result_schema))
+            else:
+                late.append(table.replace_schema_metadata())
             continue
         for name, n in json.loads(blob).items():
             counters[name] = counters.get(name, 0) + n
-    results, late = (pa.concat_tables(tables).combine_chunks() for tables in found.values())
-    return BoundedResult(results, late, counters)
+    return BoundedResult(pa.concat_tables(results).combine_chunks(), late_output(layout, late).combine_chunks(), counters)
 
 
 def _nothing_sent(spec: OperatorSpec, source: Source) -> bool:

@@ -136,6 +136,11 @@ def passed_over(path: str) -> bool:
     return path.lower().endswith(UNFINISHED)
 
 
+def hidden(name: str) -> bool:
+    """Whether Spark leaves a file or folder out, by its name."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
 def partitions(path: str) -> dict[str, str | None]:
     """What the folders of a path say of all rows of the file: ``.../user=7/...``."""
     return {name: None if value == NULL_PARTITION else unquote(value) for name, value in _PARTITION.findall(path)}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -12,7 +12,6 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import SourceError, message
 
-OnMalformed: TypeAlias = Literal["fail", "side_output"]
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
 _SHOWN: Final = 200
 
@@ -32,6 +31,11 @@ class Malformed:
         shown = "no line" if self.text is None else ascii(self.text[:_SHOWN]) + ("…" if len(self.text) > _SHOWN else "")
         return SourceError(message(f"{where}: {' '.join(self.problem.split())}", shown, "its rows would be lost",
                                    'mend or remove it, or read with on_malformed="side_output"'))  # fmt: skip
+
+
+def in_columns(malformed: Sequence[Malformed]) -> list[list[str | int | None]]:
+    """File, line, text and problem of each, as columns."""
+    return [list(column) for column in zip(*(attrs.astuple(m) for m in malformed), strict=True)]
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ from pyspark import TaskContext
 
 from krishiv_py.kernels.evaluate import apply_prefix
 from krishiv_py.kernels.grouping import buckets
+from krishiv_py.kernels.malformed import late_output, malformed_rows
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared
 from krishiv_py.kernels.registry import operator_for
@@ -23,6 +24,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.handover import Handover
+from krishiv_py.spark.malformed import Malformed, in_columns
 from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.scanned import Scanned
 from krishiv_py.spark.workers import release_memory, settle_worker
@@ -64,6 +66,11 @@ class Notes:
             self.counters[name] += n
         for source, time_us in prepared.maxima.items():
             self.maxima[source] = max(self.maxima.get(source, UNSET), time_us)
+
+    def refuse(self, n: int) -> None:
+        """Count malformed input."""
+        self.counters["rows"] += n
+        self.counters["malformed"] += n
 
     def latest_us(self) -> int:
         """The latest processing time a control told, µs; 0 without controls."""
@@ -129,7 +136,10 @@ class _Task:
             self._notes.controls.append([scanned.control.watermark_us, source, scanned.control.now_us])
             self._tracker.advance(scanned.control.watermark_us, source, 0)
             return
-        assert scanned.batch is not None
+        if scanned.malformed:
+            self._refuse(scanned.malformed)
+        if scanned.batch is None:
+            return
         prepared: Prepared = self._prepare(scanned.batch, self._in_force.watermark_us, self._in_force.now_us)
         self._notes.take(prepared)
         self._tracker.saw(prepared.maxima, 0)
@@ -141,12 +151,17 @@ class _Task:
         if self._pending_rows >= _FLUSH_ROWS:
             yield from self._flush()
 
+    def _refuse(self, malformed: tuple[Malformed, ...]) -> None:
+        """Put input aside that is no row."""
+        self._notes.refuse(len(malformed))
+        self._late.append(malformed_rows(self._prepare.layout, in_columns(malformed), self._in_force.watermark_us))
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What is left, and the late rows with the notes."""
         yield from self._flush()
         if not self._any:
             return
-        late = pa.concat_tables(self._late) if self._late else self._prepare.layout.late_schema.empty_table()
+        late = late_output(self._prepare.layout, self._late)
         yield self._rows([(self._pack.bucket_ids[0], LATE, self._give(late.replace_schema_metadata(self._notes.metadata())))])
         if self._notes.controls:  # every bucket has something to do when the time moves
             now = str(self._notes.latest_us()).encode()
@@ -189,6 +204,8 @@ class RawPack:
         for batch in batches:
             for scanned in self.reader(batch):
                 chunks: list[tuple[int, pa.Table | None]] = [(self.bucket_ids[0], None)]
+                if scanned.malformed:
+                    raise scanned.malformed[0].error()  # nobody would see it: such a frame has one output
                 if scanned.control is not None:
                     tracker.advance(scanned.control.watermark_us, scanned.control.source, 0)
                 else:

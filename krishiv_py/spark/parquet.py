@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.errors import SchemaError, SourceError, message
+from krishiv_py.errors import SchemaError
 from krishiv_py.kernels.rows import as_batch
 from krishiv_py.sends import open_sent
+from krishiv_py.spark.filereader import FileReader, Misfit, SameValue, spelt
 from krishiv_py.spark.files import file_system
-from krishiv_py.spark.listing import partitions, passed_over
-from krishiv_py.spark.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
+from krishiv_py.spark.listing import partitions
 from krishiv_py.spark.scanned import Scanned
 from krishiv_py.spool import CONTROL, control_of, sent_at
 
@@ -21,40 +22,25 @@ _READ_ROWS = 1 << 18
 
 
 @attrs.frozen(eq=False)
-class ParquetReader:
+class ParquetReader(FileReader):
     """Batches of file names; Arrow reads the files. `sent` for those of a sender, whose checksums are looked at."""
 
-    schema: pa.Schema
-    rules: Rules = attrs.field(factory=Rules)
     sent: bool = False
 
+    kind: ClassVar[str] = "parquet"
+
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
-        for path in batch.column(0).to_pylist():
-            if not passed_over(path):
-                yield from self._file(path)
-
-    def _file(self, uri: str) -> Iterator[Scanned]:
-        system, path = file_system(uri)
-        if self.sent:
-            yield from self._scanned(open_sent(system, path), uri)
+        if not self.sent:
+            yield from super().__call__(batch)
             return
-        shown, rows = shown_path(uri), 0
-        with opened(system, path, shown) as found:
-            try:
-                for scanned in self._scanned(pq.ParquetFile(found, coerce_int96_timestamp_unit="us"), uri):
-                    yield scanned
-                    rows += 0 if scanned.batch is None else scanned.batch.num_rows
-            except (*UNREADABLE, Misfit) as problem:
-                if not isinstance(problem, Misfit) and not readable(system, path):
-                    raise SourceError(message("a file cannot be read", f"{shown}: {problem}", "its rows would be lost",
-                                              "see that every worker can read it")) from problem  # fmt: skip
-                what = str(problem) if isinstance(problem, Misfit) else f"not a whole parquet file ({problem})"
-                malformed = Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))
-                if not self.rules.aside:
-                    raise malformed.error() from problem
-                yield Scanned(None, malformed=(malformed,))
+        for uri in batch.column(0).to_pylist():
+            yield from self._rows(open_sent(*file_system(uri)), uri)
 
-    def _scanned(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
+    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+        """The rows of an open file."""
+        return self._rows(pq.ParquetFile(found, coerce_int96_timestamp_unit="us"), uri)
+
+    def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
         names = parquet.schema_arrow.names
         control = control_of(parquet.read()) if names and names[0] == CONTROL else None
         if control is not None:
@@ -85,10 +71,6 @@ class ParquetReader:
         raise Misfit(f"no column {field.name!r}; it has: {shown or '(none)'}; missing_columns=\"null\" would take it as null")
 
 
-class Misfit(Exception):  # noqa: N818  # never leaves the readers
-    """A file that is whole but does not fit the schema; the text says why."""
-
-
 @attrs.frozen(eq=False)
 class FileColumn:
     """A column of the file."""
@@ -109,37 +91,6 @@ class FileColumn:
                 f"column {self.name!r} is {column.type}, and its values do not fit {self.field.type} of the schema"
             ) from problem
         return fitted.column(0)
-
-
-@attrs.frozen(eq=False)
-class SameValue:
-    """One value for all rows of the file."""
-
-    value: pa.Scalar
-
-    @classmethod
-    def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
-        """The value that the name of a folder gives."""
-        try:
-            return cls(pa.scalar(text, pa.string()).cast(field.type))
-        except pa.ArrowException as problem:
-            raise Misfit(f"the folder {field.name}={text} gives no {field.type}") from problem
-
-    def of(self, part: pa.RecordBatch) -> pa.Array:
-        """As many values as there are rows."""
-        return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
-
-
-def spelt(name: str, names: list[str]) -> str | None:
-    """How a file spells a column: as the schema does, else the only one that differs in case alone (as in Spark)."""
-    if name in names:
-        if names.count(name) > 1:
-            raise Misfit(f"column {name!r} stands twice")
-        return name
-    same = [n for n in names if n.lower() == name.lower()]
-    if len(same) > 1:
-        raise Misfit(f"no column {name!r}, but {' and '.join(map(repr, same))}: neither can be meant alone")
-    return same[0] if same else None
 
 
 def _is_int96(parquet: pq.ParquetFile, name: str, wanted: pa.DataType) -> bool:

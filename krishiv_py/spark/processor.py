@@ -12,6 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from krishiv_py.errors import OperatorError
+from krishiv_py.kernels.malformed import late_output
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
@@ -183,7 +184,7 @@ class BucketProcessor(StatefulProcessor):
         yield from self._emit(RESULT, bucket, step.results)
         refused = [t.replace_schema_metadata(None) for t in [*late, step.late] if t is not None and t.num_rows]
         if refused:
-            yield from self._emit(LATE_ROWS, bucket, pa.concat_tables(refused))
+            yield from self._emit(LATE_ROWS, bucket, late_output(self._prepare.layout, refused))
         metrics = {
             "counters": counters,
             "open_windows": step.open_windows,

@@ -21,6 +21,7 @@ from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, message
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.malformed import late_output_schema
 from krishiv_py.kernels.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import wait_us
@@ -112,7 +113,7 @@ class StreamQuery:
         self._late = late
         self._spec = spec
         layout = Layout(spec)
-        self._schemas = (layout.result_schema, layout.late_schema)
+        self._schemas = (layout.result_schema, late_output_schema(layout))
         self._cleanup = cleanup
         self._spark = spark
         self._stopping = stopping

@@ -7,7 +7,6 @@ the JVM are file names. Everything else is read by Spark and handed over as Arro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -15,11 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.kernels.fit import fitted
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
+from krishiv_py.spark.filereader import FileReader
 from krishiv_py.spark.files import arrow_reads
-from krishiv_py.spark.listing import Located, every_file, listing, loaded, own_files
+from krishiv_py.spark.jsonfiles import JsonReader
+from krishiv_py.spark.listing import Located, listing, own_files
 from krishiv_py.spark.malformed import Rules
 from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.sparkread import RecordReader, spark_read
 from krishiv_py.spark.types import quoted, spark_ddl
 
 
@@ -38,7 +40,7 @@ class RowReader:
         )
 
 
-Reader = RowReader | ParquetReader
+Reader = RowReader | RecordReader | FileReader
 
 
 @attrs.frozen(eq=False)
@@ -52,7 +54,10 @@ class Scan:
 def arrow_scanned(source: Source) -> bool:
     """Whether Arrow reads the files of a source, so that only their names travel through the JVM."""
     return isinstance(source, MemorySource) or (
-        isinstance(source, FileSource) and source.format == "parquet" and arrow_reads(source.path)
+        isinstance(source, FileSource)
+        and source.format in ("parquet", "json")
+        and not source.options
+        and arrow_reads(source.path)
     )
 
 
@@ -77,20 +82,17 @@ def located_source(source: FileSource) -> Located:
     return Located(source.path, source.literal)
 
 
-def file_reader(source: FileSource, schema: pa.Schema) -> ParquetReader:
+def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
     """What reads the files of a source in the tasks."""
-    return ParquetReader(schema, Rules(missing_null=source.missing_columns == "null"))
+    rules = Rules(aside=source.on_malformed == "side_output", missing_null=source.missing_columns == "null")
+    if source.format == "json":
+        return JsonReader(schema, rules, tuple(source.schema.names))
+    return ParquetReader(schema, rules)
 
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
     if arrow_scanned(source):
         found = listing(spark, located_source(source), streaming=streaming, max_files=source.max_files_per_batch)
         return Scan(found, file_reader(source, schema))
-    ddl = spark_ddl(source.schema)
-    reader: Any = (spark.readStream if streaming else spark.read).format(source.format).schema(ddl)
-    reader = reader.option("recursiveFileLookup", "true")
-    if streaming:
-        reader = every_file(reader, source.max_files_per_batch)
-    for key, value in source.options:
-        reader = reader.option(key, value)
-    return Scan(_numbered(loaded(reader, located_source(source)), schema.names), RowReader(schema))
+    rules = Rules(aside=source.on_malformed == "side_output")
+    return Scan(spark_read(spark, source, schema, streaming=streaming), RecordReader(schema, rules, spark_ddl(source.schema)))

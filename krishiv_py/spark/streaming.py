@@ -17,6 +17,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.malformed import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -32,6 +33,7 @@ from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under
 from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import explode, show, written_files
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.listing import own_files
@@ -180,7 +182,7 @@ class BatchSteps:
         layout = Layout(self.spec)
         for kind in kinds:
             sink = self.sink if kind == RESULT else self.late_sink
-            schema = layout.result_schema if kind == RESULT else layout.late_schema
+            schema = layout.result_schema if kind == RESULT else late_output_schema(layout)
             rows = explode(frame.filter(frame["kind"] == kind), schema)
             if isinstance(sink, ForeachBatchSink):
                 sink.function(rows, batch_id)
@@ -217,6 +219,7 @@ def start(
     claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
     ledger = Ledger(notes)
     ledger.restore()
+    warn_if_flushed(ledger.watermark_us, checkpoint, source_of(stream.node))
     outputs = ((RESULT, sink), (LATE_ROWS, late_sink))
     folders = {kind: s.path for kind, s in outputs if isinstance(s, ParquetSink)}
     clock = clock_for(spec, checkpoint, durable=durable)
@@ -264,7 +267,7 @@ def start(
         flush if trigger.flush else None,
         title,
         ledger,
-        plan_text(explain(stream.node, spec, started=True)),
+        plan_text(explain(stream.node, spec, started=True)) + (f"\n{NOTE}" if trigger.flush else ""),
         sink if isinstance(sink, MemorySink) else None,
         late_sink if isinstance(late_sink, MemorySink) else None,
         spec,

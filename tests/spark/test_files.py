@@ -165,3 +165,19 @@ def test_what_is_not_there_is_refused_at_the_call(session: Session, tmp_path: Pa
     with pytest.raises(PlanError, match="missing_columns"):
         session.read_parquet(tmp_path / "in", DDL, missing_columns="ignore")  # type: ignore[arg-type]
     assert per_second(session.read_parquet(tmp_path / "empty", DDL)).collect().num_rows == 0
+
+
+def test_after_a_flush_every_row_is_late_and_that_is_said(session: Session, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.parquet", row("a", 10))
+    plan = per_second(session.read_parquet(tmp_path / "in", DDL, streaming=True))
+
+    def once() -> Query:
+        trigger = QueryTrigger.available_now(flush=True)
+        query = plan.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"), trigger=trigger)
+        query.await_termination()
+        return query
+
+    assert "every row that comes later" in once().explain()
+    write(tmp_path / "in/b.parquet", row("b", 9_000))
+    with pytest.warns(UserWarning, match="every row that comes now is late"):
+        assert once().progress.late["late"] == 1

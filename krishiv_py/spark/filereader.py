@@ -1,0 +1,97 @@
+"""What all readers of files have in common: what cannot be read fails the query, or is put aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import SourceError, message
+from krishiv_py.spark.files import file_system
+from krishiv_py.spark.listing import passed_over
+from krishiv_py.spark.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
+from krishiv_py.spark.scanned import Scanned
+
+
+class Misfit(Exception):  # noqa: N818  # never leaves the readers
+    """A file that is whole but does not fit the schema; the text says why."""
+
+
+@attrs.frozen(eq=False)
+class FileReader:
+    """Batches of file names; Arrow reads the files."""
+
+    schema: pa.Schema
+    rules: Rules = attrs.field(factory=Rules)
+
+    kind: ClassVar[str]
+    as_lines: ClassVar[bool] = False
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        for path in batch.column(0).to_pylist():
+            if not passed_over(path):
+                yield from self._file(path)
+
+    def _file(self, uri: str) -> Iterator[Scanned]:
+        system, path = file_system(uri)
+        shown, rows = shown_path(uri), 0
+        with opened(system, path, shown, as_lines=self.as_lines) as found:
+            try:
+                for scanned in self.scanned(found, uri):
+                    yield scanned
+                    rows += 0 if scanned.batch is None else scanned.batch.num_rows
+            except (*UNREADABLE, Misfit) as problem:
+                if not isinstance(problem, Misfit) and not readable(system, path):
+                    raise SourceError(message("a file cannot be read", f"{shown}: {problem}", "its rows would be lost",
+                                              "see that every worker can read it")) from problem  # fmt: skip
+                what = str(problem) if isinstance(problem, Misfit) else f"not a whole {self.kind} file ({problem})"
+                yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
+
+    def put_aside(self, malformed: list[Malformed]) -> Scanned:
+        """What is put aside.
+
+        Raises
+        ------
+        SourceError
+            When nothing may be.
+        """
+        if not self.rules.aside:
+            raise malformed[0].error()
+        return Scanned(None, malformed=tuple(malformed))
+
+    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+        """The rows of an open file."""
+        raise NotImplementedError
+
+
+@attrs.frozen(eq=False)
+class SameValue:
+    """One value for all rows of the file."""
+
+    value: pa.Scalar
+
+    @classmethod
+    def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
+        """The value that the name of a folder gives."""
+        try:
+            return cls(pa.scalar(text, pa.string()).cast(field.type))
+        except pa.ArrowException as problem:
+            raise Misfit(f"the folder {field.name}={text} gives no {field.type}") from problem
+
+    def of(self, part: pa.RecordBatch) -> pa.Array:
+        """As many values as there are rows."""
+        return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
+
+
+def spelt(name: str, names: list[str]) -> str | None:
+    """How a file spells a column: as the schema does, else the only one that differs in case alone (as in Spark)."""
+    if name in names:
+        if names.count(name) > 1:
+            raise Misfit(f"column {name!r} stands twice")
+        return name
+    same = [n for n in names if n.lower() == name.lower()]
+    if len(same) > 1:
+        raise Misfit(f"no column {name!r}, but {' and '.join(map(repr, same))}: neither can be meant alone")
+    return same[0] if same else None

@@ -1,0 +1,167 @@
+"""Which micro-batches a finite input would make in a streaming query, and what would be in force in each.
+
+Memory streams: every send is a batch, and the query is idle between two. Files read with ``max_files_per_batch``: that many
+files of every source a batch, by modification time, one batch right after the other, as a query takes what is there.
+"""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.watermark import WatermarkTracker
+from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.planner.branches import Branch
+from krishiv_py.spark.filereader import FileReader
+from krishiv_py.spark.listing import Located, hidden, listed
+from krishiv_py.spark.malformed import shown_path
+from krishiv_py.spark.parquet import ParquetReader
+from krishiv_py.spark.scan import arrow_scanned, file_reader
+from krishiv_py.spool import Spool
+
+
+@attrs.frozen
+class Moment:
+    """What is in force in one micro-batch: its number, watermark and processing time.
+
+    Attributes
+    ----------
+    idle : bool
+        Whether a query runs a batch without rows after it, waiting for input.
+    """
+
+    number: int
+    watermark_us: int
+    now_us: int
+    idle: bool = True
+
+
+@attrs.frozen(eq=False)
+class Timetable:
+    """The micro-batches of a finite input.
+
+    Attributes
+    ----------
+    moments : tuple of Moment
+        The batches; the last one may be one without rows.
+    files : list of dict
+        For every stream of the plan, its files with the batch each belongs to.
+    """
+
+    moments: tuple[Moment, ...]
+    files: list[dict[str, Moment]]
+
+
+def timetable(spark: SparkSession, parts: list[Branch], spec: OperatorSpec, now_us: int) -> Timetable | None:
+    """The micro-batches of the streams of a plan; None where all there is would be one."""
+    if all(isinstance(p.source, MemorySource) for p in parts):
+        batches = [[file] for file in _sent(parts)]
+        return _timed(parts, spec, batches, now_us, idle=True) if batches else None
+    sources = [p.source for p in parts]
+    if any(_cut(s) for s in sources) and all(isinstance(s, FileSource) and arrow_scanned(s) for s in sources):
+        batches = _cut_up([_by_time(spark, s) for s in sources], [s.max_files_per_batch for s in sources])  # type: ignore[attr-defined]
+        return _timed(parts, spec, batches, now_us, idle=False) if batches else None
+    if any(_cut(s) for s in sources):
+        raise PlanError(message("these files cannot be taken batch by batch in a bounded run",
+                                ", ".join(s.detail() for s in sources), "late rows would be others than in a streaming query",
+                                "leave max_files_per_batch out, or read with streaming=True and "
+                                "start(sink, trigger=QueryTrigger.available_now(flush=True))"))  # fmt: skip
+    return None
+
+
+def _cut(source: Source) -> bool:
+    return isinstance(source, FileSource) and source.max_files_per_batch is not None
+
+
+def _sent(parts: list[Branch]) -> list[tuple[int, str]]:
+    """All sent files with the number of their stream; of several streams in the order they were sent."""
+    files = [(at, path) for at, part in enumerate(parts) for path in spool_of(part.source).files()]
+    if len(parts) == 1:
+        return files
+    readers = [branch_reader(part) for part in parts]
+    return sorted(files, key=lambda f: next((s.now_us or 0 for s in readers[f[0]](one_path(f[1]))), 0))
+
+
+def spool_of(source: Source) -> Spool:
+    """The spool of a memory stream."""
+    assert isinstance(source, MemorySource)
+    return Spool(source.spool)
+
+
+def _by_time(spark: SparkSession, source: Source) -> list[str | None]:
+    """The files of a source as a query takes them: by modification time, equal ones as the file system lists them.
+
+    None stands for a file of zero bytes: it has its place in a batch, but Spark does not hand it on.
+    """
+    assert isinstance(source, FileSource)
+    found = listed(spark, Located(source.path, source.literal))
+    walked = _walked(source.path) if source.literal else []
+    empty = {f"file:{p}": os.stat(p).st_mtime_ns // 1_000_000 for p in walked if not os.path.getsize(p)}
+    rank = {path: n for n, path in enumerate(walked)}
+    everything = [*found, *((at, path) for path, at in empty.items())]
+    ordered = sorted((at, rank.get(shown_path(path), -1), path) for at, path in everything)
+    return [None if path in empty else path for _, _, path in ordered]
+
+
+def _walked(root: str) -> list[str]:
+    """Files of a local folder as Spark lists them: those of a folder in the system's order, then those of its folders."""
+    if not os.path.isdir(root):
+        return []
+    entries = [e for e in os.scandir(root) if not hidden(e.name)]
+    files = [e.path for e in entries if not e.is_dir()]
+    return files + [path for e in entries if e.is_dir() for path in _walked(e.path)]
+
+
+def _cut_up(files: list[list[str | None]], limits: list[int | None]) -> list[list[tuple[int, str]]]:
+    """The batches: of every source its next files, at most so many; all of them without a limit."""
+    batches: list[list[tuple[int, str]]] = []
+    for at, (paths, limit) in enumerate(zip(files, limits, strict=True)):
+        size = limit or max(len(paths), 1)
+        for number, start in enumerate(range(0, len(paths), size)):
+            if number == len(batches):
+                batches.append([])
+            batches[number] += [(at, path) for path in paths[start : start + size] if path is not None]
+    return batches
+
+
+def _timed(
+    parts: list[Branch], spec: OperatorSpec, batches: list[list[tuple[int, str]]], now_us: int, *, idle: bool
+) -> Timetable:
+    """What is in force in every batch. Of memory streams the last file need not be read for that."""
+    tracker = WatermarkTracker(spec.watermark)
+    prepares, readers = [Prepare(p.spec) for p in parts], [branch_reader(p) for p in parts]
+    found: list[dict[str, Moment]] = [{} for _ in parts]
+    moments: list[Moment] = []
+    for number, batch in enumerate(batches):
+        moment = Moment(number, tracker.current, now_us, idle)
+        moments.append(moment)
+        in_force = tracker.current
+        for at, path in batch:
+            found[at][path] = moment
+            for scanned in readers[at](one_path(path)) if number + 1 < len(batches) or not idle else ():
+                now_us = scanned.now_us if scanned.now_us is not None else now_us
+                if scanned.control is not None:
+                    tracker.advance(scanned.control.watermark_us, scanned.control.source or parts[at].name, now_us)
+                elif scanned.batch is not None:
+                    tracker.saw(prepares[at].maxima(scanned.batch, in_force, now_us), now_us)
+        tracker.settle(now_us)
+    if not idle:  # when the last files are done a query runs a batch without rows
+        moments.append(Moment(len(batches), tracker.current, now_us, idle))
+    return Timetable(tuple(moments), found)
+
+
+def branch_reader(part: Branch) -> FileReader:
+    """What reads the files of a stream."""
+    schema = pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns])
+    return file_reader(part.source, schema) if isinstance(part.source, FileSource) else ParquetReader(schema, sent=True)
+
+
+def one_path(path: str) -> pa.RecordBatch:
+    """A file name as a scan hands it on."""
+    return pa.record_batch([pa.array([path])], names=["path"])

@@ -1,0 +1,106 @@
+"""CSV, and files read with options of Spark's: Spark reads them and keeps the text of records it cannot read.
+
+Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which stand
+in two further columns, null for all other rows; a record that has them is malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import unquote
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from krishiv_py.kernels.fit import fitted
+from krishiv_py.plan.nodes import FileSource
+from krishiv_py.spark.filereader import FileReader
+from krishiv_py.spark.files import file_system
+from krishiv_py.spark.jsonlines import blocks
+from krishiv_py.spark.listing import UNFINISHED, Located, every_file, loaded
+from krishiv_py.spark.malformed import Malformed, Rules, opened, shown_path
+from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.types import quoted, spark_ddl
+
+_RECORD: Final = "__krishiv_record"
+_FILE: Final = "__krishiv_file"
+_UNFINISHED: Final = "(?i)(" + "|".join(end.replace(".", r"\.") for end in UNFINISHED) + ")$"
+
+
+def spark_read(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> DataFrame:
+    """The wanted columns, then the record and its file where it is malformed."""
+    reader: Any = (spark.readStream if streaming else spark.read).format(source.format)
+    reader = reader.schema(f"{spark_ddl(source.schema)}, {_RECORD} string").option("recursiveFileLookup", "true")
+    if streaming:
+        reader = every_file(reader, source.max_files_per_batch)
+    if source.format == "csv":
+        # the header is held to the schema, and a record to the number of columns, though not all of them are read
+        reader = reader.option("enforceSchema", "false").option("columnPruning", "false")
+    elif source.format == "parquet":
+        rows = loaded(reader.schema(spark_ddl(source.schema)), Located(source.path, source.literal))
+        nothing = [f.lit(None).cast("string").alias(name) for name in (_RECORD, _FILE)]
+        return rows.select(*_numbered(schema), *nothing)
+    for key, value in source.options:
+        reader = reader.option(key, value)
+    reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
+    frame = loaded(reader, Located(source.path, source.literal))
+    frame = frame.where(~f.col("_metadata.file_name").rlike(_UNFINISHED))
+    file = f.when(f.col(_RECORD).isNotNull(), f.col("_metadata.file_path")).alias(_FILE)
+    return frame.select(*_numbered(schema), _RECORD, file)
+
+
+def _numbered(schema: pa.Schema) -> list[Column]:
+    """Columns under plain names, for mapInArrow looks columns up without quoting dots and backticks."""
+    return [f.col(quoted(name)).alias(f"c{at}") for at, name in enumerate(schema.names)]
+
+
+@attrs.frozen(eq=False)
+class RecordReader:
+    """Batches that Spark read, malformed records among them; `columns` are what a record should hold."""
+
+    schema: pa.Schema
+    rules: Rules
+    columns: str
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        record, file = batch.columns[-2:]
+        good = batch
+        if record.null_count < batch.num_rows:
+            broken = record.is_valid()
+            good = batch.filter(record.is_null())
+            found = self._malformed(record.filter(broken).to_pylist(), file.filter(broken).to_pylist())
+            yield FileReader(self.schema, self.rules).put_aside(found)
+        if good.num_rows:
+            arrays = [fitted(c, fl, "the rows cannot be read") for c, fl in zip(good.columns, self.schema, strict=False)]
+            yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+    def _malformed(self, records: list[str], files: list[str]) -> list[Malformed]:
+        by_file: dict[str, set[str]] = {}
+        for text, file in zip(records, files, strict=True):
+            by_file.setdefault(file, set()).add(text)
+        lines = {file: _lines(file, texts) for file, texts in by_file.items()}
+        why = f"no record of {self.columns}"
+        return [
+            Malformed(shown_path(unquote(file)), lines[file].get(text), text, why)
+            for text, file in zip(records, files, strict=True)
+        ]
+
+
+def _lines(uri: str, texts: set[str]) -> dict[str, int]:
+    """In which lines of a file records stand; of equal ones the first."""
+    wanted = {text.encode("utf-8", "surrogatepass"): text for text in texts}
+    found: dict[str, int] = {}
+    system, path = file_system(unquote(uri))
+    with opened(system, path, shown_path(uri), as_lines=True) as stream:
+        before = 0
+        for block in blocks(stream, 1 << 20):
+            lines = block.splitlines()
+            for number, line in enumerate(lines, before + 1):
+                text = wanted.get(line)
+                if text is not None:
+                    found.setdefault(text, number)
+            before += len(lines)
+    return found

@@ -1,0 +1,118 @@
+"""Input that is no row: it stops the query, or is put aside, counted, and no other row is lost (docs/sources.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import AggregatedStream, MemorySink, QueryTrigger, Session, SideOutputLateEventHandler, Stream
+from krishiv_py.errors import OperatorError, PlanError, SourceError
+from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.test_files import write
+
+JSON = b'{"user":"a","at":10,"amount":1}\n{"user":"b","at":20,"am\n{"user":"c","at":"30","amount":1}\n{"user":"d","at":40}\n'
+CSV = b"user,at,amount\na,10,1\nb,20\nc,x,1\nd,40,1\n"
+ASIDE = ["malformed_file", "malformed_line", "malformed_text", "reason"]
+
+
+def to_the_side(stream: Stream) -> AggregatedStream:
+    """Whole late rows, in memory."""
+    return per_second(stream).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "options", "wanted"),
+    [
+        ("json", JSON, {}, [(2, JSON.splitlines()[1]), (3, JSON.splitlines()[2])]),
+        ("json", JSON, {"allowComments": "true"}, [(2, JSON.splitlines()[1]), (3, JSON.splitlines()[2])]),
+        ("csv", CSV, {"header": True}, [(3, b"b,20"), (4, b"c,x,1")]),
+    ],
+)
+def test_a_line_that_is_no_row(
+    session: Session, tmp_path: Path, kind: str, data: bytes, options: dict[str, Any], wanted: list[tuple[int, bytes]]
+) -> None:
+    file = tmp_path / "in/a #1%20.txt"
+    file.parent.mkdir()
+    file.write_bytes(data)
+    read = getattr(session, f"read_{kind}")
+    with pytest.raises(SourceError, match=r"a #1%20.txt, line \d.*Hint"):
+        per_second(read(file.parent, DDL, **options)).collect()
+    expected = [(str(file), line, text.decode(), "malformed") for line, text in wanted]
+    run = to_the_side(read(file.parent, DDL, on_malformed="side_output", **options)).run()
+    assert found(run.late.select(ASIDE)) == expected
+    assert run.late["user"].to_pylist() == [None, None]
+    assert all(run.late["malformed_problem"].to_pylist())
+    assert set(run.table["user"].to_pylist()) == {"a", "d"}
+    assert (run.counters["rows"], run.counters["malformed"]) == (4, 2)
+    if options and kind == "json":
+        return
+    online = to_the_side(read(file.parent, DDL, streaming=True, on_malformed="side_output", **options))
+    query = online.start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query.await_termination()
+    assert query.late_rows().schema == run.late.schema
+    assert found(query.late_rows()) == found(run.late)
+    assert found(query.results()) == found(run.table)
+    assert (query.progress.rows, query.progress.late["malformed"]) == (4, 2)
+
+
+def test_a_file_that_cannot_be_read_is_put_aside_beside_late_rows(session: Session, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.parquet", row("a", 5_000), at_s=1_000)
+    write(tmp_path / "in/b.parquet", row("b", 10), at_s=2_000)
+    bad = write(tmp_path / "in/c.parquet", row("c", 6_000), at_s=3_000)
+    bad.write_bytes(bad.read_bytes()[:-1])
+    stream = session.read_parquet(tmp_path / "in", DDL, max_files_per_batch=1, on_malformed="side_output")
+    late = to_the_side(stream).run().late
+    assert {(r["user"], r["reason"], r["malformed_file"]) for r in late.to_pylist()} == {
+        ("b", "late", None), (None, "malformed", str(bad)),
+    }  # fmt: skip
+    counted = per_second(stream).run()
+    assert (counted.counters["malformed"], counted.late.num_columns) == (1, 3)
+
+
+def test_other_headers_are_refused(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"at,user,amount\n10,a,1\n")
+    with pytest.raises(SourceError, match=r"a\.csv: the header names other columns"):
+        per_second(session.read_csv(tmp_path / "a.csv", DDL, header="true")).collect()
+    assert pa.types.is_string(session.read_csv(tmp_path / "a.csv", header="true").schema.field("at").type)
+    with pytest.raises(PlanError, match="in silence"):
+        session.read_csv(tmp_path / "a.csv", DDL, mode="DROPMALFORMED")
+    with pytest.raises(PlanError, match="on_malformed"):
+        session.read_json(tmp_path / "a.csv", DDL, on_malformed="drop")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_files_in_batches_are_replayed_as_a_query_took_them(session: Session, tmp_path: Path, limit: int) -> None:
+    times = [[0, 900], [2_500, 1_200], [800, 3_000], [1_100, 100], [9_000, 2_950], [2_000], [9_100]]
+    for n, batch in enumerate(times):  # some of one time: the order of the folder's listing decides
+        write(tmp_path / f"in/{(n * 5) % 7}/x{n}", *[row("ab"[t % 2], t, n) for t in batch], at_s=1_000 + n // 2)
+    (tmp_path / "in/empty").write_bytes(b"")
+
+    def plan(streaming: bool) -> AggregatedStream:
+        read = session.read_parquet(tmp_path / "in", DDL, streaming=streaming, max_files_per_batch=limit)
+        return to_the_side(read).allowed_lateness(500).emit("updates")
+
+    replayed = plan(False).run()
+    query = plan(True).start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query.await_termination()
+    assert replayed.late.num_rows > 0
+    assert found(replayed.late) == found(query.late_rows())
+    assert found(replayed.table) == found(query.results())
+    for name in ("rows", "late", "mildly_late", "very_late", "firings"):
+        assert replayed.counters[name] == query.progress.counters[name]
+    assert plan(False).collect().num_rows == replayed.table.num_rows
+
+
+def test_csv_in_batches_is_refused_where_it_could_not_be_replayed(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(CSV)
+    with pytest.raises(PlanError, match="max_files_per_batch"):
+        per_second(session.read_csv(tmp_path, DDL, max_files_per_batch=1)).collect()
+
+
+def test_a_failing_line_stops_a_query(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(JSON)
+    query = per_second(session.read_json(tmp_path, DDL, streaming=True)).start(MemorySink())
+    with pytest.raises(OperatorError, match=r"SourceError: .*a\.json, line 2: no whole JSON object"):
+        query.process_all_available()
