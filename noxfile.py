@@ -79,6 +79,12 @@ def goldens(session: nox.Session, engine: str) -> None:
 
 
 @nox.session
+def engines(session: nox.Session) -> None:
+    """The three engines beside one another: nine queries a seed, with ten seeds, of which nine are random."""
+    session.run(PYTHON, "-m", "pytest", "tests/engines", *session.posargs, env={"KRISHIV_EXAMPLES": "400"})
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Throughput beside hand-written Spark."""
     session.run(PYTHON, "-m", "benchmarks", *session.posargs)

@@ -28,7 +28,7 @@ ACCEPTED: Final[dict[pa.DataType, tuple[pa.DataType, list[Any]]]] = {
     pa.bool_(): (pa.bool_(), [True, False, None, True]),
     **{t: (t, [-1, 3, None, 2]) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
     pa.uint8(): (pa.int16(), [255, *_NUMBERS[1:]]), pa.uint16(): (pa.int32(), [65_535, *_NUMBERS[1:]]),
-    pa.uint32(): (pa.int64(), [2**32 - 1, *_NUMBERS[1:]]), pa.uint64(): (pa.int64(), [2**62, *_NUMBERS[1:]]),
+    pa.uint32(): (pa.int64(), [2**32 - 1, *_NUMBERS[1:]]), pa.uint64(): (pa.int64(), [2**55 + 1, *_NUMBERS[1:]]),
     pa.float16(): (pa.float32(), [np.float16(1.5), np.float16("nan"), None, np.float16(0.0)]),
     pa.float32(): (pa.float32(), [1.5, float("nan"), None, -0.0]), pa.float64(): (pa.float64(), [1.5, float("inf"), None, 0.1]),
     **{t: (pa.decimal128(t.precision, t.scale), _DECIMALS) for t in (
