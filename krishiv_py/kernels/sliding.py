@@ -79,7 +79,7 @@ def _float_avg(kernel: FloatAvg, column: Column | None, r: Ranges) -> list[pa.Ar
 def _variance(_kernel: Variance, column: Column | None, r: Ranges) -> list[pa.Array]:
     assert column is not None
     values, valid = column
-    filled = values if valid is None else values.fill_null(pa.scalar(0).cast(values.type))
+    filled = values if valid is None else values.fill_null(pa.scalar(0, values.type))
     counts = _counts(column, r)
     return [pa.array(counts), *moments(filled, ByRange(r.low, r.high, len(values)), None if valid is None else counts > 0)]
 

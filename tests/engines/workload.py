@@ -24,7 +24,7 @@ from tests.engines.arrow_types import ACCEPTED, is_key
 from tests.engines.longest import Longest
 
 BASE_S: Final = 1_700_000_000
-SHARE: Final = 210
+SHARE: Final = 190
 """How many aggregates a query has: what it costs grows with them, and every round of queries deals all of them out."""
 TIMES: Final = (pa.int64(), *(pa.timestamp(u, z) for u in ("s", "ms", "us", "ns") for z in (None, "Asia/Tokyo")))
 WINDOWS: Final[dict[str, Callable[[KeyedStream], Any]]] = {
