@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from krishiv_py.display.arrivals import Arrivals, a_table, arrivals
+from krishiv_py.display.arrivals import Arrivals, arrivals
 from krishiv_py.display.bands import Band, bands, in_lanes
+from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
 from krishiv_py.errors import PlanError, message, missing_extra, shown
 from krishiv_py.kernels.aggs.base import Mask
@@ -37,13 +37,13 @@ _MOST_TICKS: Final = 12
 
 
 def timeline(
-    batches: Sequence[pa.Table],
+    batches: Sequence[RowsLike],
     *,
     time: str,
     lag: Duration | None = None,
     watermarks_us: Sequence[int] | None = None,
-    results: pa.Table | None = None,
-    late: pa.Table | None = None,
+    results: RowsLike | None = None,
+    late: RowsLike | None = None,
     key: str | None = None,
     keys: Sequence[object] | None = None,
     label: str | None = None,
@@ -54,8 +54,8 @@ def timeline(
 
     Parameters
     ----------
-    batches : sequence of pyarrow.Table
-        The rows as they came, one table per micro-batch.
+    batches : sequence of pyarrow.Table or list of dict
+        The rows as they came, one table (or what a sender takes else) per micro-batch.
     time : str
         The event-time column: a timestamp, or integer milliseconds.
     lag : int or timedelta or str, optional
@@ -77,17 +77,21 @@ def timeline(
     ------
     PlanError
         When both or neither of `lag` and `watermarks_us` are given, when a late row is in none of the batches, or when there
-        are no, or too many, keys to draw.
+        are no, or too many, keys to draw; for what are no rows, and for batches with different columns.
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> sent = [pa.table({"at": [1_000, 70_000]}), pa.table({"at": [2_000, 80_000]})]
     >>> figure = timeline(sent, time="at", lag="5 s")
     >>> figure.axes[-1].get_xlabel()
     'event time (s)'
     """
-    came = arrivals(batches, time, lag, watermarks_us, late, key)
-    windows = [] if results is None else bands(results, key, label)
+    for name, value in (("time", time), ("key", key or ""), ("label", label or "")):
+        require_name(value, name)
+    refused = None if late is None else late_table(late)
+    came = arrivals(as_tables(batches), time, lag, watermarks_us, refused, key)
+    windows = [] if results is None else bands(as_table(results, "results"), key, label)
     chosen = [None] if key is None else _chosen(came, keys)
     masks = [np.array([key is None or k == c for k in came.keys], np.bool_) for c in chosen]
     laned = [in_lanes([w for w in windows if w.key == c]) for c in chosen]
@@ -108,7 +112,7 @@ def timeline(
     return figure
 
 
-def lateness(late: pa.Table) -> Figure:
+def lateness(late: RowsLike) -> Figure:
     """How far behind the watermark the late rows were, and how many were refused for another reason.
 
     Parameters
@@ -123,16 +127,13 @@ def lateness(late: pa.Table) -> Figure:
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> late = pa.table({"reason": ["late"] * 3, "watermark": [0] * 3, "lateness": [1_000_000, 2_000_000, 60_000_000]})
     >>> lateness(late).axes[0].get_xlabel()
     'behind the watermark (s)'
     """
-    a_table(late, "late")
+    late = late_table(late)
     names = late.column_names[-3:]
-    if [name.rsplit("late_", 1)[-1] for name in names] != ["reason", "watermark", "lateness"]:
-        raise PlanError(
-            message("no table of late rows", ", ".join(late.column_names), "the lateness is unknown", "pass run().late")
-        )
     reasons = Counter(late[names[0]].to_pylist())
     behind = late[names[2]].drop_null().to_numpy()
     others = set(reasons) - {"late"}

@@ -6,6 +6,7 @@ nothing here knows what the work is, and waiting itself is as it was.
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -96,42 +97,62 @@ def shown(look: Callable[[], Standing], show: Show, *, to: TextIO | None = None,
         For ``show=True`` without tqdm.
     """
     stream = to or sys.stderr
-    bar = _bar(look(), show, stream) if show or (show is None and stream.isatty()) else None
-    if bar is None:
+    notebook = _notebook() if to is None else None
+    line = _line(look(), show, stream, notebook) if show or (show is None and stream.isatty()) else None
+    if line is None:
         yield
         return
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(bar, look, ended, every_s), name="krishiv-progress", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(line, look, ended, every_s), name="krishiv-progress", daemon=True)
     watcher.start()
     try:
         yield
     finally:
         ended.set()
         watcher.join()
-        bar.close()
+        line.bar.close()
 
 
-def _bar(first: Standing, show: Show, stream: TextIO) -> Any:
+@attrs.frozen(eq=False)
+class Line:
+    """A bar of tqdm's: where it writes to, or, in a notebook, the one output that is replaced whenever it has moved."""
+
+    bar: Any
+    output: Any = None
+
+    def draw(self, standing: Standing) -> None:
+        """Show how far the work is."""
+        self.bar.total = standing.total
+        self.bar.n = standing.done
+        self.bar.set_description_str(standing.label, refresh=False)
+        self.bar.set_postfix_str(standing.note, refresh=True)
+        if self.output is not None:
+            self.output.update({"text/plain": str(self.bar)}, raw=True)
+
+
+def _notebook() -> Any:
+    """IPython's displays, in a notebook; None elsewhere, also in a terminal's IPython, which draws lines well."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return None if ipython is None or getattr(shell, "kernel", None) is None else ipython.display
+
+
+def _line(first: Standing, show: Show, stream: TextIO, notebook: Any) -> Line | None:
     try:
         from tqdm import tqdm  # here, for the room is loaded with every query and tqdm is optional
     except ImportError as problem:
         if show is None:
             return None
         raise missing_extra("tqdm", "progress", "no progress can be shown") from problem
+    file = stream if notebook is None else io.StringIO()
     # counts of a restarted query go on from where they were, the rate is that of this run
-    bar = tqdm(desc=first.label, total=first.total, initial=first.done, unit=f" {first.unit}", file=stream, dynamic_ncols=True)
-    _draw(bar, first)
-    return bar
+    bar = tqdm(desc=first.label, total=first.total, initial=first.done, unit=f" {first.unit}", file=file, dynamic_ncols=True)
+    line = Line(bar, None if notebook is None else notebook.display({"text/plain": ""}, raw=True, display_id=True))
+    line.draw(first)
+    return line
 
 
-def _watch(bar: Any, look: Callable[[], Standing], ended: threading.Event, every_s: float) -> None:
+def _watch(line: Line, look: Callable[[], Standing], ended: threading.Event, every_s: float) -> None:
     while not ended.wait(every_s):
-        _draw(bar, look())
-    _draw(bar, look())
-
-
-def _draw(bar: Any, standing: Standing) -> None:
-    bar.total = standing.total
-    bar.n = standing.done
-    bar.set_description_str(standing.label, refresh=False)
-    bar.set_postfix_str(standing.note, refresh=True)
+        line.draw(look())
+    line.draw(look())

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 import krishiv_py
 from krishiv_py import count
 from krishiv_py.display import plots
-from krishiv_py.errors import MissingExtraError, PlanError
+from krishiv_py.errors import KrishivError, MissingExtraError, PlanError
 from tests.display.pipelines import LAG_MS, Run, batch, run, users
 
 BATCHES = [
@@ -135,6 +136,40 @@ def test_a_histogram_of_no_late_rows_and_of_a_run() -> None:
     assert plots.lateness(tumbling().late).axes[0].get_title(loc="left") == "3 late rows"
     with pytest.raises(PlanError, match="no table of late rows"):
         plots.lateness(tumbling().results)
+
+
+def test_rows_may_be_lists_of_dicts() -> None:
+    found = tumbling()
+    lists = [b.to_pylist() for b in BATCHES]
+    tables = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=found.results, late=found.late, key="user")
+    dicts = plots.timeline([*lists[:1], [], *lists[1:]], time="at", lag=LAG_MS, key="user",
+                           results=found.results.to_pylist(), late=found.late.to_pylist())  # fmt: skip
+    drawn = [[(c.get_label(), len(a.patches)) for a in f.axes for c in a.collections] for f in (tables, dicts)]
+    assert drawn[0] == drawn[1] and drawn[0]
+    assert plots.timeline([BATCHES[0].to_batches()[0], BATCHES[1].to_pandas()], time="at", lag=LAG_MS).axes
+    assert plots.lateness(found.late.to_pylist()).axes[0].get_title(loc="left") == "3 late rows"
+
+
+@pytest.mark.parametrize("wrong", [
+    {"batches": 5}, {"batches": BATCHES[0]}, {"batches": BATCHES[0].to_pylist()}, {"batches": ["ab"]}, {"batches": [[1, 2]]},
+    {"batches": [[{"at": 1}, {"at": "x"}]]}, {"batches": [[{"at": 1}], [{"when": 1}]]}, {"batches": [[{"at": 1}], None]},
+    {"batches": [], }, {"batches": [[]]}, {"late": 5}, {"late": [1]}, {"results": "text"}, {"results": [{"at": 1}]},
+    {"late": [{"at": 1}]}, {"time": 5}, {"time": None}, {"time": "nowhere"}, {"key": 5}, {"lag": object()}, {"lag": None},
+    {"lag": None, "watermarks_us": [None, None]}, {"lag": None, "watermarks_us": 5}, {"key": "user", "keys": 5},
+    {"results": [{"window_start": 0, "window_end": 1}], "label": 5},
+])  # fmt: skip
+def test_wrong_arguments_are_told_in_words_of_ours(wrong: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"batches": BATCHES[:2], "time": "at", "lag": LAG_MS, **wrong}
+    with pytest.raises(KrishivError, match="Hint: "):
+        plots.timeline(given.pop("batches"), **given)
+
+
+@pytest.mark.parametrize("wrong", [
+    5, None, "text", [1], [{"lateness": 1}], {"reason": 1}, [{"reason": "late", "watermark": 0, "lateness": "x"}],
+])  # fmt: skip
+def test_wrong_late_rows_are_told_in_words_of_ours(wrong: Any) -> None:
+    with pytest.raises(KrishivError, match="Hint: "):
+        plots.lateness(wrong)
 
 
 def test_without_matplotlib_the_extra_is_named() -> None:

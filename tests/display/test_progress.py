@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from krishiv_py import Progress
 from krishiv_py.display.progress import Standing, of_query, shown
@@ -79,6 +81,22 @@ def test_a_share_is_shown_where_the_total_is_known() -> None:
         pass
     assert "75%" in last_line(to)
     assert "3/4" in last_line(to)
+
+
+def test_a_notebook_shows_one_bar() -> None:
+    code = """
+import time
+from krishiv_py.display.progress import Standing, shown
+looks = iter(range(1_000))
+with shown(lambda: Standing(next(looks), None, "rows", "per minute", "no late rows"), True, every_s=0.01):
+    time.sleep(1)
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.output_type == "display_data"
+    assert output.data["text/plain"].startswith("per minute: ") and "no late rows" in output.data["text/plain"]
+    assert int(output.data["text/plain"].split()[2].removesuffix("rows")) > 5  # the last of many looks
 
 
 def test_without_tqdm_the_extra_is_named_or_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,102 @@
+"""Rows as displays take them: tables, batches, or lists of dicts, as a sender does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message, shown
+
+RowsLike: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[dict[str, Any]]"
+"""A table, a record batch, a list of dicts, or a pandas DataFrame."""
+
+
+def as_table(rows: Any, what: str) -> pa.Table:
+    """The `rows` as a table; `what` they are called in an error.
+
+    Raises
+    ------
+    PlanError
+        When they are no rows, or rows whose values do not agree in type.
+
+    Examples
+    --------
+    >>> as_table([{"at": 1}, {"at": 2}], "late").num_rows
+    2
+    """
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    try:
+        if isinstance(rows, (list, tuple)) and all(isinstance(r, dict) for r in rows):
+            names = list(dict.fromkeys(name for row in rows for name in row))  # of all rows: the first may lack one
+            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+        if type(rows).__module__.startswith("pandas."):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
+        raise _refused(what, rows, str(problem).splitlines()[0]) from problem
+    raise _refused(what, rows, "there are no rows to draw")
+
+
+def as_tables(batches: Any) -> list[pa.Table]:
+    """Batches as tables of equal columns, those without rows left out of the question what the columns are.
+
+    Raises
+    ------
+    PlanError
+        For one table instead of a list of them, and for batches with different columns.
+    """
+    if isinstance(batches, (pa.Table, pa.RecordBatch, dict, str, bytes)) or not isinstance(batches, Sequence):
+        raise PlanError(message("`batches` is no list of batches", type(batches).__name__, "their order would be unknown",
+                                  "pass a list with one table, or one list of dicts, per micro-batch"))  # fmt: skip
+    if batches and all(isinstance(b, dict) for b in batches):
+        raise PlanError(message("`batches` is one batch", "a list of dicts", "what came in which micro-batch is unknown",
+                                  "pass a list of batches: [first, second]"))  # fmt: skip
+    tables = [as_table(b, f"batches[{n}]") for n, b in enumerate(batches)]
+    schema = next((t.schema for t in tables if t.num_columns), None)
+    if schema is None:
+        return []
+    try:
+        return [t.select(schema.names).cast(schema) if t.num_columns else schema.empty_table() for t in tables]
+    except (pa.ArrowException, KeyError, ValueError) as problem:
+        names = [n for n, t in enumerate(tables) if t.num_columns and not t.schema.equals(schema)]
+        raise PlanError(message("batches with different columns", f"batches {names} differ from the first",
+                                  str(problem).splitlines()[0], f"give each the columns {', '.join(schema.names)}"))  \
+            from problem  # fmt: skip
+
+
+def late_table(late: Any) -> pa.Table:
+    """The late rows as a table that ends in the columns every late output ends in.
+
+    Raises
+    ------
+    PlanError
+        When it does not.
+    PlanError
+        For what are no rows.
+    """
+    table = as_table(late, "late")
+    names = table.column_names[-3:]
+    if [name.removeprefix("late_") for name in names] != ["reason", "watermark", "lateness"]:
+        raise PlanError(
+            message("no table of late rows", ", ".join(table.column_names), "the lateness is unknown", "pass run().late")
+        )
+    try:
+        lateness = table[names[2]].cast(pa.int64())  # from dicts a column of nulls has no type of its own
+    except pa.ArrowException as problem:
+        raise _refused("late", table[names[2]].type, "a lateness is a number of microseconds") from problem
+    return table.set_column(table.num_columns - 1, names[2], lateness)
+
+
+def require_name(name: object, what: str) -> None:
+    """Refuse what cannot be the name of a column."""
+    if not isinstance(name, str):
+        raise PlanError(message(f"`{what}` is no column", shown(name), "nothing can be found by it", "pass its name, a text"))
+
+
+def _refused(what: str, rows: object, consequence: str) -> PlanError:
+    return PlanError(message(f"`{what}` is no table of rows", shown(rows), consequence,
+                               "pass a pyarrow Table or RecordBatch, a list of dicts, or a pandas DataFrame"))  # fmt: skip
