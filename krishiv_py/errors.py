@@ -11,6 +11,7 @@ Every error says what was wrong, what was got, what follows from it, and a hint:
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
     ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
     ├── SenderClosedError              a batch sent after ``close()`` (also RuntimeError)
+    ├── SessionClosedError             a session used after ``stop()``, or whose JVM has gone (also RuntimeError)
     ├── CheckpointError                a checkpoint this plan cannot continue (also RuntimeError)
     ├── EnvironmentSetupError          no Java, no fitting Spark (also RuntimeError)
     ├── MissingExtraError              an optional package that is not installed (also ImportError)
@@ -22,12 +23,18 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
+import re
+import traceback
 from collections.abc import Iterable
 from typing import Final
 
 from krishiv_py.redaction import redacted
 
 _LONGEST_SHOWN: Final = 200
+_OWN = os.path.dirname(__file__) + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_FOREIGN = re.compile(r"(?:^|[/\\])(?:pyspark(?:\.zip)?|py4j|pyarrow|pandas|numpy)[/\\]|^<")
 
 
 class KrishivError(Exception):
@@ -72,6 +79,10 @@ class SenderClosedError(KrishivError, RuntimeError):
     """A batch was sent after the sender was closed."""
 
 
+class SessionClosedError(KrishivError, RuntimeError):
+    """A session was used after it was stopped, or its JVM has gone."""
+
+
 class CheckpointError(KrishivError, RuntimeError):
     """A checkpoint that this plan cannot continue from."""
 
@@ -104,6 +115,26 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001  # whatever a foreign __repr__ raises must not hide the error we are about to raise
         return f"<{type(value).__name__}>"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def told(problem: BaseException) -> str:
+    """Type and text of an exception raised in a user's function, and the line of that function it came from.
+
+    Examples
+    --------
+    >>> told(ValueError("no such user"))
+    'ValueError: no such user'
+    """
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if _of_a_user(f.filename)]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    text = str(problem)
+    return f"{type(problem).__name__}{': ' if text else ''}{text}{place}"
+
+
+def _of_a_user(file: str) -> bool:
+    """Whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
+    standard = file.startswith(_STANDARD) and "site-packages" not in file
+    return not (file.startswith(_OWN) or standard or _FOREIGN.search(file))
 
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, message, shown, told
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import whole
@@ -50,9 +50,14 @@ class PaneOperator(TriggeredOperator):
             self._call(event, pane)
         return result
 
-    def _call(self, event: str, *told: object) -> None:
+    def _call(self, event: str, pane: Pane, *row: object) -> None:
         """Tell the handler; what it returns nobody would get."""
-        given = getattr(self.handler, event)(*told)
+        try:
+            given = getattr(self.handler, event)(pane, *row)
+        except Exception as problem:  # user code: whatever it raises is reported with the pane
+            name = f"{type(self.handler).__name__}.{event}"
+            got = f"pane {pane.interval_start} to {pane.interval_end}, key {pane.key}"
+            raise OperatorError(message(f"pane handler {name} failed", got, told(problem), f"mend {name}")) from problem
         if given is not None:
             raise OperatorError(message(f"{event} returned something", shown(given), "a handler has no output: it would be "
                                         "lost", "return nothing; results are the column `tuples`, or those of .agg(...)"))

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
+from krishiv_py.errors import OperatorError, message, told
 from krishiv_py.plan.sinks import Sink, known_sink
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
@@ -124,6 +125,22 @@ class SideOutputLateEventHandler:
 
     def handle(self, late: LateRows) -> None:
         """Nothing: the runner writes the rows of `late` to :attr:`sink`, so that both outputs are published together."""
+
+
+def hand_over(handler: LateEventHandler, late: LateRows) -> None:
+    """Give `late` rows to a `handler`.
+
+    Raises
+    ------
+    OperatorError
+        When the handler fails; names its class, the operator and the micro-batch.
+    """
+    try:
+        handler.handle(late)
+    except Exception as problem:  # user code: whatever it raises is reported with what it was given
+        got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
+        name = type(handler).__name__
+        raise OperatorError(message(f"late handler {name} failed", got, told(problem), f"mend {name}.handle")) from problem
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:

@@ -28,6 +28,7 @@ from krishiv_py.kernels.state import MemoryStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import branches
+from krishiv_py.spark.failures import in_task
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.malformed import in_columns
 from krishiv_py.spark.moments import Moment, branch_reader, one_path, timetable
@@ -60,6 +61,11 @@ class BoundedPack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
+        with in_task(self.spec.name, "prepare"):
+            yield from self._rows(batches)
+        release_memory()
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare, operator = Prepare(self.spec), operator_for(self.spec)
         for seq, (moment, scanned) in enumerate(self._batches(batches)):
             rows = []
@@ -80,7 +86,6 @@ class BoundedPack:
                  pa.array([seq] * len(rows), pa.int64()), pa.array([r[1] for r in rows]),
                  pa.array([r[2] for r in rows], pa.binary())], schema=_SCHEMA,
             )  # fmt: skip
-        release_memory()
 
     def _late(self, late: pa.Table, counters: dict[str, int]) -> tuple[int, str, bytes]:
         tagged = late.replace_schema_metadata({b"counters": json.dumps(counters).encode()})
@@ -107,6 +112,11 @@ class BoundedSteps:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
+        with in_task(self.spec.name, "window step"):
+            yield from self._rows(batches)
+        release_memory()
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrived: dict[int, list[tuple[int, int, bytes]]] = {}
         counters = dict.fromkeys(COUNTERS, 0)
         for batch in batches:
@@ -126,7 +136,6 @@ class BoundedSteps:
                 if table.num_rows:
                     yield _out(kind, self.handover.give(table))
             yield _out("counters", json.dumps(counted).encode())
-        release_memory()
 
     def _bucket(self, chunks: list[tuple[int, int, bytes]]) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         operator, store = operator_for(self.spec), MemoryStore()

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -42,6 +43,14 @@ _JVM: Final = " ".join((
 ))  # fmt: skip
 
 
+def _logging() -> str:
+    """A log of errors only, from the first line on, unless somebody has configured Spark's log."""
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    if os.path.exists(os.path.join(home, "log4j2.properties")):
+        return ""
+    return f" -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+
+
 def session_settings(profile: Profile, cores: int | None = None) -> dict[str, str]:
     """All settings of an embedded session."""
     partitions = cores or os.cpu_count() or 2
@@ -51,7 +60,7 @@ def session_settings(profile: Profile, cores: int | None = None) -> dict[str, st
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": _JVM,
+        "spark.driver.extraJavaOptions": _JVM + _logging(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.python.worker.faulthandler.enabled": "true",

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, Sink
+from krishiv_py.errors import OperatorError, message, told
+from krishiv_py.plan.sinks import BatchConsumer, ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, Sink
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.files import file_system, sync_files
 from krishiv_py.spark.outputs import Publisher, claim_folder, staging_of
@@ -26,6 +27,23 @@ def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:
                 yield from decode(blob).to_batches()
 
     return frame.select("blob").mapInArrow(rows, spark_ddl(schema))
+
+
+def call_batch(function: BatchConsumer, frame: DataFrame, batch_id: int) -> None:
+    """Give a micro-batch to a user's function.
+
+    Raises
+    ------
+    OperatorError
+        When the function fails; names it and the micro-batch. Leaving the process is a failure too: it is not the main thread.
+    """
+    try:
+        function(frame, batch_id)
+    except BaseException as problem:  # user code: whatever it raises is reported with the batch
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise OperatorError(
+            message(f"the sink's function {name} failed", f"batch {batch_id}", told(problem), f"mend {name}")
+        ) from problem
 
 
 def show(frame: DataFrame, title: str, batch_id: int, max_rows: int) -> None:
@@ -57,7 +75,7 @@ def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
         return
     frame = spark.createDataFrame(table)
     if isinstance(sink, ForeachBatchSink):
-        sink.function(frame, 0)
+        call_batch(sink.function, frame, 0)
     elif isinstance(sink, ConsoleSink):
         show(frame, "late", 0, sink.max_rows)
     else:

@@ -23,6 +23,7 @@ from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number
 from krishiv_py.spark.codec import CLOCK_TYPE, clock_ms, encode
+from krishiv_py.spark.failures import in_task
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.malformed import Malformed, in_columns
 from krishiv_py.spark.scan import Reader
@@ -101,11 +102,13 @@ class Pack:
         settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
-        task = _Task(self, batch_number(), context.partitionId() << 32)
-        for batch in batches:
-            for scanned in self.reader(batch):
-                yield from task.take(scanned)
-        yield from task.finish()
+        number = batch_number()
+        with in_task(self.spec.name, "prepare", number):
+            task = _Task(self, number, context.partitionId() << 32)
+            for batch in batches:
+                for scanned in self.reader(batch):
+                    yield from task.take(scanned)
+            yield from task.finish()
         release_memory()
 
 
@@ -199,8 +202,12 @@ class RawPack:
         settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
-        prepare, seq = Prepare(self.spec), context.partitionId() << 32
-        tracker = WatermarkTracker(self.spec.watermark)
+        with in_task(self.spec.name, "prepare"):
+            yield from self._rows(batches, context.partitionId() << 32)
+        release_memory()
+
+    def _rows(self, batches: Iterator[pa.RecordBatch], seq: int) -> Iterator[pa.RecordBatch]:
+        prepare, tracker = Prepare(self.spec), WatermarkTracker(self.spec.watermark)
         for batch in batches:
             for scanned in self.reader(batch):
                 chunks: list[tuple[int, pa.Table | None]] = [(self.bucket_ids[0], None)]
@@ -222,7 +229,6 @@ class RawPack:
                          pa.array([b"0" if table is None else encode(table)], pa.binary())], schema=PACKED,
                     )  # fmt: skip
                     seq += 1
-        release_memory()
 
 
 def split(chunk: pa.Table, keys: list[str], bucket_ids: tuple[int, ...]) -> list[tuple[int, pa.Table]]:

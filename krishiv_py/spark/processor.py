@@ -22,6 +22,7 @@ from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.spark.blobs import BlobFolder, BucketBlobs
 from krishiv_py.spark.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.codec import decode, encode, wakeup_ms, watermark_of
+from krishiv_py.spark.failures import in_task
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.marks import MarkCheck
 from krishiv_py.spark.outputs import TaskOutput
@@ -97,8 +98,11 @@ class BucketProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
-        bucket = int(key[0])
         batch = batch_number()
+        with in_task(self._spec.name, f"window step of bucket {key[0]}", batch):
+            yield from self._fold(int(key[0]), batch, rows, timerValues)
+
+    def _fold(self, bucket: int, batch: int, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         in_force = self._in_force(batch, timerValues)
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
@@ -127,7 +131,8 @@ class BucketProcessor(StatefulProcessor):
         bucket = int(key[0])
         if bucket not in self._stepped:
             batch = batch_number()
-            yield from self._step(bucket, batch, self._in_force(batch, timerValues), [], [])
+            with in_task(self._spec.name, f"window step of bucket {bucket}", batch):
+                yield from self._step(bucket, batch, self._in_force(batch, timerValues), [], [])
 
     def close(self) -> None:
         """The task is over."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import math
-import re
 import threading
+import warnings
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final, Literal
 
 import attrs
 import pyarrow as pa
@@ -19,21 +18,27 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.errors import CheckpointError, OperatorError, PlanError, message
+from krishiv_py.errors import KrishivError, PlanError, message
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.malformed import late_output_schema
 from krishiv_py.kernels.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import UNSET, TimePoint, time_point_us
-from krishiv_py.plan.late import LateEventHandler, LateRows
 from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
+from krishiv_py.redaction import redacted
+from krishiv_py.spark.batch import Halt
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.failed import own_error
+from krishiv_py.spark.failures import cause, failure, is_gone
 from krishiv_py.spark.lost import lost_file
 from krishiv_py.spark.stored import read_state
+from krishiv_py.spark.waiting import Call, waited
+
+_PATIENCE_S: Final = 2.0
+"""How long a stop may take before Spark is told again."""
+_WAITS_UNTOLD: Final = 5
 
 
 @attrs.define(eq=False)
@@ -82,12 +87,6 @@ class Ledger:
         )  # fmt: skip
 
 
-def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, batch_id: int) -> None:
-    """Hand the late rows of a batch to the handler."""
-    if tables:
-        handler.handle(LateRows(pa.concat_tables(tables), operator, batch_id))
-
-
 class StreamQuery:
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 
@@ -102,10 +101,11 @@ class StreamQuery:
         late: MemorySink | None,
         spec: OperatorSpec,
         cleanup: Callable[[], None],
-        stopping: threading.Event,
+        halt: Halt,
         spark: SparkSession,
     ) -> None:
         self._query = query
+        self._id = str(query.id)
         self._name = name
         self._ledger = ledger
         self._plan = plan
@@ -116,7 +116,9 @@ class StreamQuery:
         self._schemas = (layout.result_schema, late_output_schema(layout))
         self._cleanup = cleanup
         self._spark = spark
-        self._stopping = stopping
+        self._halt = halt
+        self._ending = threading.Lock()
+        self._end: Literal["stopped", "failed"] | None = None
         self._lost: Exception | None = None
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
         if self._follow is not None:
@@ -126,9 +128,9 @@ class StreamQuery:
         """When the input there was is done, let its end fire what is still open."""
         try:
             self._query.awaitTermination()
-        except StreamingQueryException:
+        except (StreamingQueryException, Py4JError, OSError):
             return  # told to whoever waits for the query
-        if self._stopping.is_set():
+        if self._halt.stopping.is_set():
             return
         try:
             self._query = then()
@@ -143,7 +145,7 @@ class StreamQuery:
     @property
     def id(self) -> str:
         """Spark's query id, kept across restarts from one checkpoint."""
-        return str(self._query.id)
+        return self._id
 
     @property
     def operator(self) -> str:
@@ -153,9 +155,15 @@ class StreamQuery:
     @property
     def status(self) -> str:
         """``running``, ``stopped`` or ``failed``."""
-        if self._query.isActive or (self._follow is not None and self._follow.is_alive()):
-            return "running"
-        return "failed" if self._problem() is not None else "stopped"
+        if self._end is None:
+            try:
+                if self._query.isActive or (self._follow is not None and self._follow.is_alive()):
+                    return "running"
+                self._end = "failed" if self._problem() is not None else "stopped"
+            except (Py4JError, OSError) as problem:
+                self._gone(problem)
+                return "failed"
+        return self._end
 
     @property
     def progress(self) -> Progress:
@@ -168,55 +176,115 @@ class StreamQuery:
         return self._query
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
-        """Wait for the end; True when it came.
+        """Wait for the end; True when it came. Ctrl-C ends the waiting, not the query.
 
         Raises
         ------
-        OperatorError
-            When the query failed.
+        KrishivError
+            What made the query fail: the error of ours that a task raised, else an :class:`~krishiv_py.errors.OperatorError`.
         """
-        seconds = None if timeout is None else max(wait_us(timeout, "timeout") / 1_000_000, 1)
+        if timeout is None:
+            waited(self._ended)
+        elif not Call(self._ended).wait(max(wait_us(timeout, "timeout") / 1_000_000, 1)):
+            return False
+        self._raise_problem()
+        return True
+
+    def _ended(self) -> None:
+        """Wait for Spark's query, and the one that follows it."""
         try:
-            if self._follow is not None:
-                self._follow.join(seconds)
-                if self._follow.is_alive():
-                    return False
-            ended = self._query.awaitTermination(None if seconds is None else math.ceil(seconds))
-            ended = True if seconds is None else bool(ended)
-        except StreamingQueryException as problem:
-            raise failure(problem, self._name) from problem
-        if self._lost is not None:
-            raise failure(self._lost, self._name) from self._lost
-        return ended
-
-    def process_all_available(self, *, progress: Show = False) -> None:
-        """Wait until everything sent so far is processed and the query is idle, with or without a `progress` line."""
-        try:
-            with shown(lambda: of_query(self._name, self.progress), progress):
-                self._query.processAllAvailable()
-        except StreamingQueryException as problem:
-            raise failure(problem, self._name) from problem
-
-    def exception(self) -> Exception | None:
-        """What made the query fail, naming operator and row."""
-        problem = self._problem()
-        return None if problem is None else failure(problem, self._name)
-
-    def _problem(self) -> Exception | None:
-        """What ended it, as it came."""
-        found: Exception | None = self._lost or self._query.exception()
-        return found
-
-    def stop(self) -> None:
-        """Stop; a later start from the same checkpoint goes on."""
-        self._stopping.set()
-        try:
-            self._query.stop()
             if self._follow is not None:
                 self._follow.join()
+            self._query.awaitTermination()
+        except (StreamingQueryException, Py4JError, OSError) as problem:
+            self._gone(problem)
+
+    def process_all_available(self, *, progress: Show = False) -> None:
+        """Wait until everything sent so far is processed and the query is idle, with or without a `progress` line.
+
+        Ctrl-C ends the waiting, not the query. Raises as :meth:`await_termination`; returns at once when the query is over.
+        """
+        with shown(lambda: of_query(self._name, self.progress), progress):
+            waited(self._processed)
+        self._raise_problem()
+
+    def _processed(self) -> None:
+        try:
+            self._query.processAllAvailable()
+        except (StreamingQueryException, Py4JError, OSError) as problem:
+            self._gone(problem)
+
+    def exception(self) -> Exception | None:
+        """What made the query fail, naming operator, step and micro-batch."""
+        problem = self._problem()
+        return None if problem is None else self._told(problem)
+
+    def _told(self, problem: BaseException) -> KrishivError:
+        return lost_file(problem, self._name) or failure(problem, f"query {self._name!r}")
+
+    def _raise_problem(self) -> None:
+        problem = self._problem()
+        if problem is not None:
+            raise self._told(problem) from cause(problem)
+
+    def _problem(self) -> BaseException | None:
+        """What ended it, as it came: an exception of ours or of a user's function rather than Spark's words for it."""
+        if self._lost is not None or self._end == "stopped":
+            return self._lost
+        try:
+            found: BaseException | None = self._query.exception()
+        except (Py4JError, OSError) as problem:
+            self._gone(problem)
+            return self._lost
+        return None if found is None else self._halt.problem or found
+
+    def _gone(self, problem: Exception) -> None:
+        """Remember that the JVM has gone, unless the query had ended before."""
+        if self._end is None and is_gone(problem):
+            self._lost, self._end = problem, "failed"
+
+    def stop(self) -> None:
+        """Stop; a later start from the same checkpoint goes on. Stopping twice, or a query that failed, is harmless.
+
+        A micro-batch that runs is broken off, and run again by whoever goes on. A function of yours that runs at that moment
+        (sink, late handler) is waited for, as Python cannot break it off; called from there, ``stop()`` returns at once.
+        """
+        self._halt.stopping.set()
+        call = Call(self._stop)
+        if self._halt.thread == threading.get_ident():
+            return
+        waits = 0
+        while not call.wait(_PATIENCE_S):
+            self._cancel_jobs()
+            waits += 1
+            if waits == _WAITS_UNTOLD:
+                warnings.warn(
+                    f"query {self._name!r} is not stopped yet: a function of its sink or late handler still runs, or Spark is "
+                    "busy; stop() waits for it. Hint: Ctrl-C ends the waiting",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        call.result()
+
+    def _cancel_jobs(self) -> None:
+        """Break off a job that began after Spark was told to stop: while a query is planned Spark may not hear of it."""
+        with suppress(PySparkException, Py4JError, OSError):
+            self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
+
+    def _stop(self) -> None:
+        with self._ending:
+            try:
                 self._query.stop()
-        finally:
-            self._cleanup()
+                if self._follow is not None:
+                    self._follow.join()
+                    self._query.stop()
+                _ = self.status
+            except (Py4JError, OSError) as problem:
+                if not is_gone(problem):
+                    raise
+                self._gone(problem)
+            finally:
+                self._cleanup()
 
     def results(self) -> pa.Table:
         """All results so far; for a memory sink only."""
@@ -259,41 +327,10 @@ class StreamQuery:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<Query {self._name}: {self.status}, {self.progress}>"
+        return redacted(f"<Query {self._name}: {self.status}, {self.progress}>")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: where the query stands."""
         status = self.status
         problem = self.exception() if status == "failed" else None
         return query_html(self._name, status, self.progress, None if problem is None else str(problem))
-
-
-_RAISED = re.compile(r"(?:krishiv_py\.errors\.(\w+)|(\w+(?:\.\w+)*(?:Error|Exception))): ([^\n]+)")
-
-
-def failure(problem: BaseException, name: str) -> OperatorError | CheckpointError:
-    """The heart of a Spark stack trace: our own error if there is one, else the last Python or Java exception."""
-    lost = lost_file(problem, name)
-    if lost is not None:
-        return lost
-    text = str(problem)
-    own = own_error(problem)
-    if own is not None:
-        return OperatorError(f"query {name!r} failed: {type(own).__name__}: {own}")
-    found = _RAISED.findall(text)
-    kind, other, said = (found or [("", type(problem).__name__, text.splitlines()[0] if text else "")])[-1]
-    return OperatorError(f"query {name!r} failed: {kind or other}: {said}")
-
-
-@attrs.frozen
-class TaskRow:
-    """What a task hands to the driver at the end of a micro-batch."""
-
-    kind: str
-    bucket: int
-    blob: bytes
-
-
-def metrics_of(rows: list[TaskRow]) -> dict[str, Any]:
-    """Metrics rows by bucket; of several of one bucket the last counts."""
-    return {str(r.bucket): json.loads(r.blob) for r in rows}

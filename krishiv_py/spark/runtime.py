@@ -6,7 +6,6 @@ import functools
 import os
 import shutil
 import sys
-import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -28,22 +27,26 @@ from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
+from krishiv_py.spark.batch import deliver
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.config import FSYNC, QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
-from krishiv_py.spark.failed import own_errors
+from krishiv_py.spark.failures import as_own, require_alive
+from krishiv_py.spark.folders import new_folder, remove_leftovers, spark_folder
 from krishiv_py.spark.frames import write_once
 from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.inferred import inferred
 from krishiv_py.spark.java import require_java
+from krishiv_py.spark.jvm import forget_dead_jvm, quiet_jvm, stop_spark
 from krishiv_py.spark.listing import Located, located
 from krishiv_py.spark.marks import refuse_marked
 from krishiv_py.spark.opening import open_checkpoint, release_at_end
 from krishiv_py.spark.places import check_places, homed
-from krishiv_py.spark.query import StreamQuery, deliver
+from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.tasks import counted
 from krishiv_py.spark.trimming import trim
 from krishiv_py.spark.types import arrow_schema
+from krishiv_py.spark.waiting import cancellable
 from krishiv_py.spool import wall_clock_us
 
 CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
@@ -58,6 +61,8 @@ class SparkRunner:
         self.profile = profile
         self._owned = owned
         self._folder: str | None = None
+        self._stopped = False
+        remove_leftovers()
         self.queries: list[StreamQuery] = []
         self.clock: Callable[[], int] = wall_clock_us
         settings = {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower()}
@@ -71,14 +76,17 @@ class SparkRunner:
         return path
 
     def _new_path(self, name: str) -> str:
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="krishiv-")
+        if self._folder is None or not Path(self._folder).is_dir():
+            self._folder = new_folder("session")
         return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
 
     def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         check_places(None, streaming.side_output(stream.late_handler), source_of(stream.node), None)
-        result = self._bounded(stream) if progress is False else self._watched(stream, progress)
+        what = f"the run of {stream.spec().name}"
+        require_alive(self.spark, "collect()", stopped=self._stopped)
+        with as_own(what):
+            result = self._run(stream, progress)
         handler = stream.late_handler
         if result.late.num_rows:
             if isinstance(handler, SideOutputLateEventHandler):
@@ -87,15 +95,24 @@ class SparkRunner:
                 deliver(handler, [result.late], stream.spec().name, 0)
         return result
 
-    def _watched(self, stream: AggregatedStream, progress: Show) -> BoundedResult:
+    def _run(self, stream: AggregatedStream, progress: Show) -> BoundedResult:
+        if progress is False:
+            return cancellable(self.spark, lambda: self._bounded(stream))
         counters: dict[str, int] = {}
-        with counted(self.spark) as tasks, shown(lambda: of_job(*tasks(), counters), progress):
-            result = self._bounded(stream)
+        look: list[Callable[[], tuple[int, int | None]]] = [lambda: (0, None)]
+
+        def work() -> BoundedResult:
+            with counted(self.spark) as tasks:
+                look[0] = tasks
+                return self._bounded(stream)
+
+        with shown(lambda: of_job(*look[0](), counters), progress):
+            result = cancellable(self.spark, work)
             counters.update(result.counters)
         return result
 
     def _bounded(self, stream: AggregatedStream) -> BoundedResult:
-        with handed_over(self.spark, self._new_path("chunks")) as chunks, own_errors():
+        with handed_over(self.spark, self._new_path("chunks")) as chunks:
             return bounded.run(self.spark, stream, self.clock(), chunks)
 
     def start(
@@ -111,6 +128,8 @@ class SparkRunner:
                     "use collect(), or to_dataframe() and its writeStream",
                 )
             )
+        require_alive(self.spark, "start()", stopped=self._stopped)
+        self._check_name(name)
         check_checkpoint(self.profile, checkpoint)
         title = name or f"{stream.spec().name}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
@@ -125,7 +144,8 @@ class SparkRunner:
                 shutil.rmtree(opened.checkpoint, ignore_errors=True)
 
         try:
-            query = streaming.start(self.spark, stream, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
+            with as_own("start()"):
+                query = streaming.start(self.spark, stream, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
         except BaseException:
             cleanup()
             raise
@@ -136,6 +156,17 @@ class SparkRunner:
     def trim(self, spool: str) -> int:
         """Remove the sends of a memory stream that no query will read again."""
         return trim(spool)
+
+    def _check_name(self, name: str | None) -> None:
+        if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
+            raise PlanError(
+                message(
+                    f"a query named {name!r} runs already",
+                    "the name of a running query",
+                    "the two could not be told apart, and might share a checkpoint",
+                    "stop() it first, or start this one under another name; session.streams has the running ones",
+                )
+            )
 
     def read_state(self, stream: AggregatedStream, checkpoint: str) -> pa.Table:
         """The state in a checkpoint as a table."""
@@ -164,15 +195,18 @@ class SparkRunner:
 
     def stop(self) -> None:
         """Stop all queries, remove temporary folders, and stop Spark if it was started here."""
-        for query in self.queries:
-            if query.status == "running":
-                query.stop()
-        self.queries.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-        if self._owned:
-            self.spark.stop()
+        self._stopped = True
+        try:
+            for query in self.queries:
+                if query.status == "running":
+                    query.stop()
+        finally:
+            self.queries.clear()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+            if self._owned:
+                stop_spark(self.spark)
 
 
 def bounded_side_output(spark: SparkSession, sink: Sink, late: pa.Table) -> None:
@@ -182,6 +216,7 @@ def bounded_side_output(spark: SparkSession, sink: Sink, late: pa.Table) -> None
 
 def local_session(master: str | None, app: str, settings: dict[str, str], profile: Profile) -> tuple[SparkSession, bool]:
     """A local session, or the running one; and whether it was started here."""
+    forget_dead_jvm()
     running = SparkSession.getActiveSession()
     if running is not None:
         _adjust(running, settings)
@@ -189,11 +224,20 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages this process sees
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
-    for key, value in {**session_settings(profile, _cores(master)), **settings}.items():
+    every = {**session_settings(profile, _cores(master)), **_own_folder(master), **settings}
+    for key, value in every.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel(settings.get("krishiv.log.level", "ERROR"))
     return spark, True
+
+
+def _own_folder(master: str | None) -> dict[str, str]:
+    """Where an embedded Spark keeps what is temporary: beside ours, so that it goes with it even if the JVM is killed."""
+    if not (master or "local").startswith("local") or os.environ.get("SPARK_LOCAL_DIRS"):
+        return {}
+    return {"spark.local.dir": spark_folder()}
 
 
 def _adjust(running: SparkSession, settings: dict[str, str]) -> None:

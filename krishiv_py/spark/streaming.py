@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,14 +26,16 @@ from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, Memor
 from krishiv_py.planner.branches import branches
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger
+from krishiv_py.spark.batch import Halt, TaskRow, deliver, metrics_of
 from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under
 from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spark.failures import cause, failed_batch
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
-from krishiv_py.spark.frames import explode, show, written_files
+from krishiv_py.spark.frames import call_batch, explode, show, written_files
 from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.listing import own_files
 from krishiv_py.spark.logcheck import check_log
@@ -47,7 +48,7 @@ from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.places import LATE, RESULTS, homed
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, period_us
-from krishiv_py.spark.query import Ledger, StreamQuery, TaskRow, deliver, metrics_of
+from krishiv_py.spark.query import Ledger, StreamQuery
 from krishiv_py.spark.scan import arrow_scanned, scan
 from krishiv_py.spark.sparklog import forget_unplanned
 from krishiv_py.spool import Control
@@ -107,16 +108,20 @@ class BatchSteps:
     now: Callable[[], int]
     handover: Handover
     title: str
-    stopping: threading.Event
+    halt: Halt
     pulse: Pulse | None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        self.halt.thread = threading.get_ident()
         try:
             self._publish(frame, batch_id)
-        except Exception:  # whatever the interruption came out as; if nobody stops the query, it goes on as it is
-            if self.stopping.is_set():
+        except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
+            if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None
-            raise
+            self.halt.problem = failed_batch(problem, self.spec.name, batch_id)
+            raise self.halt.problem from cause(problem)
+        finally:
+            self.halt.thread = None
 
     def _publish(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)) if isinstance(s, ON_CLUSTER)]
@@ -185,7 +190,7 @@ class BatchSteps:
             schema = layout.result_schema if kind == RESULT else late_output_schema(layout)
             rows = explode(frame.filter(frame["kind"] == kind), schema)
             if isinstance(sink, ForeachBatchSink):
-                sink.function(rows, batch_id)
+                call_batch(sink.function, rows, batch_id)
             elif isinstance(sink, ConsoleSink):
                 show(rows, self.title if kind == RESULT else f"{self.title}: late", batch_id, sink.max_rows)
             else:
@@ -235,9 +240,9 @@ def start(
             claim_folder(folder, rows, claim.outputs, checkpoint)
     publishers = {k: Publisher(s.path, claim.outputs, durable) for k, s in outputs if isinstance(s, (ParquetSink, JsonSink))}
     handler = stream.late_handler
-    stopping = threading.Event()
+    halt = Halt()
     steps = BatchSteps(
-        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, stopping, pulse
+        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, halt, pulse
     )  # fmt: skip
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
@@ -272,20 +277,12 @@ def start(
         late_sink if isinstance(late_sink, MemorySink) else None,
         spec,
         stop,
-        stopping,
+        halt,
         spark,
     )
     if pulse is not None:
-        pulse.start(lambda: _running(query))
+        pulse.start(lambda: query.status == "running")
     return query
-
-
-def _running(query: StreamQuery) -> bool:
-    """Whether a query runs; not if the JVM has gone, and the query with it."""
-    try:
-        return query.status == "running"
-    except Py4JError:
-        return False
 
 
 def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:

@@ -19,7 +19,7 @@ from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.late import LateEventHandler, LateRows, SideOutputLateEventHandler
+from krishiv_py.plan.late import LateEventHandler, LateRows, SideOutputLateEventHandler, hand_over
 from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
@@ -254,7 +254,7 @@ class Driver:
             if self._handler.wants != "rows":
                 why = late.schema.names[-3:]
                 late = late.select([*keys, *why]).rename_columns([*keys, *late_names(keys)])
-            self._handler.handle(LateRows(late, self.spec.name, self._batch_id))
+            hand_over(self._handler, LateRows(late, self.spec.name, self._batch_id))
 
 
 def _takes_late_rows(handler: LateEventHandler) -> None:

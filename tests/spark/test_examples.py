@@ -26,6 +26,7 @@ def test_script(script: str, arguments: list[str], says: str) -> None:
     done = subprocess.run([sys.executable, str(EXAMPLES / script), *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3_000:]
     assert says in done.stdout
+    assert done.stderr == ""  # what concerns the user: nothing
 
 
 def test_notebook() -> None:

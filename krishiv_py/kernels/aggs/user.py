@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError, message, told
 from krishiv_py.kernels.aggs.accumulators import StateTypes
 from krishiv_py.kernels.aggs.base import Rows, valid_rows
 from krishiv_py.kernels.grouping import Ints
@@ -34,7 +34,7 @@ class User:
 
     def _fail(self, step: str, problem: Exception, value: object) -> OperatorError:
         return OperatorError(message(f"{self.label} failed in `{step}`", repr(value)[:200],
-                                     f"{type(problem).__name__}: {problem}", f"mend `{step}` of the aggregator"))
+                                     told(problem), f"mend `{step}` of the aggregator"))
 
     @cached_property
     def _types(self) -> StateTypes:
@@ -61,7 +61,10 @@ class User:
 
     def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:
         partial = getattr(self.aggregator, "partial", None)
-        accumulators = [self.aggregator.create() for _ in range(n)]
+        try:
+            accumulators = [self.aggregator.create() for _ in range(n)]
+        except Exception as problem:  # user code, as below
+            raise self._fail("create", problem, f"{n} groups") from problem
         for value, at in zip(values, ids.tolist(), strict=True) if partial is None else ():
             try:
                 accumulators[at] = self.aggregator.add(accumulators[at], value)
@@ -73,7 +76,12 @@ class User:
         assert rows.values is not None
         kept, ids, _ = valid_rows(rows.values, rows.ids)
         partial = getattr(self.aggregator, "partial", None)
-        accumulators = self._added(kept.to_pylist(), ids, rows.n) if partial is None else partial(kept, ids, rows.n)
+        try:
+            accumulators = self._added(kept.to_pylist(), ids, rows.n) if partial is None else partial(kept, ids, rows.n)
+        except OperatorError:
+            raise
+        except Exception as problem:  # user code, see above
+            raise self._fail("partial", problem, kept) from problem
         return self._written(list(accumulators), "add" if partial is None else "partial")
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:

@@ -1,0 +1,142 @@
+"""What went wrong on Spark, as an error of ours: raised in a task, found in a stack trace, or because the JVM has gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from krishiv_py import errors
+from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, message, told
+from krishiv_py.spark.failed import own_error
+
+_OWN: Final = re.compile(
+    r"^krishiv_py\.errors\.(\w+): (.*?)"
+    r"(?=^ ?SQLSTATE: |^\tat |^JVM stacktrace|^Driver stacktrace|^\nThe above exception was|^\nDuring handling of|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_JAVA: Final = re.compile(r"^(?:Caused by: )?(?:[a-z_$][\w$]*\.)+([A-Z]\w*(?:Error|Exception)): ([^\n]+)", re.MULTILINE)
+_WRAPPERS: Final = ("PythonException", "Py4JException", "ExecutionException", "StreamingQueryException")
+
+
+@contextmanager
+def in_task(operator: str, step: str, batch: int | None = None) -> Iterator[None]:
+    """Let what is raised in the body name where it happened: the operator, the step, the micro-batch."""
+    try:
+        yield
+    except Exception as problem:
+        where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")
+        said = str(problem) if isinstance(problem, KrishivError) else told(problem)
+        raise _own_type(type(problem))(f"{where}: {said}") from problem
+
+
+def _own_type(kind: type[BaseException]) -> type[KrishivError]:
+    """The error of ours that stands for one of this type."""
+    found = next((k for k in kind.__mro__ if issubclass(k, KrishivError) and k.__module__ == errors.__name__), OperatorError)
+    return OperatorError if found is KrishivError else found
+
+
+def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivError:
+    """What went wrong with a micro-batch on the driver, or in a task it waited for."""
+    kind, said = (type(problem), str(problem)) if isinstance(problem, KrishivError) else heart(problem)
+    where = f"operator {operator}, " if f"operator {operator}" not in said else ""
+    at = f"batch {batch}: " if f"batch {batch}" not in said else ""
+    return _own_type(kind)(f"{where}{at}{said}")
+
+
+def failure(problem: BaseException, what: str) -> KrishivError:
+    """What made `what` fail: of our own type if a task raised one, with the heart of a stack trace, not its length."""
+    if is_gone(problem):
+        return SessionClosedError(
+            message(f"{what} failed: Spark's JVM has gone", type(problem).__name__, "nothing runs on it any more",
+                    "stop() the session and make a new one; a query with a checkpoint goes on from there")
+        )  # fmt: skip
+    if isinstance(problem, KrishivError):
+        return _own_type(type(problem))(f"{what} failed: {problem}")
+    kind, said = heart(problem)
+    return kind(f"{what} failed: {said}")
+
+
+def cause(problem: BaseException) -> BaseException | None:
+    """What to show above our error: nothing where pages of Spark's say once more what a task of ours has told."""
+    spark = isinstance(problem, (Py4JError, PySparkException))
+    return None if spark and (_OWN.search(str(problem)) or is_gone(problem)) else problem
+
+
+def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
+    """The type and text of what is behind an exception of Spark's."""
+    text = str(problem)
+    own = list(_OWN.finditer(text))
+    if own:
+        kind = getattr(errors, own[-1][1], OperatorError)
+        return kind, own[-1][2].strip()
+    same = own_error(problem)
+    if same is not None:
+        return type(same), str(same)
+    if _TRACEBACK in text:
+        return OperatorError, _last_of_traceback(text.rpartition(_TRACEBACK)[2])
+    if not isinstance(problem, (Py4JError, PySparkException)):
+        return OperatorError, told(problem)
+    java = [(kind, said) for kind, said in _JAVA.findall(text) if kind not in _WRAPPERS]
+    if java:
+        return OperatorError, ": ".join(java[-1])
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
+    return OperatorError, " ".join([f"{type(problem).__name__}:", *lines[:3]])
+
+
+def _last_of_traceback(text: str) -> str:
+    """The exception at the end of a Python traceback, with the place it was raised at."""
+    lines = text.splitlines()
+    at = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
+    places = [line.strip() for line in lines[:at] if line.startswith('  File "')]
+    return f"{lines[at]} ({places[-1]})" if places else lines[at]
+
+
+def is_gone(problem: BaseException) -> bool:
+    """Whether an exception says that nobody answers: the JVM was killed, or has crashed."""
+    if isinstance(problem, Py4JJavaError):
+        return False  # it has answered
+    return isinstance(problem, (Py4JNetworkError, ConnectionError, EOFError)) or (
+        type(problem) is Py4JError and "An error occurred while calling" in str(problem)
+    )
+
+
+@contextmanager
+def as_own(what: str) -> Iterator[None]:
+    """Let what Spark raises in the body come out as an error of ours."""
+    try:
+        yield
+    except KrishivError:
+        raise
+    except (PySparkException, Py4JError, ConnectionError, EOFError) as problem:
+        raise failure(problem, what) from cause(problem)
+
+
+def require_alive(spark: SparkSession, what: str, *, stopped: bool) -> None:
+    """See that the session can still run something.
+
+    Raises
+    ------
+    SessionClosedError
+        When it was stopped, by us or by whoever owns it, or its JVM has gone.
+    """
+    if stopped or not _answers(spark):
+        raise SessionClosedError(
+            message(f"{what} on a session that is over", "a stopped one" if stopped else "one without a running Spark",
+                    "there is nothing to run it on", "make a new session, and the stream from it")
+        )  # fmt: skip
+
+
+def _answers(spark: SparkSession) -> bool:
+    try:
+        spark.conf.get("spark.sql.session.timeZone")
+        context = getattr(spark, "_sc", None)
+        return context is None or (context._jsc is not None and not context._jsc.sc().isStopped())
+    except (PySparkException, Py4JError, OSError, AttributeError, TypeError):
+        return False

@@ -1,0 +1,117 @@
+"""The JVM of an embedded session: started apart from the terminal, heard where it says something that concerns the user."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from krishiv_py.spark.waiting import on_main_thread
+
+_CHATTER: Final = re.compile(
+    rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
+    rb"|Using Spark's default log4j profile: .*\r?\n"
+    rb"|Setting default log level to .*\r?\n"
+    rb"|To adjust logging level use sc\.setLogLevel.*\r?\n"
+    rb"|(?:Starting )?Streaming TransformWithState(?:InPandas)? Python worker"
+    rb"(?:\.| finish init stage | received parameters | Starting execution | Completed execution ).*\r?\n"
+)
+"""What the JVM and PySpark's worker on the driver write at every start, whatever the log level: no setting turns it off."""
+
+
+@contextmanager
+def quiet_jvm(settings: Mapping[str, str]) -> Iterator[None]:
+    """Start the JVM for the session made in the body, unless one runs; leave Ctrl-C to whoever had it.
+
+    PySpark's own handler of Ctrl-C cancels all jobs, those of running queries too, from within the main thread's connection.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    launch(settings)
+    try:
+        yield
+    finally:
+        if on_main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def launch(settings: Mapping[str, str]) -> None:
+    """Start the JVM with standard error in our hands, and in a process group of its own: Ctrl-C is for this process."""
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf()
+    for name, value in settings.items():
+        conf.set(name, value)
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="krishiv-jvm-stderr", daemon=True).start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+    SparkContext._ensure_initialized(gateway=gateway)
+    logging.getLogger("py4j.clientserver").addFilter(_of_interest)
+
+
+def _of_interest(record: logging.LogRecord) -> bool:
+    """Whether a record of py4j's is worth showing: that a stopped query's batch was broken off is not."""
+    return record.exc_info is None or getattr(record.exc_info[0], "__name__", "") != "BatchStoppedError"
+
+
+def _pass_on(reading: int) -> None:
+    """Pass on what the JVM writes, but for its chatter; what is no whole line yet at once where a bar is drawn."""
+    left, hush = b"", False
+    while True:
+        try:
+            read = os.read(reading, 1 << 16)
+        except OSError:
+            read = b""
+        *lines, left = (left + read).splitlines(keepends=True) or [b""]
+        if left.endswith(b"\n") or not read or b"\r" in left:
+            lines, left = [*lines, left], b""
+        for line in lines:
+            chatter = _CHATTER.fullmatch(line) is not None
+            if not chatter and not (hush and not line.strip()):
+                _write(line)
+            hush = chatter and b"Python worker" in line
+        if not read:
+            os.close(reading)
+            return
+
+
+def _write(line: bytes) -> None:
+    try:
+        os.write(2, line)
+    except OSError:
+        return  # standard error is closed: nobody listens
+
+
+def forget_dead_jvm() -> None:
+    """Let a new session be made after the JVM was killed, or has crashed: PySpark would go on talking to it."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return
+    kept: Any = SparkContext
+    kept._active_spark_context = kept._gateway = kept._jvm = None
+    of_session: Any = SparkSession
+    of_session._instantiatedSession = None
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stop Spark, which complains of whatever still ran; it may have gone already."""
+    try:
+        context = getattr(spark, "_sc", None)
+        if context is not None:
+            context.setLogLevel("OFF")
+        spark.stop()
+    except (PySparkException, Py4JError, OSError):
+        forget_dead_jvm()
