@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import os
 import re
 import traceback
 from collections.abc import Iterable
@@ -32,8 +31,8 @@ from typing import Final
 from krishiv_py.redaction import redacted
 
 _LONGEST_SHOWN: Final = 200
-_OWN = os.path.dirname(__file__) + os.sep
-_STANDARD = os.path.dirname(os.__file__) + os.sep
+_OWN = __file__.rpartition("errors.py")[0]
+_STANDARD = (traceback.__file__ or "").rpartition("traceback.py")[0]
 _FOREIGN = re.compile(r"(?:^|[/\\])(?:pyspark(?:\.zip)?|py4j|pyarrow|pandas|numpy)[/\\]|^<")
 
 
