@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.errors import PlanError, message
 
@@ -75,6 +77,7 @@ def session_settings(profile: Profile, cores: int | None = None) -> dict[str, st
 
 _CHUNKS_ONLY: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CHECKED: Final = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs"}
+_SOURCES_S: Final = 30
 _CHANGING: Final = threading.Lock()
 
 
@@ -98,6 +101,14 @@ def started_under(spark: SparkSession, *, chunks_only: bool, kept: bool) -> Iter
                     spark.conf.unset(name)
                 else:
                     spark.conf.set(name, old)
+
+
+def with_sources(query: StreamingQuery) -> StreamingQuery:
+    """Wait until a query has made its sources: it makes them after its start, and by the settings of the session."""
+    end = time.monotonic() + _SOURCES_S
+    while query.isActive and query.status["message"].startswith("Initializing") and time.monotonic() < end:
+        time.sleep(0.002)
+    return query
 
 
 def setting(spark: SparkSession, name: str) -> int:

@@ -9,6 +9,7 @@ other, which needs no checksum. State is checked when it is loaded.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow.fs as pafs
@@ -19,6 +20,8 @@ from krishiv_py.spark.files import file_system, read_whole
 from krishiv_py.spark.sparklog import BEGIN_ANEW, logged_offsets, numbered
 
 _CRC_HEAD: Final = b"crc\0"
+_DESCRIBED: Final = ("_metadata", "_stateSchema")
+"""Where Spark describes an operator's state: a few small files."""
 
 
 def check_log(checkpoint: str, sources: int) -> None:
@@ -61,6 +64,26 @@ def check_log(checkpoint: str, sources: int) -> None:
             raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", BEGIN_ANEW)
     for at, upto in logged_offsets(lines).items():
         _check_source(system, f"{root}/sources/{at}", upto)
+    for operator in system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True)):
+        for name in _DESCRIBED:
+            for path in _damaged_files(system, f"{operator.path}/{name}"):
+                raise damaged(path, "a wrong checksum", BEGIN_ANEW)
+
+
+def damaged_state(checkpoint: str) -> str | None:
+    """The first file of state that is not what its checksum says, for an error of Spark's that does not name it."""
+    system, root = file_system(checkpoint)
+    return next(_damaged_files(system, f"{root}/state"), None)
+
+
+def _damaged_files(system: pafs.FileSystem, folder: str) -> Iterator[str]:
+    """The files below a folder that are there and not what their checksums say; Spark reads state without a look at them."""
+    found = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True, recursive=True))
+    for path in sorted(f.path for f in found if f.is_file and not f.base_name.startswith(".")):
+        try:
+            _checked(system, path)
+        except CheckpointError:
+            yield path
 
 
 def _has_state(system: pafs.FileSystem, root: str) -> bool:

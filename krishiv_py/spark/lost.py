@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from krishiv_py.errors import CheckpointError, message
+from krishiv_py.spark.logcheck import damaged_state
 from krishiv_py.spark.sparklog import BEGIN_ANEW
 
 _SIGNS: Final = re.compile(
@@ -18,7 +19,7 @@ _NAME: Final = r"[^\s'\",;()\[\]]"
 _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|sources|metadata)(?:/{_NAME}+)?")
 
 
-def lost_file(problem: BaseException, name: str) -> CheckpointError | None:
+def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointError | None:
     """The error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other end."""
     at: BaseException | None = problem
     told: list[str] = []
@@ -31,9 +32,10 @@ def lost_file(problem: BaseException, name: str) -> CheckpointError | None:
         return CheckpointError(f"query {name!r} failed: {own[-1]}")
     if _SIGNS.search(trace) is None or "PythonException" in trace:
         return None
-    cause = next((line for line in reversed(trace.splitlines()) if line.startswith("Caused by:")), trace.splitlines()[0])
+    causes = [line for line in trace.splitlines() if line.startswith("Caused by:") and "NullPointerException" not in line]
+    cause = [trace.splitlines()[0], *causes][-1]
     found = _PATH.search(trace)
-    where = found[0] if found else "a file of Spark's in the checkpoint"
+    where = found[0] if found else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     return CheckpointError(
         message(
             f"query {name!r} failed: {where} cannot be read",

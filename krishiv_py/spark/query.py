@@ -220,7 +220,7 @@ class StreamQuery:
         return None if problem is None else self._told(problem)
 
     def _told(self, problem: BaseException) -> KrishivError:
-        return lost_file(problem, self._name) or failure(problem, f"query {self._name!r}")
+        return lost_file(problem, self._name, self._ledger.notes.checkpoint) or failure(problem, f"query {self._name!r}")
 
     def _raise_problem(self) -> None:
         problem = self._problem()

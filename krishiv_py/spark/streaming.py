@@ -31,7 +31,7 @@ from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
-from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under
+from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.failures import cause, failed_batch
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
@@ -260,7 +260,7 @@ def start(
     def launch() -> StreamingQuery:
         forget_unplanned(checkpoint)
         with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
-            return writer.start()
+            return with_sources(writer.start())
 
     def flush() -> StreamingQuery:
         assert controls is not None

@@ -1,6 +1,6 @@
 """A damaged checkpoint gives the right answer or an error of ours that names the file, never a wrong answer.
 
-The ordinary run damages the ledger; ``nox -s damage`` files of every kind in every
+The ordinary run damages the newest file of the kinds below in one or two ways; ``nox -s damage`` files of every kind in every
 way.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from krishiv_py import Session
-from tests.damage.trial import DAMAGES, PLANS, Trial, prepared
+from tests.damage.trial import DAMAGES, PLANS, SETTINGS, Trial, prepared
 
 LONG = os.environ.get("KRISHIV_DAMAGE") == "long"
 EXPECTED = {
@@ -29,6 +29,7 @@ SHORT: dict[str, dict[str, tuple[str, ...]]] = {
         "cp/offsets/N": ("flipped",), "cp/commits/N": ("flipped at the end", "removed"), "cp/sources/N/N": ("flipped",),
         "cp/metadata": ("cut",), "cp/krishiv/chunks/N/N": ("flipped", "removed"), "cp/krishiv/plan.json": ("flipped",),
         "cp/krishiv/metrics.json": ("cut",), "cp/state/N/N/N.changelog": ("flipped", "removed"),
+        "cp/state/N/_stateSchema/default/N_N": ("flipped",),
         "spool/N.parquet": ("flipped",), "cp/state/N/_metadata/vN/N": ("cut",), "out/_krishiv_outputs/N.json": ("cut",),
         "spool/_krishiv_spool": ("flipped",),
     },
@@ -36,14 +37,18 @@ SHORT: dict[str, dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=PLANS if LONG else ("ledger",))
+@pytest.fixture(scope="module", params=PLANS)
 def trial(request: pytest.FixtureRequest, session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    """A query stopped half way; small chunks of state are files too."""
-    name = "spark.krishiv.chunkFileBytes"
-    before = session.spark.conf.get(name)
-    session.spark.conf.set(name, "100")
+    """A query stopped half way."""
+    before = {name: session.spark.conf.get(name, None) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        session.spark.conf.set(name, value)
     yield prepared(session, tmp_path_factory.mktemp("damage"), request.param)
-    session.spark.conf.set(name, before)
+    for name, old in before.items():
+        if old is None:
+            session.spark.conf.unset(name)
+        else:
+            session.spark.conf.set(name, old)
 
 
 def test_every_kind_of_file_is_damaged(trial: Trial) -> None:

@@ -27,8 +27,10 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError
 
 DDL: Final = "source string, user string, at bigint, amount bigint"
-BEFORE: Final = 12
-"""Sends before the query is stopped: enough for Spark to compact the log of its source."""
+BEFORE: Final = 6
+"""Sends before the query is stopped: enough for Spark to compact the log of its source, with the setting below."""
+SETTINGS: Final = {"spark.krishiv.chunkFileBytes": "100", "spark.sql.streaming.fileSource.log.compactInterval": "4"}
+"""Small chunks of state are files too, and logs are compacted early."""
 PLANS: Final = ("spark", "ledger")
 Damage = Callable[[bytes], bytes | None]
 DAMAGES: Final[dict[str, Damage]] = {
