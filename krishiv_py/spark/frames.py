@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.errors import OperatorError, message, told
@@ -56,16 +57,28 @@ def show(frame: DataFrame, title: str, batch_id: int, max_rows: int) -> None:
             print("   ", ", ".join(f"{k}={v}" for k, v in row.items()))
 
 
-def written_files(frame: DataFrame, sink: JsonSink | ParquetSink, publisher: Publisher, batch_id: int) -> None:
+def written_files(frame: DataFrame, sink: JsonSink, publisher: Publisher, batch_id: int) -> None:
     """Write rows through Spark into the staging folder, and publish the files."""
     system, root = file_system(sink.path)
     staging = staging_of(publisher.mark, batch_id)
-    writer = frame.write.mode("overwrite")
-    (writer.json if isinstance(sink, JsonSink) else writer.parquet)(f"{sink.path}/{staging}")
+    frame.write.mode("overwrite").json(f"{sink.path}/{staging}")
     found = system.get_file_info(pafs.FileSelector(f"{root}/{staging}"))
     if publisher.durable:
         sync_files(system, [f.path for f in found if f.is_file])
     publisher.publish(batch_id, [f.base_name for f in found if f.base_name.startswith("part-") and f.size])
+
+
+def written_table(table: pa.Table, sink: ParquetSink, publisher: Publisher, batch_id: int) -> None:
+    """Write rows as the tasks of a query do, with Arrow: Spark would write times of another type."""
+    system, root = file_system(sink.path)
+    staging = f"{root}/{staging_of(publisher.mark, batch_id)}"
+    system.create_dir(staging, recursive=True)
+    path = f"{staging}/rows.parquet"
+    with system.open_output_stream(path) as stream:
+        pq.write_table(table, stream, compression="snappy", store_schema=False)
+    if publisher.durable:
+        sync_files(system, [path])
+    publisher.publish(batch_id, ["rows.parquet"])
 
 
 def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
@@ -73,12 +86,17 @@ def write_once(spark: SparkSession, sink: Sink, table: pa.Table) -> None:
     if isinstance(sink, MemorySink):
         sink.put(0, [table])
         return
-    frame = spark.createDataFrame(table)
+    if isinstance(sink, (JsonSink, ParquetSink)):
+        claim_folder(sink, LATE, "bounded", None)
+        publisher = Publisher(sink.path, uuid.uuid4().hex[:8])
+        if isinstance(sink, ParquetSink):
+            written_table(table, sink, publisher, 0)
+            return
+    frame = spark.createDataFrame(table, spark_ddl(table.schema))  # else a time without zone becomes one of the session
     if isinstance(sink, ForeachBatchSink):
         call_batch(sink.function, frame, 0)
     elif isinstance(sink, ConsoleSink):
         show(frame, "late", 0, sink.max_rows)
     else:
-        assert isinstance(sink, (JsonSink, ParquetSink))
-        claim_folder(sink, LATE, "bounded", None)
-        written_files(frame, sink, Publisher(sink.path, uuid.uuid4().hex[:8]), 0)
+        assert isinstance(sink, JsonSink)
+        written_files(frame, sink, publisher, 0)

@@ -45,7 +45,7 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.tasks import counted
 from krishiv_py.spark.trimming import trim
-from krishiv_py.spark.types import arrow_schema
+from krishiv_py.spark.types import arrow_schema, spark_ddl
 from krishiv_py.spark.waiting import cancellable
 from krishiv_py.spool import wall_clock_us
 
@@ -176,7 +176,8 @@ class SparkRunner:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         source = source_of(stream.node)
         if source.bounded and not isinstance(source, MemorySource):
-            return self.spark.createDataFrame(self.run_bounded(stream).table)
+            table = self.run_bounded(stream).table
+            return self.spark.createDataFrame(table, spark_ddl(table.schema))
         return streaming.rows_frame(self.spark, stream)
 
     def frame_stream(self, frame: DataFrame) -> Stream:
