@@ -21,11 +21,11 @@ settings.load_profile("krishiv")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a JVM, and keep it in one process: two JVMs are slower than one on two cores."""
+    """Mark what needs a JVM, in two groups: queries mostly wait, so that two JVMs keep two cores busy, and more would not help."""
     for item in items:
         if "session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark" if "spark" in item.path.parts else "engines"))
 
 
 @pytest.fixture(scope="session")
