@@ -21,11 +21,10 @@ settings.load_profile("krishiv")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a JVM, in two groups: queries mostly wait, so that two JVMs keep two cores busy, and more would not help."""
+    """Mark what needs a JVM. Each of the two processes has one: queries wait much of their time."""
     for item in items:
         if "session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark" if "spark" in item.path.parts else "engines"))
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,11 @@ class NoSpark:
     root: Path
     queries: tuple[Any, ...] = ()
     clock: Any = lambda: 0
+    profile: str = "dev-local"
+
+    def trim(self, folder: str) -> int:
+        """Nothing to trim."""
+        return 0
 
     def folder(self, name: str) -> str:
         """A folder below the test's."""
