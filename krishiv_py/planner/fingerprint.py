@@ -8,6 +8,7 @@ import attrs
 
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
@@ -32,7 +33,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}
     parts |= {
-        f"aggregate {i + 1}": f"{c.func}({c.arg!r}) where {c.where!r} -> {', '.join(map(str, k.partial_types))}"
+        f"aggregate {i + 1}": f"{_named(c)}({c.arg!r}) where {c.where!r} -> {', '.join(map(str, k.partial_types))}"
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
     parts["emit"] = spec.options.emit_mode
@@ -41,6 +42,13 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     if uses_ledger(spec):  # what was due under one clock would never be under the other
         parts["clock"] = "the driver's ledger (several sources, idle time-outs, intervals, wall-clock TTL)"
     return {name: noted(value) for name, value in parts.items()}
+
+
+def _named(call: AggCall) -> str:
+    """An aggregate, and what its partials mean: registers or accumulators of another kind cannot be read."""
+    if call.func == "approx_count_distinct":
+        return f"{call.func} of precision {call.precision}"
+    return call.func if call.udaf is None else f"{call.func} {type(call.udaf).__qualname__}"
 
 
 def _times(spec: OperatorSpec) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
 
 import krishiv_py as kv
@@ -73,6 +74,7 @@ FOLLOWED: list[tuple[Change, Change, Change]] = [
     (sessions, lambda k: k.null_keys("side_output"), lambda k: k.null_keys("group")),
     (tumbling, lambda k: k, lambda k: k.future_tolerance(100, action="drop")),
     (sessions, lambda k: k.with_state_ttl(kv.StateTtlConfig(9)), lambda k: k.with_state_ttl(kv.StateTtlConfig(900))),
+    (sessions, lambda k: k, lambda k: k.max_listed(5)),
     (sessions, lambda k: k.trigger(kv.Trigger.on_count(2)), lambda k: k.trigger(kv.Trigger.on_count(3))),
 ]
 
@@ -95,6 +97,40 @@ def test_another_time_column_is_refused_and_another_lag_is_not() -> None:
     assert changed(planned(initial=0), planned()) == ["watermark's start in µs was 0 and is (none)"]
 
 
+class Total:
+    """A user aggregate."""
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, state: int, value: int) -> int:
+        return state + value
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def finish(self, state: int) -> int:
+        return state
+
+
+class Product(Total):
+    """Another, whose accumulators mean something else."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (kv.approx_count_distinct("n", precision=10), kv.approx_count_distinct("n", precision=12)),
+        (kv.udaf(Total(), "n", pa.int64()).alias("x"), kv.udaf(Product(), "n", pa.int64()).alias("x")),
+    ],
+)
+def test_aggregates_whose_partials_mean_something_else_are_refused(before: Any, after: Any) -> None:
+    one, other = (
+        stream_of(DDL).watermark("at", 0).tumbling_window(10).agg(call).spec(late="count") for call in (before, after)
+    )
+    assert [line.partition(" was ")[0] for line in changed(one, other)] == ["aggregate 1"]
+
+
 def test_another_source_column_is_refused() -> None:
     lags = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
     one, other = (
@@ -108,6 +144,6 @@ def test_every_option_has_a_rule() -> None:
     """A new option fails here until docs/state.md and the lists above say whether state follows it."""
     ruled = {
         "allowed_lateness_us", "late_rule", "null_keys", "future_us", "ttl", "emit", "trigger", "accumulation", "pane", "touch",
-        "future_action", "future_reference", "unknown_sources",
+        "future_action", "future_reference", "unknown_sources", "max_listed",
     }  # fmt: skip
     assert {f.name for f in attrs.fields(QueryOptions)} <= ruled
