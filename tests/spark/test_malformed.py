@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import AggregatedStream, MemorySink, QueryTrigger, Session, SideOutputLateEventHandler, Stream
-from krishiv_py.errors import OperatorError, PlanError, SourceError
+from krishiv_py.errors import PlanError, SourceError
 from tests.spark.conftest import DDL, found, per_second, row
 from tests.spark.test_files import write
 
@@ -114,5 +114,5 @@ def test_csv_in_batches_is_refused_where_it_could_not_be_replayed(session: Sessi
 def test_a_failing_line_stops_a_query(session: Session, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(JSON)
     query = per_second(session.read_json(tmp_path, DDL, streaming=True)).start(MemorySink())
-    with pytest.raises(OperatorError, match=r"SourceError: .*a\.json, line 2: no whole JSON object"):
+    with pytest.raises(SourceError, match=r"batch 0: .*a\.json, line 2: no whole JSON object"):
         query.process_all_available()
