@@ -86,14 +86,6 @@ class WatermarkTracker:
         """Sources left out of the minimum at the moment."""
         return [name for name in self.reached if self._idle(name, now_us)]
 
-    def next_idle_us(self, now_us: int) -> int | None:
-        """When the next source that still counts would become idle by the clock alone."""
-        timeout = self.idle_us
-        if timeout is None:
-            return None
-        deadlines = [self.spoke[n] + timeout for n in self.reached if n in self.spoke and not self._idle(n, now_us)]
-        return min(deadlines, default=None)
-
     def _idle(self, name: str, now_us: int) -> bool:
         timeout = self.idle_us
         if timeout is None or self.reached[name] == END_OF_TIME:

@@ -6,22 +6,26 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py import errors
-from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, message, told
-from krishiv_py.spark.failed import own_error
+from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, told
+from krishiv_py.spark.malformed import gone, shown_path
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"
     r"(?=^ ?SQLSTATE: |^\tat |^JVM stacktrace|^Driver stacktrace|^\nThe above exception was|^\nDuring handling of|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_OWN_IN_A_LINE: Final = re.compile(r"krishiv_py\.errors\.(\w+): ([^\n]+)")
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _JAVA: Final = re.compile(r"^(?:Caused by: )?(?:[a-z_$][\w$]*\.)+([A-Z]\w*(?:Error|Exception)): ([^\n]+)", re.MULTILINE)
+_VANISHED: Final = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?reading file (\S.*?)\. File does not exist")
+_HEADER: Final = re.compile(r"CSV header does not conform to the schema\.(.*?)CSV file: ([^\n]+)", re.DOTALL)
 _WRAPPERS: Final = ("PythonException", "Py4JException", "ExecutionException", "StreamingQueryException")
 
 
@@ -72,13 +76,13 @@ def cause(problem: BaseException) -> BaseException | None:
 def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
     """The type and text of what is behind an exception of Spark's."""
     text = str(problem)
-    own = list(_OWN.finditer(text))
+    own = list(_OWN.finditer(text)) or list(_OWN_IN_A_LINE.finditer(text))
     if own:
         kind = getattr(errors, own[-1][1], OperatorError)
         return kind, own[-1][2].strip()
-    same = own_error(problem)
-    if same is not None:
-        return type(same), str(same)
+    unread = _unread(text)
+    if unread is not None:
+        return SourceError, str(unread)
     if _TRACEBACK in text:
         return OperatorError, _last_of_traceback(text.rpartition(_TRACEBACK)[2])
     if not isinstance(problem, (Py4JError, PySparkException)):
@@ -88,6 +92,19 @@ def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
         return OperatorError, ": ".join(java[-1])
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
     return OperatorError, " ".join([f"{type(problem).__name__}:", *lines[:3]])
+
+
+def _unread(text: str) -> SourceError | None:
+    """The error of ours for what Spark says of an input file it could not read; None for other texts."""
+    vanished = _VANISHED.search(text)
+    if vanished:
+        return gone(shown_path(unquote(vanished[1])))
+    header = _HEADER.search(text)
+    if header:
+        return SourceError(message(f"{shown_path(unquote(header[2]))}: the header names other columns than the schema",
+                                   " ".join(header[1].split()), "values would come under wrong names",
+                                   "pass a schema with the columns of the header, in its order"))  # fmt: skip
+    return None
 
 
 def _last_of_traceback(text: str) -> str:

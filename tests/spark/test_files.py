@@ -12,7 +12,7 @@ import pytest
 
 from krishiv_py import MemorySink, Query, QueryTrigger, Session, Stream, Trigger, count
 from krishiv_py.errors import KrishivError, PlanError, SourceError
-from krishiv_py.spark.failed import own_errors
+from krishiv_py.spark.failures import as_own
 from krishiv_py.spark.listing import Located, listing
 from tests.spark.conftest import DDL, per_second, row
 
@@ -132,7 +132,7 @@ def test_a_file_that_goes_before_it_is_read_is_named(session: Session, tmp_path:
     gone = write(tmp_path / "in/gone #1.parquet", row("a", 10))
     listed = listing(session.spark, Located(str(tmp_path / "in"), True), streaming=False, max_files=None)
     gone.unlink()
-    with pytest.raises(SourceError, match=r"went before it was read .*gone #1\.parquet"), own_errors():
+    with pytest.raises(SourceError, match=r"went before it was read .*gone #1\.parquet"), as_own("the listing"):
         listed.collect()  # Spark looks at every file in the task
 
 

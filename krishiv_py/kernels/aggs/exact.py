@@ -37,11 +37,6 @@ class Terms:
     terms: list[NumPy]
     wide: pa.Array | None
 
-    @property
-    def wide_mask(self) -> Mask | None:
-        """Which sums are whole numbers."""
-        return None if self.wide is None else self.wide.is_valid().to_numpy(zero_copy_only=False)
-
 
 @attrs.frozen(eq=False)
 class Addends:

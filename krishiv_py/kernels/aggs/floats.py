@@ -64,6 +64,14 @@ def merge_groups(partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
     return columns_of(merge_sums(partials, ByGroup(ids, counts)), present)
 
 
+def _summed(rows: Rows) -> tuple[list[pa.Array], Ints]:
+    """The exact sum of every group, and how many values it has."""
+    assert rows.values is not None
+    kept, ids, _ = valid_rows(pc.cast(rows.values, pa.float64(), safe=False), rows.ids)
+    counts = np.bincount(ids, minlength=rows.n)
+    return columns_of(sum_values(numbers(kept), ids, counts), counts > 0), counts
+
+
 @attrs.frozen
 class FloatSum:
     """The double nearest to the sum: values are added exactly and rounded once."""
@@ -77,10 +85,7 @@ class FloatSum:
         return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(pc.cast(rows.values, pa.float64(), safe=False), rows.ids)
-        counts = np.bincount(ids, minlength=rows.n)
-        return columns_of(sum_values(numbers(kept), ids, counts), counts > 0)
+        return _summed(rows)[0]
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         return merge_groups(partials, ids, n)
@@ -102,10 +107,8 @@ class FloatAvg:
         return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(pc.cast(rows.values, pa.float64(), safe=False), rows.ids)
-        counts = np.bincount(ids, minlength=rows.n)
-        return [*columns_of(sum_values(numbers(kept), ids, counts), counts > 0), pa.array(counts)]
+        columns, counts = _summed(rows)
+        return [*columns, pa.array(counts)]
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         counts = np.zeros(n, np.int64)
