@@ -142,7 +142,7 @@ def test_what_a_time_to_live_dropped_is_shown_where_there_is_one() -> None:
 
 def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "krishiv_py\[metrics\]"'):
+    with pytest.raises(MissingExtraError, match=r"krishiv_py\[metrics\]"):
         register(Driver(judged(stream_of(DDL))))
 
 
