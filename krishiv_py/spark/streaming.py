@@ -21,7 +21,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
-from krishiv_py.plan.nodes import Source, UnionSource, source_of
+from krishiv_py.plan.nodes import FileSource, Source, UnionSource, source_of
 from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.planner.branches import branches
 from krishiv_py.planner.explain import explain
@@ -33,7 +33,7 @@ from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.controls import ControlFolder
-from krishiv_py.spark.failures import cause, failed_batch
+from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
 from krishiv_py.spark.handover import Handover
@@ -119,7 +119,7 @@ class BatchSteps:
             if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None
             self.halt.problem = failed_batch(problem, self.spec.name, batch_id)
-            raise self.halt.problem from cause(problem)
+            raise self.halt.problem from passable(cause(problem))
         finally:
             self.halt.thread = None
 
@@ -314,6 +314,15 @@ def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
                 source.detail(),
                 "their watermarks cannot be told apart",
                 "use start(sink)",
+            )
+        )
+    if isinstance(source, FileSource) and source.on_malformed == "side_output":
+        raise PlanError(
+            message(
+                "to_dataframe() has one output",
+                f'{source.detail()} with on_malformed="side_output"',
+                "malformed input would be lost",
+                'read with on_malformed="fail", or use start(sink)',
             )
         )
     found = scan(spark, source, spec.needs_columns, streaming=True)

@@ -116,3 +116,14 @@ def test_a_failing_line_stops_a_query(session: Session, tmp_path: Path) -> None:
     query = per_second(session.read_json(tmp_path, DDL, streaming=True)).start(MemorySink())
     with pytest.raises(SourceError, match=r"batch 0: .*a\.json, line 2: no whole JSON object"):
         query.process_all_available()
+
+
+def test_a_frame_has_no_place_for_malformed_input(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(JSON)
+    plan = per_second(session.read_json(tmp_path, DDL, streaming=True, on_malformed="side_output"))
+    with pytest.raises(PlanError, match=r'one output.*malformed input would be lost.*on_malformed="fail", or use start'):
+        plan.to_dataframe()
+    assert per_second(session.read_json(tmp_path, DDL, streaming=True)).to_dataframe().isStreaming
+    counted = per_second(session.read_json(tmp_path, DDL, on_malformed="side_output"))
+    assert counted.to_dataframe().count() == 2  # a bounded run tells its late handler
+    assert counted.late_handler.by_reason["malformed"] == 2  # type: ignore[attr-defined]
