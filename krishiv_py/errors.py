@@ -30,7 +30,12 @@ from typing import Final
 
 from krishiv_py.redaction import redacted
 
+RAISED: Final = (Exception, SystemExit)
+"""What of a user's function becomes an error of ours that names the function: ``sys.exit()`` too, but never Ctrl-C."""
 _LONGEST_SHOWN: Final = 200
+_LONGEST_TOLD: Final = 2_000
+_LONGEST_SECRET: Final = 2_100
+"""How many characters more may have to be looked at to see that one is: see the rules of :mod:`krishiv_py.redaction`."""
 _OWN = __file__.rpartition("errors.py")[0]
 _STANDARD = (traceback.__file__ or "").rpartition("traceback.py")[0]
 _FOREIGN = re.compile(r"(?:^|[/\\])(?:pyspark(?:\.zip)?|py4j|pyarrow|pandas|numpy)[/\\]|^<")
@@ -102,6 +107,12 @@ class AggregateOverflowError(OperatorError, OverflowError):
     """An integer aggregate left the 64-bit range."""
 
 
+def own_type(kind: type[BaseException]) -> type[KrishivError]:
+    """The error of ours that stands for one of this type."""
+    found = next((k for k in kind.__mro__ if issubclass(k, KrishivError) and k.__module__ == __name__), OperatorError)
+    return OperatorError if found is KrishivError else found
+
+
 def message(what: str, got: object, consequence: str, hint: str) -> str:
     """Compose the four parts every error of this library has."""
     return f"{what} (got: {got}): {consequence}. Hint: {hint}."
@@ -113,7 +124,13 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001  # whatever a foreign __repr__ raises must not hide the error we are about to raise
         return f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return cut(text, _LONGEST_SHOWN)
+
+
+def cut(text: str, most: int) -> str:
+    """The first `most` characters of a text, and a sign where there are more; no half of a secret, which nobody would tell
+    for one."""
+    return text if len(text) <= most else f"{redacted(text[: most + _LONGEST_SECRET])[:most]}…"
 
 
 def told(problem: BaseException) -> str:
@@ -126,7 +143,11 @@ def told(problem: BaseException) -> str:
     """
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if _of_a_user(f.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-    text = str(problem)
+    try:
+        text = str(problem)
+    except Exception as worse:  # noqa: BLE001  # a foreign __str__, as above
+        text = f"its text cannot be had: {type(worse).__name__}"
+    text = cut(text, _LONGEST_TOLD).encode(errors="backslashreplace").decode()  # half a surrogate pair passes no border
     return f"{type(problem).__name__}{': ' if text else ''}{text}{place}"
 
 

@@ -5,11 +5,14 @@ Windows are not stored: those that end between two watermarks follow from the ro
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.aggs.failed import regrouped, told_where
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.emit import Emitter
@@ -21,6 +24,7 @@ from krishiv_py.kernels.lookback import BLOCKS, shift
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.ranges import Ranges, expand, running
 from krishiv_py.kernels.refused import refused_rows
@@ -171,7 +175,8 @@ class DistinctOperator:
             straggling = np.flatnonzero(o.rows[FROM].to_numpy() > o.times)
         if not len(straggling):
             listing = Listing(self.layout, o.rows, w.low, w.ids)
-            return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block), None, listing)
+            bounds = w.starts, w.starts + self.spans.size
+            return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block), None, listing, bounds)
         return self._with_stragglers(o, w, straggling, block)
 
     def _with_stragglers(
@@ -185,7 +190,8 @@ class DistinctOperator:
         low, high = w.low - count[w.low], w.high - count[w.high]
         some = np.flatnonzero(high > low)
         r = Ranges(low[some], high[some], block[prompt])
-        parts = [pa.table(range_partials(self.layout, o.rows.take(pa.array(prompt)), r), names=self.partial_names)]
+        with self._told(o, w), regrouped(some):
+            parts = [pa.table(range_partials(self.layout, o.rows.take(pa.array(prompt)), r), names=self.partial_names)]
         at, windows = expand(count[w.low], count[w.high])
         rows = straggling[at]
         counted = o.rows[FROM].to_numpy()[rows] <= w.starts[windows] + self.spans.size
@@ -194,8 +200,14 @@ class DistinctOperator:
         parts.append(pa.table(self.layout.create(o.rows.take(pa.array(rows)), single, len(rows)), names=self.partial_names))
         owners = np.concatenate([some, windows])
         used, ids = np.unique(owners, return_inverse=True)
-        merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
-        return w.only(used), self.layout.finish(pa.Table.from_arrays(merged, names=self.partial_names))
+        with self._told(o, w), regrouped(used):
+            merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
+            return w.only(used), self.layout.finish(pa.Table.from_arrays(merged, names=self.partial_names))
+
+    def _told(self, o: Ordered, w: _Windows) -> AbstractContextManager[None]:
+        """Let the error for one of the windows say which."""
+        ends = w.starts + self.spans.size
+        return told_where(lambda n: place_of(self.layout.spec, o.rows, int(w.low[n]), (int(w.starts[n]), int(ends[n]))))
 
     def _table(self, o: Ordered, w: _Windows, values: list[pa.Array]) -> pa.Table:
         order = stable_order(w.starts)

@@ -30,7 +30,7 @@ class Emitter:
     ) -> pa.Table:  # fmt: skip
         """Result rows of merged partials with their window bounds in µs; `pane` and `index` where the plan asks for them."""
         keys = [merged[k] for k in self.layout.key_names]
-        return self.finished(keys, starts, ends, self.layout.finish(merged), op, pane, index)
+        return self.finished(keys, starts, ends, self.layout.finish(merged, (starts, ends)), op, pane, index)
 
     def finished(
         self, keys: list[pa.ChunkedArray], starts: Ints, ends: Ints, values: Sequence[pa.Array | pa.ChunkedArray],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, OperatorError, SchemaError, message, told
+from krishiv_py.errors import RAISED, ExpressionError, OperatorError, SchemaError, message, told
 from krishiv_py.kernels.expressions.tree import Rows, guarded, value_of
 from krishiv_py.kernels.fit import fitted, normal
 from krishiv_py.plan.expr import Expr
@@ -62,7 +62,7 @@ def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     try:
         result = step.function(batch)
-    except Exception as problem:  # user code: whatever it raises is reported with what it was given
+    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         raise _map_failed(step, batch, problem) from problem
     if isinstance(result, pa.Table):
         result = one_batch(result)
@@ -79,7 +79,7 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=step.schema)
 
 
-def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: Exception) -> OperatorError:
+def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
     names = ", ".join(batch.schema.names[:20]) + (", …" if len(batch.schema.names) > 20 else "")
     return OperatorError(message(f"map_batches({step.detail()}) failed", f"{batch.num_rows} rows with the columns {names}",
                                  told(problem), f"mend {step.detail()}"))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
+from krishiv_py.kernels.aggs.failed import first_of, told_where
 from krishiv_py.kernels.evaluate import expr_type
 from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.place import TIME as TIME  # beside the other names of columns
+from krishiv_py.kernels.place import Bounds, key_names, place_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import time_type
 from krishiv_py.plan.expr import Expr, identity_of
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow
 
-TIME = "__t"
 GAP = "__g"
 DOUBT = "__d"
 ORDERED = frozenset({"first", "last", "collect_list", "udaf"})
@@ -58,7 +61,7 @@ class Layout:
                 self.inputs.append((value, call.where))
                 input_types.append(type_)
             self.input_of.append(seen[same])
-        self.key_names = [f"k{i}" for i in range(len(spec.keys))]
+        self.key_names = key_names(spec)
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
         self.key_fields = keys
@@ -126,24 +129,40 @@ class Layout:
         """Partial columns of working rows."""
         times = rows[TIME].to_numpy()
         out: list[pa.Array] = []
-        for kernel, at in zip(self.kernels, self.input_of, strict=True):
-            values = None if at is None else whole(rows[f"a{at}"])
-            out += kernel.create(Rows(values, times, ids, n))
+        with self._told(rows, first_of(ids)):
+            for kernel, at in zip(self.kernels, self.input_of, strict=True):
+                values = None if at is None else whole(rows[f"a{at}"])
+                out += kernel.create(Rows(values, times, ids, n))
         return out
 
     def merge(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Merged partial columns."""
         out: list[pa.Array] = []
-        for kernel, names in zip(self.kernels, self.partial_names, strict=True):
-            out += kernel.merge([whole(partials[x]) for x in names], ids, n)
+        with self._told(partials, first_of(ids)):
+            for kernel, names in zip(self.kernels, self.partial_names, strict=True):
+                out += kernel.merge([whole(partials[x]) for x in names], ids, n)
         return out
 
-    def finish(self, partials: pa.Table) -> list[pa.Array]:
-        """Finished aggregate columns."""
-        return [
-            kernel.finish([whole(partials[x]) for x in names])
-            for kernel, names in zip(self.kernels, self.partial_names, strict=True)
-        ]
+    def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
+        """Finished aggregate columns; `bounds` of windows, where they are known, are told of one that fails."""
+        with self._told(partials, int, bounds):
+            return [
+                kernel.finish([whole(partials[x]) for x in names])
+                for kernel, names in zip(self.kernels, self.partial_names, strict=True)
+            ]
+
+    def _told(
+        self, table: pa.Table, row_of: Callable[[int], int], bounds: Bounds | None = None
+    ) -> AbstractContextManager[None]:
+        """Let the error for a group that fails name key and window, if the table has them; else whoever has them may."""
+        if bounds is None and not (self.key_names and set(self.key_names) <= set(table.column_names)):
+            return nullcontext()
+
+        def where(group: int) -> str:
+            row = row_of(group)
+            return place_of(self.spec, table, row, None if bounds is None else (int(bounds[0][row]), int(bounds[1][row])))
+
+        return told_where(where)
 
 
 def merges_only(spec: OperatorSpec) -> bool:

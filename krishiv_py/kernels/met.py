@@ -49,8 +49,9 @@ class Aggregates:
     def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
-        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing)
         times = o.times[anchors]
+        bounds = times - self.window.size_us, times + self.window.after_us
+        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing, bounds)
         order = stable_order(times)
         picked, at = pa.array(order), pa.array(anchors[order])
         keys, own = ([o.rows[n].take(at) for n in names] for names in (self.layout.key_names, self.layout.own_names))

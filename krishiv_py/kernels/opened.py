@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.aggs.failed import told_where
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.sorting import pair_order
 from krishiv_py.kernels.state import WRITTEN
 from krishiv_py.kernels.timecodec import time_type, unstamp
@@ -66,7 +68,9 @@ class Opened:
     def table(self, heads: pa.Table, updated: Ints, partials: list[pa.Array], starts: Ints, ends: Ints) -> pa.Table:
         """Windows whose partials are known, with a row of each (for its key) and the time of its last update."""
         windows = pa.Table.from_arrays(partials, names=[f.name for f in self.layout.partial_fields])
-        return self.finished(heads, updated, self.layout.finish(windows), starts, ends)
+        with told_where(lambda n: place_of(self.layout.spec, heads, n, (int(starts[n]), int(ends[n])))):
+            values = self.layout.finish(windows)
+        return self.finished(heads, updated, values, starts, ends)
 
     def finished(self, heads: pa.Table, updated: Ints, values: list[pa.Array], starts: Ints, ends: Ints) -> pa.Table:
         """Windows whose aggregates are known; see :meth:`table`."""

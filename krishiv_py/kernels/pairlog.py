@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggs.failed import regrouped
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import Layout, whole
+from krishiv_py.kernels.place import WINDOW as WINDOW
 
-WINDOW = "w"
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
 
 
@@ -119,12 +120,16 @@ class PairLog:
         return self.entries(keys.take(pa.array(keep)), rows[keep], found.fired[keep], found.done[keep], marks, partials)
 
     def total(self, found: Pairs, wanted: Ints) -> pa.Table:
-        """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is."""
+        """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is.
+
+        One that fails is told by its pair.
+        """
         snap, pend = found.snap_at[wanted], found.pend_at[wanted]
         both = np.flatnonzero((snap >= 0) & (pend >= 0))
         pairs = pa.concat_tables([found.snaps.take(pa.array(snap[both])), found.pends.take(pa.array(pend[both]))])
         ids = np.tile(np.arange(len(both)), 2)
-        merged = self.partials(self.layout.merge(pairs, ids, len(both)))
+        with regrouped(wanted[both]):
+            merged = self.partials(self.layout.merge(pairs, ids, len(both)))
         source = np.where(snap >= 0, snap, len(found.snaps) + pend)
         source[both] = len(found.snaps) + len(found.pends) + np.arange(len(both))
         return pa.concat_tables([found.snaps, found.pends, merged]).take(pa.array(source))

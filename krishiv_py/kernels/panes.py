@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, message, shown, told
+from krishiv_py.errors import RAISED, OperatorError, message, shown, told
+from krishiv_py.kernels.aggs.failed import shown_key
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import whole
@@ -54,9 +55,10 @@ class PaneOperator(TriggeredOperator):
         """Tell the handler; what it returns nobody would get."""
         try:
             given = getattr(self.handler, event)(pane, *row)
-        except Exception as problem:  # user code: whatever it raises is reported with the pane
+        except RAISED as problem:  # user code: whatever it raises is reported with the pane
             name = f"{type(self.handler).__name__}.{event}"
-            got = f"pane {pane.interval_start} to {pane.interval_end}, key {pane.key}"
+            key = shown_key(pane.key, pane.key.values())
+            got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
             raise OperatorError(message(f"pane handler {name} failed", got, told(problem), f"mend {name}")) from problem
         if given is not None:
             raise OperatorError(message(f"{event} returned something", shown(given), "a handler has no output: it would be "

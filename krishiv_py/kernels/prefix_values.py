@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs import AggKernel
+from krishiv_py.kernels.aggs.failed import regrouped
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.running import running
 
@@ -35,6 +36,9 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
     """
     if not len(wanted):
         return Prefixes(kernel.finish([p.slice(0, 0) for p in partials]), kernel.merge(partials, ids, int(ids[-1]) + 1))
-    found = running(kernel, partials, ids)
+    with regrouped(ids):
+        found = running(kernel, partials, ids)
     last = pa.array(np.append(np.flatnonzero(np.diff(ids)), len(ids) - 1))
-    return Prefixes(kernel.finish([p.take(pa.array(wanted)) for p in found]), [p.take(last) for p in found])
+    with regrouped(ids[wanted]):
+        values = kernel.finish([p.take(pa.array(wanted)) for p in found])
+    return Prefixes(values, [p.take(last) for p in found])

@@ -7,10 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggs.failed import regrouped, told_where
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.running import group_starts, running
 from krishiv_py.kernels.sorting import pair_order, stable_order
 from krishiv_py.plan.triggers import Trigger
@@ -101,7 +103,8 @@ class Folder:
         cut = self._segments(fresh, units, state.pending, every, at_end, by_row)
         fired = np.flatnonzero(cut.fires)
         count = np.bincount(cut.pair[fired], minlength=units.n)
-        values = self._discarded(cut, fired, state) if self.discarding else self._running(cut, fired, count, state)
+        with told_where(lambda pair: place_of(self.log.layout.spec, units.keys, pair)):
+            values = self._discarded(cut, fired, state) if self.discarding else self._running(cut, fired, count, state)
         firings = self._firings(units, cut, fired, values, state, over, at_end) if len(fired) else None
         done = state.done | (over & (count > 0))
         waits = late & (self.trigger.late == "watermark")
@@ -143,7 +146,8 @@ class Folder:
         order = stable_order(pair)
         stacked, pair = stacked.take(pa.array(order)), pair[order]
         columns = zip(self.log.layout.kernels, self.log.columns(stacked), strict=True)
-        totals = self.log.partials([array for kernel, given in columns for array in running(kernel, given, pair)])
+        with regrouped(pair):
+            totals = self.log.partials([array for kernel, given in columns for array in running(kernel, given, pair)])
         row_of = np.full(len(cut.pair), -1, np.int64)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
@@ -158,7 +162,8 @@ class Folder:
         pend = state.pend_at[cut.pair[fired]]
         both = np.flatnonzero(first & (pend >= 0))
         pairs = pa.concat_tables([state.pends.take(pa.array(pend[both])), values.take(pa.array(both))])
-        merged = self.log.partials(self.log.layout.merge(pairs, np.tile(np.arange(len(both)), 2), len(both)))
+        with regrouped(cut.pair[fired[both]]):
+            merged = self.log.partials(self.log.layout.merge(pairs, np.tile(np.arange(len(both)), 2), len(both)))
         source = np.arange(len(fired))
         source[both] = len(fired) + np.arange(len(both))
         return pa.concat_tables([values, merged]).take(pa.array(source))

@@ -27,11 +27,13 @@ import pyarrow.compute as pc
 from krishiv_py.kernels.aggs.base import AggKernel, Mask, Rows, lists, numbers
 from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentile, between
 from krishiv_py.kernels.aggs.extremes import ranks
+from krishiv_py.kernels.aggs.failed import regrouped, told_where
 from krishiv_py.kernels.aggs.sketch import HyperLogLog
 from krishiv_py.kernels.grouping import Ints, normal_key
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
+from krishiv_py.kernels.place import Bounds, place_of
 from krishiv_py.kernels.ranges import Ranges, expand, overlapping, portions, running
 from krishiv_py.kernels.sliding import Column, column_of, kernel_partials
 from krishiv_py.kernels.sorting import stable_order
@@ -41,7 +43,7 @@ _PIECE: Final = 4_000_000
 
 
 def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None = None,
-                 listing: Listing | None = None) -> list[pa.Array]:  # fmt: skip
+                 listing: Listing | None = None, bounds: Bounds | None = None) -> list[pa.Array]:  # fmt: skip
     """The aggregates of `layout` over every range of `rows`, which are laid out by key, time and arrival.
 
     Parameters
@@ -56,7 +58,14 @@ def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None =
         A row within each range that does not count.
     listing : Listing, optional
         Refuses lists that hold too many values.
+    bounds : tuple of ndarray of int64, optional
+        Windows of the ranges, told where one fails.
     """
+
+    def where(n: int) -> str:
+        window = None if bounds is None else (int(bounds[0][n]), int(bounds[1][n]))
+        return place_of(layout.spec, rows, int(r.low[n]), window)
+
     times: Ints = rows[TIME].to_numpy()
     columns: dict[int, Column] = {}
     out: list[pa.Array] = []
@@ -65,7 +74,8 @@ def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None =
             columns[at] = column_of(rows, at)
         column = None if at is None else columns[at]
         special = _special(kernel, column, r, holes, listing)
-        out.append(kernel.finish(_partials(kernel, column, times, r, holes)) if special is None else special)
+        with told_where(where):
+            out.append(kernel.finish(_partials(kernel, column, times, r, holes)) if special is None else special)
     return out
 
 
@@ -73,13 +83,14 @@ def _partials(kernel: AggKernel, column: Column | None, times: Ints, r: Ranges, 
     if holes is None:
         return kernel_partials(kernel, column, times, r)
     before, after = np.flatnonzero(holes > r.low), np.flatnonzero(r.high > holes + 1)
-    parts = [
-        kernel_partials(kernel, column, times, Ranges(low[some], high[some], r.block))
-        for some, low, high in ((before, r.low, holes), (after, holes + 1, r.high))
-    ]
+    parts = []
+    for some, low, high in ((before, r.low, holes), (after, holes + 1, r.high)):
+        with regrouped(some):
+            parts.append(kernel_partials(kernel, column, times, Ranges(low[some], high[some], r.block)))
     alone = np.flatnonzero((holes == r.low) & (r.high == holes + 1))
     none = np.empty(0, np.int64)
-    parts.append(kernel.create(Rows(None if column is None else column[0].slice(0, 0), none, none, len(alone))))
+    with regrouped(alone):
+        parts.append(kernel.create(Rows(None if column is None else column[0].slice(0, 0), none, none, len(alone))))
     both = [pa.concat_arrays([_whole(x) for x in pair]) for pair in zip(*parts, strict=True)]
     return kernel.merge(both, np.concatenate([before, after, alone]), len(holes))
 

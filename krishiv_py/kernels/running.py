@@ -13,6 +13,7 @@ from krishiv_py.kernels.aggs import AggKernel
 from krishiv_py.kernels.aggs.base import Mask, NumPy, numbers
 from krishiv_py.kernels.aggs.counting import Count
 from krishiv_py.kernels.aggs.extremes import Extreme, ranks
+from krishiv_py.kernels.aggs.failed import regrouped
 from krishiv_py.kernels.aggs.floats import EXACT, FloatAvg, FloatSum, columns_of, merge_sums
 from krishiv_py.kernels.aggs.moments import Variance
 from krishiv_py.kernels.aggs.reducers import ByRange
@@ -78,7 +79,8 @@ def _doubling(kernel: AggKernel, partials: list[pa.Array], starts: Ints) -> list
     while step <= int(place.max(initial=0)):
         later = np.flatnonzero(place >= step)
         pairs = np.column_stack([later - step, later]).ravel()
-        joined = kernel.merge([p.take(pa.array(pairs)) for p in partials], np.repeat(np.arange(len(later)), 2), len(later))
+        with regrouped(later):
+            joined = kernel.merge([p.take(pa.array(pairs)) for p in partials], np.repeat(np.arange(len(later)), 2), len(later))
         source = np.arange(len(starts))
         source[later] = len(starts) + np.arange(len(later))
         partials = [pa.concat_arrays([p, j]).take(pa.array(source)) for p, j in zip(partials, joined, strict=True)]
@@ -87,7 +89,7 @@ def _doubling(kernel: AggKernel, partials: list[pa.Array], starts: Ints) -> list
 
 
 def running(kernel: AggKernel, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
-    """Of every row, the merged partials of its group up to and with that row.
+    """Of every row, the merged partials of its group up to and with that row; one that fails is told by its row.
 
     Parameters
     ----------

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggs.failed import first_of, regrouped, told_where
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import running_reach
 from krishiv_py.kernels.layout import Layout, whole
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.prefix_values import prefixes
 from krishiv_py.kernels.session_tracks import Tracks
 from krishiv_py.kernels.sorting import stable_order
@@ -172,10 +174,12 @@ class Play:
         element = np.empty(len(order), np.int64)
         element[order] = np.arange(len(order))
         firing = element[len(taken) :][fires[np.append(at[1:], len(fires)) - 1]]
-        if self._discarding:
-            return self._discarded(stack, ids, firing, line, group, fires)
-        columns = [[whole(stack[x]) for x in names] for names in self._layout.partial_names]
-        found = [prefixes(kernel, given, ids, firing) for kernel, given in zip(self._layout.kernels, columns, strict=True)]
+        row_of = first_of(group)
+        with told_where(lambda at: place_of(self._layout.spec, self._rows, int(line.order[row_of(at)]))):
+            if self._discarding:
+                return self._discarded(stack, ids, firing, line, group, fires)
+            columns = [[whole(stack[x]) for x in names] for names in self._layout.partial_names]
+            found = [prefixes(kernel, given, ids, firing) for kernel, given in zip(self._layout.kernels, columns, strict=True)]
         self._keep(pa.Table.from_arrays([p for f in found for p in f.totals], schema=self._partials.schema), track, None)
         return pa.Table.from_arrays([f.values for f in found], schema=value_schema(self._layout))
 
@@ -183,7 +187,8 @@ class Play:
         """Every firing tells of the rows since the one before it."""
         merged = pa.Table.from_arrays(self._layout.merge(stack, ids, int(group[-1]) + 1), schema=self._partials.schema)
         self._keep(merged.take(pa.array(group[line.last])), line.track[line.head], fires[line.last])
-        return finished(self._layout, merged.take(pa.array(ids[firing])))
+        with regrouped(ids[firing]):
+            return finished(self._layout, merged.take(pa.array(ids[firing])))
 
     def _keep(self, totals: pa.Table, track: Ints, gone: Mask | None) -> None:
         at = self._partials.num_rows + np.arange(len(track))

@@ -10,9 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggs.failed import first_of, told_where
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout, whole
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.running import running
 from krishiv_py.kernels.sorting import stable_order
 
@@ -106,10 +108,12 @@ class Contents:
         order = order[self._usable | (order >= n_old)]
         line = np.cumsum(np.concatenate([[0], np.diff(root[order]) != 0]))
         stack = made.take(pa.array(order))
-        cumulated = [
-            column for kernel, names in zip(self._layout.kernels, self._layout.partial_names, strict=True)
-            for column in running(kernel, [whole(stack[x]) for x in names], line)
-        ]  # fmt: skip
+        row_of = first_of(ids)
+        with told_where(lambda n: place_of(self._layout.spec, self._rows, int(at[row_of(int(order[n]))]))):
+            cumulated = [
+                column for kernel, names in zip(self._layout.kernels, self._layout.partial_names, strict=True)
+                for column in running(kernel, [whole(stack[x]) for x in names], line)
+            ]  # fmt: skip
         place = np.arange(n)
         place[order] = n + np.arange(len(order))
         return pa.concat_tables([made, pa.Table.from_arrays(cumulated, schema=self._schema)]).take(pa.array(place))

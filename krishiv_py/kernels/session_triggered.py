@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggs.failed import told_where
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
@@ -24,6 +25,7 @@ from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_book import UNDER
 from krishiv_py.kernels.session_firings import Firings, Play, Sessions, finished, value_schema
@@ -186,7 +188,9 @@ class _Step(Visits):
         """Results, while the keys are written anew."""
         at = np.flatnonzero(after.fires)
         track = now.tracks[at]
-        made = finished(self.op.layout, s.partials.take(pa.array(s.at[track])))
+        with told_where(lambda n: place_of(self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]),
+                                           (int(now.starts[at[n]]), int(now.ends[at[n]])))):  # fmt: skip
+            made = finished(self.op.layout, s.partials.take(pa.array(s.at[track])))
         old = self._standing(page)
         n_rows = len(t.of_row)
         results = Results(
@@ -214,7 +218,8 @@ class _Step(Visits):
             return Results(0, none, none, none, none, value_schema(self.op.layout).empty_table(), none, np.empty(0, "U1"), none)
         whole = np.flatnonzero(sessions[PENDING].to_numpy() == 0)
         own = sessions.take(pa.array(whole))
-        values = finished(self.op.layout, own.select(self.op.entries.partials.names))
+        with told_where(lambda n: place_of(self.op.layout.spec, own, n)):
+            values = finished(self.op.layout, own.select(self.op.entries.partials.names))
         ids = sessions[ID].to_numpy()
         numbers = np.concatenate([own[UNDER].to_numpy(), page.standing[UNDER].to_numpy()])
         order = np.argsort(numbers)

@@ -13,6 +13,7 @@ from krishiv_py.kernels.aggs.base import AggKernel, Mask, NumPy, Rows, numbers, 
 from krishiv_py.kernels.aggs.counting import Count
 from krishiv_py.kernels.aggs.exact import Addends, exact_sums
 from krishiv_py.kernels.aggs.extremes import ByTime, Extreme, ranks
+from krishiv_py.kernels.aggs.failed import regrouped
 from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum, columns_of
 from krishiv_py.kernels.aggs.moments import Variance, moments
 from krishiv_py.kernels.aggs.reducers import ByRange
@@ -127,7 +128,8 @@ def _expanded(kernel: AggKernel, values: pa.Array | None, times: Ints, r: Ranges
     for start, stop in portions(r.low, r.high, _PAIRS):
         rows, ids = expand(r.low[start:stop], r.high[start:stop])
         taken = None if values is None else values.take(pa.array(rows))
-        parts.append(kernel.create(Rows(taken, times[rows], ids, stop - start)))
+        with regrouped(np.arange(start, stop)):
+            parts.append(kernel.create(Rows(taken, times[rows], ids, stop - start)))
     if not parts:
         return [pa.array([], t) for t in kernel.partial_types]
     return [pa.concat_arrays([_as_array(p[i]) for p in parts]) for i in range(len(kernel.partial_types))]
@@ -150,7 +152,7 @@ def column_of(rows: pa.Table, at: int) -> Column:
 
 
 def kernel_partials(kernel: AggKernel, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
-    """The partial columns of one aggregate for every range."""
+    """The partial columns of one aggregate for every range; one that fails is told by its range."""
     if isinstance(kernel, ByTime):
         return _by_time(kernel, column, r, times)
     direct = _DIRECT.get(type(kernel))
@@ -161,8 +163,10 @@ def kernel_partials(kernel: AggKernel, column: Column | None, times: Ints, r: Ra
     if not len(long):
         return _expanded(kernel, values, times, r)
     short = np.flatnonzero(r.high - r.low <= SHORT)
-    parts = [_expanded(kernel, values, times, Ranges(r.low[short], r.high[short], r.block)),
-             _doubled(kernel, values, times, r.low[long], r.high[long])]
+    with regrouped(short):
+        parts = [_expanded(kernel, values, times, Ranges(r.low[short], r.high[short], r.block))]
+    with regrouped(long):
+        parts.append(_doubled(kernel, values, times, r.low[long], r.high[long]))
     order = pa.array(np.argsort(np.concatenate([short, long])))
     return [pa.concat_arrays([_as_array(x) for x in pair]).take(order) for pair in zip(*parts, strict=True)]
 
@@ -175,7 +179,12 @@ def _doubled(kernel: AggKernel, values: pa.Array | None, times: Ints, low: Ints,
     base, end = int(low.min()), int(high.max())
     n, q = end - base, len(low)
     picked = None if values is None else values.slice(base, n)
-    table = [_as_array(p) for p in kernel.create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
+
+    def holding(row: int) -> int:
+        return int(np.flatnonzero((low <= base + row) & (base + row < high))[0])
+
+    with regrouped(holding):
+        table = [_as_array(p) for p in kernel.create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
     at, lengths = low - base, high - low
     found = [pa.nulls(q, p.type) for p in table]
     some = np.zeros(q, np.bool_)
@@ -185,7 +194,8 @@ def _doubled(kernel: AggKernel, values: pa.Array | None, times: Ints, low: Ints,
         taken = [p.take(pa.array(at[mine])) for p in table]
         later = np.flatnonzero(some[mine])
         both = [pa.concat_arrays([f, t]) for f, t in zip(found, taken, strict=True)]
-        joined = _in_pairs(kernel, both, mine[later], q + later)
+        with regrouped(mine[later]):
+            joined = _in_pairs(kernel, both, mine[later], q + later)
         source = np.arange(q)
         source[mine] = q + np.arange(len(mine))
         source[mine[later]] = q + len(mine) + np.arange(len(later))
@@ -193,7 +203,8 @@ def _doubled(kernel: AggKernel, values: pa.Array | None, times: Ints, low: Ints,
         some[mine], at = True, at + (lengths & width)
         left = np.arange(len(table[0]) - width)
         if len(left):
-            table = _in_pairs(kernel, table, left, left + width)
+            with regrouped(holding):
+                table = _in_pairs(kernel, table, left, left + width)
         width *= 2
     return found
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggs.failed import told_where
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings, written
 from krishiv_py.kernels.emit import Emitter
@@ -22,6 +23,7 @@ from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
+from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
 from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.sorting import sorted_unique, stable_order
@@ -187,7 +189,7 @@ class TriggeredOperator:
             fires = np.ones(len(order), np.bool_) if again else self._worth(state)[order]
             keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
             firing = order[fires]
-            value = state.pends.take(pa.array(state.pend_at[firing])) if self.discarding else self.log.total(state, firing)
+            value = self._value(log, groups.first, state, firing)
             stays = window + self.window.size_us > floor_watermark(watermark_us, self.lateness_us)
             self._remember(runs, state, order, stays[order], fires, value, keys, window, done=pane != "early")
             if len(firing):
@@ -226,6 +228,13 @@ class TriggeredOperator:
                                        np.full(n, done), np.full(n, is_snap), partials)
             self._append(runs, window[pairs], entries)
 
+    def _value(self, log: pa.Table, first: Ints, state: Pairs, wanted: Ints) -> pa.Table:
+        """What some pairs come to, given an entry of each: discarding, what came since their last firing."""
+        if self.discarding:
+            return state.pends.take(pa.array(state.pend_at[wanted]))
+        with told_where(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
+            return self.log.total(state, wanted)
+
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`; when discarding, what came since the last firing."""
         runs, opened = Runs(store, meta, WINDOW, self.log.compact), Opened(self.layout)
@@ -236,7 +245,7 @@ class TriggeredOperator:
             found = self.log.resolve(log, groups.ids, groups.n)
             held = found.pend_at >= 0 if self.discarding else (found.pend_at >= 0) | (found.snap_at >= 0)
             wanted = np.flatnonzero(held)
-            value = found.pends.take(pa.array(found.pend_at[wanted])) if self.discarding else self.log.total(found, wanted)
+            value = self._value(log, groups.first, found, wanted)
             heads, updated = opened.heads(log, groups.ids, groups.n)
             heads = heads.take(pa.array(wanted))
             starts = heads[WINDOW].to_numpy()

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, message, told
+from krishiv_py.errors import RAISED, OperatorError, message, told
 from krishiv_py.plan.sinks import Sink, known_sink
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
@@ -137,7 +137,7 @@ def hand_over(handler: LateEventHandler, late: LateRows) -> None:
     """
     try:
         handler.handle(late)
-    except Exception as problem:  # user code: whatever it raises is reported with what it was given
+    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
         name = type(handler).__name__
         raise OperatorError(message(f"late handler {name} failed", got, told(problem), f"mend {name}.handle")) from problem

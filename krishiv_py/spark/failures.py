@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py import errors
-from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, told
+from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
 from krishiv_py.spark.malformed import gone, shown_path
 
 _OWN: Final = re.compile(
@@ -26,6 +26,8 @@ _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _JAVA: Final = re.compile(r"^(?:Caused by: )?(?:[a-z_$][\w$]*\.)+([A-Z]\w*(?:Error|Exception)): ([^\n]+)", re.MULTILINE)
 _VANISHED: Final = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?reading file (\S.*?)\. File does not exist")
 _HEADER: Final = re.compile(r"CSV header does not conform to the schema\.(.*?)CSV file: ([^\n]+)", re.DOTALL)
+_LONGEST_CHAIN: Final = 20
+_LONGEST_TEXT: Final = 100_000
 _WRAPPERS: Final = ("PythonException", "Py4JException", "ExecutionException", "StreamingQueryException")
 
 
@@ -34,16 +36,31 @@ def in_task(operator: str, step: str, batch: int | None = None) -> Iterator[None
     """Let what is raised in the body name where it happened: the operator, the step, the micro-batch."""
     try:
         yield
-    except Exception as problem:
+    except GeneratorExit:
+        raise
+    except BaseException as problem:  # noqa: BLE001  # sys.exit() too: Spark would only say that a worker has gone
         where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")
         said = str(problem) if isinstance(problem, KrishivError) else told(problem)
-        raise _own_type(type(problem))(f"{where}: {said}") from problem
+        raise own_type(type(problem))(f"{where}: {said}") from passable(problem)
 
 
-def _own_type(kind: type[BaseException]) -> type[KrishivError]:
-    """The error of ours that stands for one of this type."""
-    found = next((k for k in kind.__mro__ if issubclass(k, KrishivError) and k.__module__ == errors.__name__), OperatorError)
-    return OperatorError if found is KrishivError else found
+def passable(problem: BaseException | None) -> BaseException | None:
+    """An exception whose traceback can be handed to the JVM with all that caused it; None if it cannot.
+
+    Spark and py4j send the texts of the whole chain: one that cannot be encoded ends the worker, or leaves Spark without an
+    answer, and one of many megabytes is copied several times.
+    """
+    at = problem
+    for _ in range(_LONGEST_CHAIN):
+        if at is None:
+            return problem
+        try:
+            if len(str(at).encode()) > _LONGEST_TEXT:
+                return None
+        except Exception:  # noqa: BLE001  # whatever a foreign __str__ raises
+            return None
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    return None
 
 
 def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivError:
@@ -51,7 +68,7 @@ def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivEr
     kind, said = (type(problem), str(problem)) if isinstance(problem, KrishivError) else heart(problem)
     where = f"operator {operator}, " if f"operator {operator}" not in said else ""
     at = f"batch {batch}: " if f"batch {batch}" not in said else ""
-    return _own_type(kind)(f"{where}{at}{said}")
+    return own_type(kind)(f"{where}{at}{said}")
 
 
 def failure(problem: BaseException, what: str) -> KrishivError:
@@ -62,7 +79,7 @@ def failure(problem: BaseException, what: str) -> KrishivError:
                     "stop() the session and make a new one; a query with a checkpoint goes on from there")
         )  # fmt: skip
     if isinstance(problem, KrishivError):
-        return _own_type(type(problem))(f"{what} failed: {problem}")
+        return own_type(type(problem))(f"{what} failed: {problem}")
     kind, said = heart(problem)
     return kind(f"{what} failed: {said}")
 

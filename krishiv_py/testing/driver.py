@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import KrishivError, PlanError, message, own_type, shown
 from krishiv_py.kernels.layout import late_names
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
 from krishiv_py.kernels.registry import operator_for
@@ -215,10 +217,11 @@ class Driver:
         late: list[pa.Table] = []
         chunks = []
         if batch is not None:
-            prepared = self._prepare(batch, self._in_force, self.clock.now_us)
+            with self._named("prepare"):
+                prepared = self._prepare(batch, self._in_force, self.clock.now_us)
+                chunks = [self._operator.combine(prepared.rows)]
             self._count(prepared.counters)
             self._tracker.saw(prepared.maxima, self.clock.now_us)
-            chunks = [self._operator.combine(prepared.rows)]
             late.append(prepared.late)
         results = [self._run(chunks, late)]
         self._tracker.settle(self.clock.now_us)
@@ -233,13 +236,23 @@ class Driver:
 
     def _run(self, chunks: list[pa.Table], late: list[pa.Table]) -> pa.Table:
         self._meta[NOW_MS] = self.clock.now_us // 1_000
-        step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
+        with self._named("window step"):
+            step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
         self._count(step.counters)
         if step.late is not None:
             late.append(step.late)
         self.open_windows, self._open_rows = step.open_windows, step.open_rows
         self._firings += step.firings
         return step.results
+
+    @contextmanager
+    def _named(self, step: str) -> Iterator[None]:
+        """Let what fails in the body name operator, step and micro-batch, as it does in a task of Spark's."""
+        try:
+            yield
+        except KrishivError as problem:
+            where = f"operator {self.operator}, {step}, batch {self._batch_id}"
+            raise own_type(type(problem))(f"{where}: {problem}") from problem
 
     def _count(self, counted: dict[str, int]) -> None:
         for name, n in counted.items():

@@ -15,6 +15,9 @@ from krishiv_py.kernels.aggs.sketch import HyperLogLog
 from krishiv_py.kernels.aggs.sums import DecimalSum, IntAvg, IntSum
 from krishiv_py.kernels.aggs.user import User
 from krishiv_py.plan.aggregates import NUMERIC_ONLY, AggCall
+from krishiv_py.plan.expr import Col, Expr, Field
+from krishiv_py.plan.trees import walk
+from krishiv_py.redaction import is_secret
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
 
@@ -23,6 +26,11 @@ def _sum(label: str, type_: pa.DataType) -> AggKernel:
     if pa.types.is_integer(type_):
         return IntSum(label)
     return DecimalSum(label, type_.scale) if pa.types.is_decimal(type_) else FloatSum()
+
+
+def _is_secret(expr: Expr) -> bool:
+    """Whether a column or field it reads is called as secrets are."""
+    return any(is_secret(node.name) for node in walk(expr) if isinstance(node, (Col, Field)))
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -68,4 +76,4 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
     if call.func == "percentile":
         return Percentile(call.percentage)
     assert call.udaf is not None and call.result_type is not None
-    return User(call.udaf, call.result_type, str(call))
+    return User(call.udaf, call.result_type, str(call), _is_secret(call.arg))

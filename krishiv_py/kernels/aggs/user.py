@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -9,20 +11,25 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, message, told
+from krishiv_py.errors import RAISED, shown, told
 from krishiv_py.kernels.aggs.accumulators import StateTypes
 from krishiv_py.kernels.aggs.base import Rows, valid_rows
+from krishiv_py.kernels.aggs.failed import GroupError
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.plan.aggregates import Aggregator
+from krishiv_py.redaction import HIDDEN
+
+_TOO_MANY = "return a list with one accumulator for each of the n_groups groups"
 
 
 @attrs.frozen(eq=False, slots=False)
 class User:
-    """Runs an :class:`~krishiv_py.Aggregator`."""
+    """Runs an :class:`~krishiv_py.Aggregator`. With `secret` no value is shown: the column is called as secrets are."""
 
     aggregator: Aggregator[Any]
     type: pa.DataType
     label: str
+    secret: bool = False
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -32,79 +39,102 @@ class User:
     def result_type(self) -> pa.DataType:
         return self.type
 
-    def _fail(self, step: str, problem: Exception, value: object) -> OperatorError:
-        return OperatorError(message(f"{self.label} failed in `{step}`", repr(value)[:200],
-                                     told(problem), f"mend `{step}` of the aggregator"))
+    def _fail(self, step: str, problem: BaseException, value: object, group: int | None) -> GroupError:
+        return GroupError(f"{self.label} failed in `{step}`", self._shown(value), told(problem),
+                          f"mend `{step}` of the aggregator", group)  # fmt: skip
+
+    def _shown(self, value: object) -> str:
+        return HIDDEN if self.secret else shown(value)
+
+    def _create(self, group: int | None) -> Any:
+        try:
+            return self.aggregator.create()
+        except RAISED as problem:
+            raise self._fail("create", problem, "an empty accumulator", group) from problem
 
     @cached_property
     def _types(self) -> StateTypes:
-        return StateTypes([type(self.aggregator.create()), *getattr(self.aggregator, "state_types", ())])
+        return StateTypes([type(self._create(None)), *getattr(self.aggregator, "state_types", ())])
 
     def _written(self, accumulators: list[Any], step: str) -> list[pa.Array]:
-        out = []
-        for accumulator in accumulators:
+        out, types = [], self._types
+        for group, accumulator in enumerate(accumulators):
             try:
-                out.append(self._types.dumps(accumulator))
-            except Exception as problem:  # pickling calls user code too
+                out.append(types.dumps(accumulator))
+            except RAISED as problem:  # pickling calls user code too
                 hint = "keep plain values in it, or name its classes: state_types = (MyClass,) on the aggregator"
-                raise OperatorError(message(f"{self.label}: what `{step}` returned cannot be kept in state",
-                                            repr(accumulator)[:200], f"{type(problem).__name__}: {problem}", hint)) from problem
+                raise GroupError(f"{self.label}: what `{step}` returned cannot be kept in state", self._shown(accumulator),
+                                 told(problem), hint, group) from problem  # fmt: skip
         return [pa.array(out, pa.binary())]
 
-    def _read(self, blob: bytes) -> Any:
+    def _read(self, blob: bytes, group: int) -> Any:
+        types = self._types
         try:
-            return self._types.loads(blob)
-        except Exception as problem:  # whatever the class of an accumulator raises
+            return types.loads(blob)
+        except RAISED as problem:  # whatever the class of an accumulator raises
             hint = "name the class in `state_types` of the aggregator if you trust the checkpoint, or start with a new one"
-            raise OperatorError(message(f"{self.label}: an accumulator in state cannot be read", blob[:60],
-                                        f"{type(problem).__name__}: {problem}", hint)) from problem
+            raise GroupError(f"{self.label}: an accumulator in state cannot be read", self._shown(blob[:60]),
+                             told(problem), hint, group) from problem  # fmt: skip
 
     def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:
-        partial = getattr(self.aggregator, "partial", None)
-        try:
-            accumulators = [self.aggregator.create() for _ in range(n)]
-        except Exception as problem:  # user code, as below
-            raise self._fail("create", problem, f"{n} groups") from problem
-        for value, at in zip(values, ids.tolist(), strict=True) if partial is None else ():
+        accumulators = [self._create(group) for group in range(n)]
+        for value, at in zip(values, ids.tolist(), strict=True):
             try:
                 accumulators[at] = self.aggregator.add(accumulators[at], value)
-            except Exception as problem:  # user code: whatever it raises is reported with its row
-                raise self._fail("add", problem, value) from problem
+            except RAISED as problem:  # user code: whatever it raises is reported with its row
+                raise self._fail("add", problem, value, at) from problem
+        return accumulators
+
+    def _at_once(self, partial: Callable[..., Any], values: pa.Array, ids: Ints, n: int) -> list[Any]:
+        try:
+            accumulators = list(partial(values, ids, n))
+        except RAISED as problem:  # user code, see above
+            only = int(ids[0]) if len(ids) and (ids == ids[0]).all() else None
+            raise self._fail("partial", problem, values.to_pylist()[:20], only) from problem
+        if len(accumulators) != n:
+            raise GroupError(f"{self.label}: `partial` gave another number of accumulators than there are groups",
+                             f"{len(accumulators)} for {n} groups", "results would go to other keys", _TOO_MANY)  # fmt: skip
         return accumulators
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
         kept, ids, _ = valid_rows(rows.values, rows.ids)
         partial = getattr(self.aggregator, "partial", None)
-        try:
-            accumulators = self._added(kept.to_pylist(), ids, rows.n) if partial is None else partial(kept, ids, rows.n)
-        except OperatorError:
-            raise
-        except Exception as problem:  # user code, see above
-            raise self._fail("partial", problem, kept) from problem
-        return self._written(list(accumulators), "add" if partial is None else "partial")
+        if partial is not None:
+            return self._written(self._at_once(partial, kept, ids, rows.n), "partial")
+        return self._written(self._added(kept.to_pylist(), ids, rows.n), "add")
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         merged: list[Any] = [None] * n
         seen = np.zeros(n, np.bool_)
         for blob, at in zip(partials[0].to_pylist(), ids.tolist(), strict=True):
-            accumulator = self._read(blob)
+            accumulator = self._read(blob, at)
             try:
                 merged[at] = self.aggregator.merge(merged[at], accumulator) if seen[at] else accumulator
-            except Exception as problem:  # user code, see above
-                raise self._fail("merge", problem, accumulator) from problem
+            except RAISED as problem:  # user code, see above
+                raise self._fail("merge", problem, accumulator, at) from problem
             seen[at] = True
         return self._written(merged, "merge")
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         results = []
-        for blob in partials[0].to_pylist():
-            accumulator = self._read(blob)
+        for group, blob in enumerate(partials[0].to_pylist()):
+            accumulator = self._read(blob, group)
             try:
                 results.append(self.aggregator.finish(accumulator))
-            except Exception as problem:  # user code, see above
-                raise self._fail("finish", problem, accumulator) from problem
+            except RAISED as problem:  # user code, see above
+                raise self._fail("finish", problem, accumulator, group) from problem
         try:
             return pa.array(results, self.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
-            raise self._fail("finish", problem, results) from problem
+        except RAISED:
+            for group, result in enumerate(results):
+                with self._as_declared(result, group):
+                    pa.array([result], self.type)
+            raise
+
+    @contextmanager
+    def _as_declared(self, result: object, group: int) -> Iterator[None]:
+        try:
+            yield
+        except RAISED as problem:
+            raise self._fail("finish", problem, result, group) from problem

@@ -1,0 +1,54 @@
+"""Where something failed, for people: the key and window of a row of an operator's tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.aggs.failed import shown_key
+from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.windows.fixed import HoppingWindow, TumblingWindow
+
+WINDOW: Final = "w"
+"""The column of window starts, in tables that have one."""
+TIME: Final = "__t"
+Bounds = tuple[Ints, Ints]
+"""Starts and ends of windows, in µs."""
+
+
+def key_names(spec: OperatorSpec) -> list[str]:
+    """What key columns are called in an operator's tables."""
+    return [f"k{i}" for i in range(len(spec.keys))]
+
+
+def place_of(spec: OperatorSpec, table: pa.Table, row: int, bounds: tuple[int, int] | None = None) -> str:
+    """``for key user='a' in the window 0 to 10``, as far as it is known: of a row, with the `bounds` of its window."""
+    names = [n for n in key_names(spec) if n in table.column_names]
+    key = shown_key(spec.keys, [table[n][row].as_py() for n in names]) if len(names) == len(spec.keys) else ""
+    at = bounds or _window(spec, table, row)
+    return " ".join([*(["for", key] if key else []), *([] if at is None else [_shown_window(spec, *at)])])
+
+
+def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | None:
+    """The window of a row, if the row is in one only."""
+    window = spec.window
+    if isinstance(window, HoppingWindow) and WINDOW in table.column_names:
+        start = int(table[WINDOW][row].as_py())
+    elif isinstance(window, TumblingWindow) and TIME in table.column_names:
+        start = int(FixedAssigner(window).last_start(table[TIME].to_numpy()[row : row + 1])[0])
+    else:
+        return None
+    return start, start + window.size_us
+
+
+def _shown_window(spec: OperatorSpec, start: int, end: int) -> str:
+    if isinstance(spec.window, CountWindow):
+        return f"in rows {start} to {end}"
+    bounds = unstamp(np.array([start, end], np.int64), spec.time_kind).to_pylist()
+    return "in the window {} to {}".format(*(b.isoformat() if hasattr(b, "isoformat") else b for b in bounds))
