@@ -15,10 +15,12 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
+from tests.reference.model import collect_set
 
 SCHEMA = "key string, at bigint, value bigint"
 Line = tuple[str, str | None, str | None, int, int, tuple[int, ...]]
-"""op, pane, key, start, end, values."""
+"""op, pane, key, start, end, values as ``collect_list`` gives them."""
+LISTS = (kv.collect_list("value").alias("values"), kv.collect_set("value").alias("distinct"))
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Query:
         slide = self.size if self.slide is None else self.slide
         keyed = keyed.with_pane() if self.pane else keyed
         windowed = keyed.hopping_window(self.size, slide, self.offset, allow_gaps=True)
-        return windowed.agg(aggs or (kv.collect_list("value").alias("values"), kv.count()))
+        return windowed.agg(aggs or (*LISTS, kv.count()))
 
     def reference(self) -> ref.Config:
         """The query for the reference."""
@@ -62,10 +64,13 @@ def dicts(rows: Sequence[ref.Row]) -> list[dict[str, Any]]:
 
 
 def lines_of(table: pa.Table) -> list[Line]:
-    """Result rows in order."""
+    """Result rows in order, after holding their sets against their lists."""
+    found = table.to_pylist()
+    for r in found:
+        assert tuple(r["distinct"]) == collect_set(r["values"])
     return [
-        (r.get("op", "+I"), r.get("pane_timing"), r["key"], r["window_start"], r["window_end"], tuple(sorted(r["values"])))
-        for r in table.to_pylist()
+        (r.get("op", "+I"), r.get("pane_timing"), r["key"], r["window_start"], r["window_end"], tuple(r["values"]))
+        for r in found
     ]
 
 
@@ -90,10 +95,9 @@ def expected(query: Query, steps: Sequence[ref.Step]) -> list[list[Line]]:
     """What the reference writes in every step."""
     out: list[list[Line]] = [[] for _ in steps]
     for e in ref.Reference(query.reference()).run(steps).emissions:
-        values = tuple(v for v in e.result.values if v is not None)
         assert e.result.key is None or isinstance(e.result.key, str)
         op = e.op if query.emit == "retractions" else "+I"  # other logs have no column for it
-        out[e.step].append((op, e.pane if query.pane else None, e.result.key, e.result.start, e.result.end, values))
+        out[e.step].append((op, e.pane if query.pane else None, e.result.key, e.result.start, e.result.end, e.result.listed))
     return out
 
 
@@ -133,7 +137,8 @@ def folded(log: list[list[Line]]) -> dict[tuple[str | None, int, int], tuple[int
 
 
 keys = st.sampled_from(["a", "b", None])
-rows = st.builds(ref.Row, key=keys, t=st.integers(-30, 60), value=st.integers(0, 99))
+values = st.one_of(st.integers(0, 99), st.integers(0, 3), st.none())  # some of them equal
+rows = st.builds(ref.Row, key=keys, t=st.integers(-30, 60), value=values)
 batches = st.lists(rows, max_size=8).map(ref.Batch)
 moves = st.integers(-20, 70).map(ref.Advance)
 steps = st.lists(st.one_of(batches, batches, moves), max_size=12).map(lambda s: [*s, ref.Close()])

@@ -39,7 +39,7 @@ def test_folding_a_log_gives_what_was_accepted(query: Query, given_steps: list[r
         query = replace(query, trigger=kv.Trigger(early=query.trigger.early, late="each"))
     closed = ref.Reference(query.reference()).run(given_steps).closed
     standing = folded(driven(query, given_steps)[0])
-    assert standing == {(r.key, r.start, r.end): tuple(v for v in r.values if v is not None) for r in closed}
+    assert standing == {(r.key, r.start, r.end): r.listed for r in closed}
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 19), st.floats(-1e9, 1e9)), max_size=4), max_size=30),

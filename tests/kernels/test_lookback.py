@@ -20,23 +20,22 @@ from tests.kernels.per_row import AGGS, Plan, Seen, expected, observed, plans
 SCHEMA = "key string, at bigint, value bigint"
 
 
-def same(plan: Plan, two_sided: bool) -> None:
-    assert observed(plan, lambda s: s.lookback_window(plan.size, two_sided=two_sided).agg(AGGS)) == expected(
-        plan, ref.LookBack(plan.size, two_sided)
-    )
+def same(plan: Plan, two_sided: bool, exclude_self: bool) -> None:
+    seen = observed(plan, lambda s: s.lookback_window(plan.size, two_sided=two_sided, exclude_self=exclude_self).agg(AGGS))
+    assert seen == expected(plan, ref.LookBack(plan.size, two_sided, exclude_self=exclude_self))
 
 
-@given(plan=plans(), two_sided=st.booleans())
-def test_one_result_per_row_as_in_the_reference(plan: Plan, two_sided: bool) -> None:
-    same(plan, two_sided)
+@given(plan=plans(), two_sided=st.booleans(), exclude_self=st.booleans())
+def test_one_result_per_row_as_in_the_reference(plan: Plan, two_sided: bool, exclude_self: bool) -> None:
+    same(plan, two_sided, exclude_self)
 
 
 EMITS = st.sampled_from(["final", "updates", "retractions"])
 
 
-@given(plan=plans(lateness=st.integers(0, 8), emit=EMITS), two_sided=st.booleans())
-def test_mildly_late_rows_change_results_as_in_the_reference(plan: Plan, two_sided: bool) -> None:
-    same(plan, two_sided)
+@given(plan=plans(lateness=st.integers(0, 8), emit=EMITS), two_sided=st.booleans(), exclude_self=st.booleans())
+def test_mildly_late_rows_change_results_as_in_the_reference(plan: Plan, two_sided: bool, exclude_self: bool) -> None:
+    same(plan, two_sided, exclude_self)
 
 
 @given(plan=plans(lateness=st.integers(1, 8), emit=st.just("retractions")), two_sided=st.booleans())

@@ -59,12 +59,9 @@ def test_time_interval_panes(number: int, config: ref.PaneConfig) -> None:
     want: list[Counter[tuple[Any, ...]]] = [Counter() for _ in given_steps]
     for e in ref.run_panes(config, given_steps).events:
         if e.event == "window_trigger":
-            want[e.step][e.start, e.key, e.values, e.timing, e.index] += 1
+            want[e.step][test_panes.triggered(e)] += 1
     seen = test_panes.run(config, given_steps, None)
-    assert want == [
-        Counter((r["window_start"], r["key"], tuple(sorted(r["values"])), r["pane_timing"], r["pane_index"]) for r in rows)
-        for rows in seen
-    ]
+    assert want == [Counter(map(test_panes.written, rows)) for rows in seen]
 
 
 @pytest.mark.parametrize("cap", [None, 12])

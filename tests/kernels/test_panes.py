@@ -16,7 +16,8 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
-from tests.kernels.fixed_runs import dicts, steps
+from tests.kernels.fixed_runs import LISTS, dicts, steps
+from tests.reference.model import collect_set, sorted_values
 
 Event = tuple[str, int, Any, tuple[Any, ...] | None, str | None, int | None]
 
@@ -28,7 +29,7 @@ class Recorder(kv.PaneHandler):
     events: list[Event] = attrs.field(factory=list)
 
     def _say(self, event: str, pane: kv.Pane) -> None:
-        values = None if pane.data is None else tuple(sorted(pane.data["value"].to_pylist()))
+        values = None if pane.data is None else sorted_values(pane.data["value"].to_pylist())
         self.events.append((event, pane.interval_start, pane.key["key"], values, pane.timing, pane.index))
 
     def before_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
@@ -62,7 +63,7 @@ def stream(config: ref.PaneConfig, handler: kv.PaneHandler | None) -> Aggregated
     period = None if config.period is None else ms(config.period)
     options = kv.TimeIntervalWindowOptions(ms(config.duration), period, config.discard_age, config.offset)
     keyed = stream_of("key string, at bigint, value bigint").watermark("at", 0).key_by("key").time_interval_window(options)
-    return keyed.agg(kv.collect_list("value").alias("values")) if handler is None else keyed.on_events(handler)
+    return keyed.agg(*LISTS) if handler is None else keyed.on_events(handler)
 
 
 def run(config: ref.PaneConfig, given_steps: list[ref.Step], handler: kv.PaneHandler | None) -> list[list[dict[str, Any]]]:
@@ -76,6 +77,17 @@ def run(config: ref.PaneConfig, given_steps: list[ref.Step], handler: kv.PaneHan
         out.append(found.results.to_pylist())
     assert driver.counters["late"] == sum(late.reason == "late" for late in ref.run_panes(config, given_steps).late)
     return out
+
+
+def written(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A result in comparable form."""
+    lists = tuple(row["values"]), tuple(row["distinct"])
+    return (row["window_start"], row["key"], *lists, row["pane_timing"], row["pane_index"])
+
+
+def triggered(event: ref.PaneEvent) -> tuple[Any, ...]:
+    """The result that goes with a trigger, in the same form."""
+    return (event.start, event.key, event.listed, collect_set(event.listed), event.timing, event.index)
 
 
 @given(configs, steps)
@@ -98,10 +110,8 @@ def test_every_event_of_the_reference_in_its_order(config: ref.PaneConfig, given
 def test_aggregates_come_at_every_trigger(config: ref.PaneConfig, given_steps: list[ref.Step]) -> None:
     seen = run(config, given_steps, None)
     for number, rows in enumerate(seen):
-        got = [(r["window_start"], r["key"], tuple(sorted(r["values"])), r["pane_timing"], r["pane_index"]) for r in rows]
-        want = [(e.start, e.key, e.values, e.timing, e.index) for e in ref.run_panes(config, given_steps).events
-                if e.step == number and e.event == "window_trigger"]  # fmt: skip
-        assert Counter(got) == Counter(want)
+        want = [e for e in ref.run_panes(config, given_steps).events if e.step == number and e.event == "window_trigger"]
+        assert Counter(map(written, rows)) == Counter(map(triggered, want))
 
 
 def test_options_take_seconds_or_durations() -> None:

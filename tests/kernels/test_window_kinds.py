@@ -24,6 +24,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "count": lambda k: k.count_window(3),
     "look-back": lambda k: k.lookback_window(1_000),
     "distinct-set": lambda k: k.windowed_by(kv.SlidingWindows.of(1_000).grace(10_000)),
+    "panes": lambda k: k.time_interval_window(kv.TimeIntervalWindowOptions("1 s", "250 ms", "10 s")),
 }
 EMPTY = {
     kv.count("x"): 0, kv.count_distinct("x"): 0, kv.approx_count_distinct("x"): 0, kv.collect_list("x"): [],
@@ -61,7 +62,7 @@ class Listed:
         return accumulator
 
 
-BY_TIME = ("hopping", "capped session", "look-back", "distinct-set")
+BY_TIME = ("hopping", "capped session", "look-back", "distinct-set", "panes")
 ORDERED = [k for k in KINDS if k not in BY_TIME]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.reference.lateness import Horizon
-from tests.reference.model import Config, Emission, Key, Op, Pane, Result, Seen, Watermark, Window, order_of, result_of
+from tests.reference.model import Config, Emission, Key, Op, Pane, Result, Seen, Watermark, Window, order_of
 
 Identity = tuple[Key, int, int, int | None]
 Mark = tuple[Identity | None, int]  # a row in a window; in sessions, which change their bounds, just the row
@@ -70,7 +70,7 @@ class Firings:
     def on_close(self, step: int, window: Window) -> None:
         """§5.4: the final result, when nothing can change it any more."""
         if self.config.emit == "final":
-            self._write(step, "+I", "final", result_of(window.key, window.start, window.end, window.rows))
+            self._write(step, "+I", "final", window.result())
 
     def _marks(self, window: Window) -> set[Mark]:
         return {(None if self.merging else window.identity, s.number) for s in window.rows}
@@ -90,14 +90,14 @@ class Firings:
         self._fired |= self._marks(window)
         if self.config.trigger.accumulation == "discarding":
             if pending:
-                self._write(step, "+I", pane, result_of(window.key, window.start, window.end, pending))
+                self._write(step, "+I", pane, window.result(pending))
             return
         withdrawn = self._withdraw(window)
         retracting = self.config.emit == "retractions"
         for old in withdrawn if retracting else []:
             self._write(step, "-U" if old.identity == window.identity else "-D", pane, old.result)
         again = any(old.identity == window.identity for old in withdrawn)
-        result = result_of(window.key, window.start, window.end, window.rows)
+        result = window.result()
         self._write(step, "+U" if again else "+I", pane, result)
         self._standing.append(_Standing(window.identity, frozenset(s.number for s in window.rows), result))
 

@@ -11,10 +11,15 @@ from tests.reference.model import Seen, Watermark, Window
 
 @dataclass(frozen=True)
 class LookBack:
-    """``[t - size, t]``, or ``[t - size, t + size]`` when two-sided; both ends inclusive."""
+    """``[t - size, t]``, or ``[t - size, t + size]`` when two-sided; both ends inclusive.
+
+    ``with_row``: a result carries its row. ``exclude_self``: it does without it (§11.4).
+    """
 
     size: int
     two_sided: bool = False
+    with_row: bool = False
+    exclude_self: bool = False
     inclusive = True
     merging = False
 
@@ -32,5 +37,5 @@ class LookBack:
         for s in held:
             start, end = s.t - self.size, s.t + (self.size if self.two_sided else 0)
             rows = tuple(other for other in held if start <= other.t <= end)
-            found.append(Window(s.row.key, start, end, rows, anchor=s.number))
+            found.append(Window(s.row.key, start, end, rows, s.number, self.with_row, self.exclude_self))
         return found

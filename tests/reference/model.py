@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -56,18 +56,32 @@ class Seen:
 
 @dataclass(frozen=True)
 class Window:
-    """A window with its rows; ``anchor`` tells apart the look-back windows of equal rows."""
+    """A window with its rows; ``anchor``, the row a look-back window is for, tells apart those of equal rows.
+
+    ``carries_row``: the result has that row with it. ``leaves_row_out``: aggregates do without it (§11.4).
+    """
 
     key: Key
     start: int
     end: int
     rows: tuple[Seen, ...]
     anchor: int | None = None
+    carries_row: bool = False
+    leaves_row_out: bool = False
 
     @property
     def identity(self) -> tuple[Key, int, int, int | None]:
         """What makes it the same window as another."""
         return (self.key, self.start, self.end, self.anchor)
+
+    def result(self, rows: Sequence[Seen] | None = None) -> Result:
+        """The result over its rows, or over some of them."""
+        counted = [s for s in (self.rows if rows is None else rows) if not (self.leaves_row_out and s.number == self.anchor)]
+        found = result_of(self.key, self.start, self.end, counted)
+        if not self.carries_row:
+            return found
+        (own,) = (s.row for s in self.rows if s.number == self.anchor)
+        return replace(found, row=(own.time, own.value))
 
 
 @dataclass(frozen=True)
@@ -139,12 +153,23 @@ class Config:
 
 @dataclass(frozen=True)
 class Result:
-    """A window and the sorted values of its rows (nulls first)."""
+    """A window and what its rows come to.
+
+    ``values``: all values, sorted, nulls first. ``listed``: ``collect_list``. ``row``: time and value of the row that a
+    look-back result carries.
+    """
 
     key: Key
     start: int
     end: int
     values: tuple[int | None, ...]
+    listed: tuple[int, ...] = ()
+    row: tuple[int, int | None] | None = None
+
+    @property
+    def distinct(self) -> tuple[int, ...]:
+        """``collect_set``."""
+        return collect_set(self.listed)
 
 
 @dataclass(frozen=True)
@@ -183,9 +208,20 @@ def sorted_values(values: Iterable[int | None]) -> tuple[int | None, ...]:
     return tuple(sorted(values, key=lambda v: (v is not None, v or 0)))
 
 
+def collect_list(rows: Iterable[tuple[int, int, int | None]]) -> tuple[int, ...]:
+    """§5.6, from time, number of arrival and value of rows: the values by time, then arrival, without nulls."""
+    return tuple(value for _, _, value in sorted(rows, key=lambda r: r[:2]) if value is not None)
+
+
+def collect_set(values: Iterable[int]) -> tuple[int, ...]:
+    """§5.6: every value once, in ascending order."""
+    return tuple(sorted(set(values)))
+
+
 def result_of(key: Key, start: int, end: int, rows: Sequence[Seen]) -> Result:
     """The result over some rows of a window."""
-    return Result(key, start, end, sorted_values(s.row.value for s in rows))
+    listed = collect_list((s.t, s.number, s.row.value) for s in rows)
+    return Result(key, start, end, sorted_values(s.row.value for s in rows), listed)
 
 
 def order_of(window: Window) -> tuple[int, int, str, int]:

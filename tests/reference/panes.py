@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tests.reference.model import Batch, Key, Late, Row, Step, Watermark, WatermarkSpec, sorted_values
+from tests.reference.model import Batch, Key, Late, Row, Step, Watermark, WatermarkSpec, collect_list, sorted_values
 from tests.reference.run import move
 from tests.reference.watermark import Clock
 
@@ -47,7 +47,7 @@ class PaneConfig:
 
 @dataclass(frozen=True)
 class PaneEvent:
-    """One event; a trigger carries the partition's sorted values, its timing and index."""
+    """One event; a trigger carries the partition's sorted values, ``collect_list`` of them, its timing and index."""
 
     step: int
     event: Event
@@ -56,6 +56,7 @@ class PaneEvent:
     values: tuple[int | None, ...]
     timing: Timing | None = None
     index: int | None = None
+    listed: tuple[int, ...] = ()
 
 
 @dataclass
@@ -70,9 +71,13 @@ class PaneLog:
 
 @dataclass
 class _Partition:
-    values: list[int | None] = field(default_factory=list)
+    rows: list[tuple[int, int, int | None]] = field(default_factory=list)  # time, number of arrival, value
     updated: bool = False
     firings: int = 0
+
+    @property
+    def values(self) -> tuple[int | None, ...]:
+        return sorted_values(value for _, _, value in self.rows)
 
 
 @dataclass
@@ -120,7 +125,7 @@ class _PaneRun:
             for start in self.config.starts_of(row.t):
                 partition = self.panes.setdefault(start, _Pane()).partitions.setdefault(row.key, _Partition())
                 self._say("before_tuple_insertion", start, row.key, partition)
-                partition.values.append(row.value)
+                partition.rows.append((row.t, len(partition.rows), row.value))
                 partition.updated = True
                 self._say("after_tuple_insertion", start, row.key, partition)
 
@@ -143,10 +148,11 @@ class _PaneRun:
             del self.panes[start]
 
     def _trigger(self, start: int, key: Key, partition: _Partition, timing: Timing) -> None:
-        values = sorted_values(partition.values)
-        self.log.events.append(PaneEvent(self.number, "window_trigger", start, key, values, timing, partition.firings))
+        event = PaneEvent(self.number, "window_trigger", start, key, partition.values, timing, partition.firings,
+                          collect_list(partition.rows))  # fmt: skip
+        self.log.events.append(event)
         partition.firings += 1
         partition.updated = False
 
     def _say(self, event: Event, start: int, key: Key, partition: _Partition) -> None:
-        self.log.events.append(PaneEvent(self.number, event, start, key, sorted_values(partition.values)))
+        self.log.events.append(PaneEvent(self.number, event, start, key, partition.values))

@@ -22,7 +22,6 @@ from tests.reference.model import (
     Watermark,
     Window,
     order_of,
-    result_of,
 )
 from tests.reference.watermark import Clock
 
@@ -108,7 +107,7 @@ class _Run:
                 break
         self.out.emissions = self.firings.log
         for w in sorted(self._open_windows(), key=order_of):
-            self.out.still_open.append(result_of(w.key, w.start, w.end, w.rows))
+            self.out.still_open.append(w.result())
         return self.out
 
     def _fold_in(self, step: int, rows: Sequence[Row]) -> None:
@@ -157,7 +156,7 @@ class _Run:
         for window in windows:
             if self.horizon.closed(window.end, watermark):
                 self.firings.on_close(step, window)
-                self.out.closed.append(result_of(window.key, window.start, window.end, window.rows))
+                self.out.closed.append(window.result())
                 self._drop(window)
 
     def _drop(self, window: Window) -> None:
