@@ -12,6 +12,8 @@ Key = str | int | None
 Accumulation = Literal["accumulating", "discarding"]
 
 OWN_CASES = Path(__file__).with_name("cases.jsonl")
+WORKED_CASES = Path(__file__).with_name("lookback_rows.jsonl")
+"""Look-back results that carry their row or do without it (§11.4), each worked out by hand above the case."""
 
 # The side this project takes where it is not the default one of the corpus.
 DIALECT: Mapping[str, str] = {"all_idle": "hold"}
@@ -22,7 +24,10 @@ UNDEFINED: Mapping[str, str] = {"policy_max": "the semantics know no maximum ove
 
 @dataclass(frozen=True)
 class Result:
-    """A window with its aggregates; ``values`` (sorted) need not be offered."""
+    """A window with its aggregates; ``values`` (sorted) need not be offered.
+
+    ``row``: time and value of the row a look-back result carries.
+    """
 
     key: Key
     start_ms: int
@@ -32,6 +37,7 @@ class Result:
     min: int | None
     max: int | None
     values: tuple[int, ...] | None = None
+    row: tuple[int, int | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,10 @@ class LateRow:
 
 @dataclass(frozen=True)
 class Window:
-    """The window of a case; fields that do not belong to its kind are None."""
+    """The window of a case; fields that do not belong to its kind are None.
+
+    The last three are of ``sliding_event``, and not in the format of the corpus.
+    """
 
     kind: Literal["tumbling", "hopping", "session", "sliding_kafka", "sliding_event", "time_interval"]
     size_ms: int | None = None
@@ -73,6 +82,9 @@ class Window:
     lower_ms: int | None = None
     upper_ms: int | None = None
     probes_ms: tuple[int, ...] = ()
+    two_sided: bool = False
+    with_row: bool = False
+    exclude_self: bool = False
 
     def need(self, field: Literal["size_ms", "slide_ms", "gap_ms", "lower_ms", "upper_ms"]) -> int:
         """A field this kind must have."""
@@ -110,7 +122,7 @@ class Row:
 
     key: Key
     ts_ms: int | None
-    value: int
+    value: int | None
     source: str | None = None
     gap_ms: int | None = None
 
@@ -178,9 +190,9 @@ class Case:
 
 
 def load(path: Path) -> list[Case]:
-    """The cases of a file, one per line."""
+    """The cases of a file, one per line; lines that begin with ``#`` are comments."""
     with path.open(encoding="utf-8") as lines:
-        return [_case(json.loads(line)) for line in lines if line.strip()]
+        return [_case(json.loads(line)) for line in lines if line.strip() and not line.startswith("#")]
 
 
 Raw = Mapping[str, Any]  # a JSON object: checked field by field as it is read
@@ -240,8 +252,9 @@ def _expect(raw: Raw) -> Expect:
 
 def _result(raw: Raw) -> Result:
     values = raw.get("values")
+    row = (raw["row"]["ts_ms"], raw["row"]["value"]) if "row" in raw else None
     bounds = (raw["key"], raw["start_ms"], raw["end_ms"])
-    return Result(*bounds, raw["count"], raw["sum"], raw["min"], raw["max"], None if values is None else tuple(values))
+    return Result(*bounds, raw["count"], raw["sum"], raw["min"], raw["max"], None if values is None else tuple(values), row)
 
 
 def _number(raw: int | list[Any] | None) -> int:

@@ -49,7 +49,7 @@ class _Normal:
 
     def result(self, r: Result) -> Result:
         values = tuple(sorted(r.values)) if self._with_values and r.values is not None else None
-        return Result(normal_key(r.key), r.start_ms, r.end_ms, r.count, r.sum, r.min, r.max, values)
+        return Result(normal_key(r.key), r.start_ms, r.end_ms, r.count, r.sum, r.min, r.max, values, r.row)
 
     def written(self, w: Written) -> Written:
         if w.op not in ("+", "-", "+I", "+U", "-U", "-D"):
@@ -221,7 +221,8 @@ def show(row: Result) -> str:
     """A result on a line."""
     values = "" if row.values is None else f" values={list(row.values)}"
     numbers = f"count={row.count} sum={row.sum} min={row.min} max={row.max}{values}"
-    return f"{row.key!r} {row.start_ms}..{row.end_ms} {numbers}"
+    carried = "" if row.row is None else f" row={row.row}"
+    return f"{row.key!r} {row.start_ms}..{row.end_ms} {numbers}{carried}"
 
 
 def _line(line: Line) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.goldens.__main__ import main
-from tests.goldens.cases import OWN_CASES, Case, LateRow, Result, Written, load
+from tests.goldens.cases import OWN_CASES, WORKED_CASES, Case, LateRow, Result, Written, load
 from tests.goldens.compare import differences
 from tests.goldens.engines import EngineMissingError, Observed, engine_named
 from tests.goldens.engines.reference import ReferenceEngine
@@ -101,6 +101,13 @@ def test_a_stale_session_row_is_ignored_only_inside_the_one_that_stayed() -> Non
     assert any(w.row.end_ms != 90 for w in seen.written)
     assert differences(case, seen) == []
     assert differences(case, replace(seen, written=[*seen.written, stale]))
+
+
+def test_another_row_carried_by_a_look_back_result_is_found() -> None:
+    for case in load(WORKED_CASES):
+        seen = seen_of(case)
+        assert differences(case, seen) == []
+        assert differences(case, as_written(seen, with_row(lambda r: replace(r, row=(r.start_ms, None)))))
 
 
 def test_withdrawing_what_does_not_stand_is_found() -> None:

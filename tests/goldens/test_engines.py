@@ -7,12 +7,14 @@ import os
 import pytest
 
 from krishiv_py import Session
-from tests.goldens.cases import OWN_CASES, Case, load
+from tests.goldens.cases import OWN_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
 from tests.goldens.engines import engine_named, unsupported_by
 
-CASES = load(OWN_CASES)
-SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else CASES[::8]
+WORKED = load(WORKED_CASES)
+CORPUS = load(OWN_CASES)
+CASES = [*CORPUS, *WORKED]
+SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else [*CORPUS[::8], *WORKED]
 
 
 def _holds(engine: str, case: Case) -> None:

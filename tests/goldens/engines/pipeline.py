@@ -64,7 +64,8 @@ def _windowed(case: Case, keyed: KeyedStream) -> WindowedStream:
         gap: int | str = "gap" if dynamic else window.need("gap_ms")
         return keyed.session_window(gap, touch="merge", max_duration=window.max_duration_ms)
     if window.kind == "sliding_event":
-        return keyed.lookback_window(window.need("size_ms"))
+        more = {"two_sided": window.two_sided, "with_row": window.with_row, "exclude_self": window.exclude_self}
+        return keyed.lookback_window(window.need("size_ms"), **more)
     if window.kind == "sliding_kafka":
         return keyed.windowed_by(kv.SlidingWindows.of(window.need("size_ms"), clamp_zero=window.clamp_zero))
     # probes as a hopping window: one window starts at every probe + lower; its last instant is probe + upper
@@ -97,7 +98,9 @@ def written(case: Case, table: pa.Table, step: int | None) -> list[Written]:
             if start not in probes:
                 continue
             end -= 1
-        result = Result(row["key"], start, end, row["count"], row["sum"], row["min"], row["max"], tuple(sorted(row["values"])))
+        values = tuple(sorted(row["values"]))
+        carried = (row["ts"], row["value"]) if case.window.with_row else None
+        result = Result(row["key"], start, end, row["count"], row["sum"], row["min"], row["max"], values, carried)
         out.append(Written(step, row.get("op", "+I"), row.get("pane_timing"), result))
     return out
 

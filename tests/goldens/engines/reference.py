@@ -55,7 +55,7 @@ class ReferenceEngine:
         if window.kind == "sliding_kafka":
             return ref.DistinctSet(size, clamp_zero=window.clamp_zero)
         if window.kind == "sliding_event":
-            return ref.LookBack(size)
+            return ref.LookBack(size, window.two_sided, window.with_row, window.exclude_self)
         return ref.Fixed(size, window.need("slide_ms") if window.kind == "hopping" else None, window.offset_ms)
 
     def _watermark(self, case: Case) -> ref.WatermarkSpec:
@@ -95,7 +95,7 @@ def _result(result: ref.Result) -> Result:
     values = tuple(v for v in result.values if v is not None)
     low, high, total = (min(values), max(values), sum(values)) if values else (None, None, None)
     key = cast(Key, result.key)
-    return Result(key, result.start, result.end, len(result.values), total, low, high, values)
+    return Result(key, result.start, result.end, len(result.values), total, low, high, values, result.row)
 
 
 def _late(late: ref.Late) -> LateRow:
