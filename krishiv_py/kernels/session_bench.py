@@ -1,241 +1,105 @@
-"""Rows of some keys laid out to fire the sessions they make, one by one or all at once (SEMANTICS §5.1, §5.2).
-
-Which rows have been written, and under which result they stand, is kept by row: sessions merge and are divided anew, rows
-stay what they are. So sessions that merge add up what they had counted.
-"""
+"""Rows of some keys laid out to fire the sessions they make, one by one or all at once (SEMANTICS §5.1, §5.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import attrs
 import numpy as np
-import numpy.typing as npt
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import Components, components
-from krishiv_py.kernels.ranking import rank
-from krishiv_py.kernels.session_trail import Contents, Lines, Results
+from krishiv_py.kernels.intervals import components
+from krishiv_py.kernels.session_ledger import Cut, Ledger, RowState
+from krishiv_py.kernels.session_pieces import pieces
+from krishiv_py.kernels.session_stretch import play
 from krishiv_py.kernels.sorting import stable_order
-from krishiv_py.plan.triggers import Trigger
 
 
-@attrs.define(eq=False)
-class RowState:
-    """By row, in order of arrival.
-
-    Attributes
-    ----------
-    groups, starts, reaches : ndarray of int64
-        Group of the key, time, and until when the row keeps a session open.
-    fired, done : ndarray of bool
-        Rows that were part of a firing, and those in a session that had its watermark firing or a late one.
-    often : ndarray of int64
-        How often the session of the row fired.
-    stands : ndarray of int64
-        Number of the result the row stands under; -1 for none.
-    """
-
-    groups: Ints
-    starts: Ints
-    reaches: Ints
-    fired: Mask
-    done: Mask
-    often: Ints
-    stands: Ints
-
-
-@attrs.frozen(eq=False)
-class Cut:
-    """Sessions of some rows: `at` are the rows (ascending), `sessions` what they make, `groups` the key of each session."""
-
-    at: Ints
-    sessions: Components
-    groups: Ints
-
-    def where(self, mask: Mask) -> Mask:
-        """Sessions with at least one of the masked rows; `mask` is over all rows of the bench."""
-        found = np.zeros(self.sessions.n, np.bool_)
-        found[self.sessions.ids[mask[self.at]]] = True
-        return found
-
-
-class Bench:
-    """Fires sessions, and notes what was written.
-
-    Parameters
-    ----------
-    divide : callable
-        The sessions of rows, given group, time and reach of each.
-    standing
-        Results that stand; more are added as sessions fire.
-    """
-
-    def __init__(self, state: RowState, divide: Callable[[Ints, Ints, Ints], Components], trigger: Trigger, standing: Results,
-                 contents: Contents, *, discarding: bool, retract: bool) -> None:
-        self.state = state
-        self.results = standing
-        self.contents = contents
-        self.lines: list[Lines] = []
-        self.present = np.ones(len(state.starts), np.bool_)
-        self._divide = divide
-        self._trigger = trigger
-        self._discarding = discarding
-        self._retract = retract
-
-    def cut(self, wanted: Mask) -> Cut:
-        """The sessions of the rows present of some groups."""
-        return self._cut(np.flatnonzero(self.present & wanted[self.state.groups]))
-
-    def _cut(self, at: Ints) -> Cut:
-        s = self.state
-        groups = s.groups[at]
-        sessions = self._divide(groups, s.starts[at], s.reaches[at])
-        of_session = np.empty(sessions.n, np.int64)
-        of_session[sessions.ids] = groups
-        return Cut(at, sessions, of_session)
-
-    def pending(self, cut: Cut) -> Ints:
-        """Rows of each session that were part of no firing."""
-        waiting = ~self.state.fired[cut.at]
-        return np.bincount(cut.sessions.ids[waiting], minlength=cut.sessions.n).astype(np.int64)
-
-    def standing(self, cut: Cut) -> Mask:
-        """Sessions whose result stands with just their rows and bounds."""
-        ids, n = cut.sessions.ids, cut.sessions.n
-        if not len(self.results) or not n:
-            return np.zeros(n, np.bool_)
-        under = self.state.stands[cut.at]
-        head = np.empty(n, np.int64)
-        head[ids] = under
-        alike = np.ones(n, np.bool_)
-        alike[ids[under != head[ids]]] = False
-        r = self.results
-        same = (r.starts[head] == cut.sessions.starts) & (r.ends[head] == cut.sessions.ends)
-        whole: Mask = alike & (head >= 0) & same & (r.counts[head] == np.bincount(ids, minlength=n))
-        return whole
-
-    def revised(self, cut: Cut) -> Mask:
-        """Sessions made of rows all written before, but not as this session: divided anew."""
-        if self._discarding:
-            return np.zeros(cut.sessions.n, np.bool_)
-        mask: Mask = (self.pending(cut) == 0) & ~self.standing(cut)
-        return mask
+class Bench(Ledger):
+    """A ledger that lets rows come one by one, or several at once where that is the same."""
 
     def one_by_one(self, fresh: int, watermark_us: int) -> None:
         """Let rows from number `fresh` on come one by one, and fire what their coming makes fire.
 
-        In round i the i-th row of every key comes. Where only late sessions count, keys whose rows are all on time wait.
+        In round i the i-th piece of every key comes. Where only late sessions count, keys whose rows are all on time wait.
         """
         s = self.state
         n = len(s.starts)
         n_groups = int(s.groups.max(initial=-1)) + 1
         counted = np.zeros(n_groups, np.bool_)
         early = s.starts[fresh:] < watermark_us
-        counted[s.groups[fresh:] if isinstance(self._trigger.early, int) else s.groups[fresh:][early]] = True
+        counted[s.groups[fresh:] if isinstance(self.trigger.early, int) else s.groups[fresh:][early]] = True
         coming = fresh + np.flatnonzero(counted[s.groups[fresh:]])
         if not len(coming):
             return
-        turn_of = rank(s.groups[coming])
-        in_turn = coming[stable_order(turn_of)]
-        turns = np.split(in_turn, np.cumsum(np.bincount(turn_of))[:-1])
+        held = np.flatnonzero(counted[s.groups[:fresh]])
+        cut = pieces(s, held, coming, self.limits)
+        order = stable_order(cut.turn)
+        turns = np.split(order, np.cumsum(np.bincount(cut.turn))[:-1])
         self.present[coming] = False
-        before = np.full((3, n), -1, np.int64)
-        held = self.cut(counted)
-        self._changed(held, before)
-        near = _Nearby(s, held.at)
+        rounds = _Rounds(self, n_groups, held, watermark_us) if cut.alone.any() else None
         for turn in turns:
-            self.present[turn] = True
-            moment = np.zeros(n_groups, np.int64)
-            moment[s.groups[turn]] = turn
-            self._after_row(self._cut(near.rows(turn, self.present, n_groups)), before, moment, watermark_us)
+            rows, alone = coming[turn], cut.alone[turn]
+            together = rows[~alone]
+            if rounds is not None:
+                rounds.narrow(rows)
+            if len(together):
+                self.present[together] = True
+                came = np.zeros(n, np.bool_)
+                came[together] = True
+                wanted = np.zeros(n_groups, np.bool_)
+                wanted[s.groups[together]] = True
+                now = self.cut(wanted)
+                play(self, now, came, watermark_us)
+                if rounds is not None:
+                    rounds.note(now)
+            if alone.any():
+                assert rounds is not None
+                rounds.come(rows[alone])
 
-    def _after_row(self, cut: Cut, before: Ints, moment: Ints, watermark_us: int) -> None:
-        complete = cut.sessions.ends <= watermark_us
-        early, late = (x if isinstance(x, int) else 0 for x in (self._trigger.early, self._trigger.late))
+
+class _Rounds:
+    """Rows that may divide sessions anew, one of each key a round."""
+
+    def __init__(self, bench: Bench, n_groups: int, held: Ints, watermark_us: int) -> None:
+        self._bench = bench
+        self._n_groups = n_groups
+        self._watermark_us = watermark_us
+        self._before = np.full((3, len(bench.state.starts)), -1, np.int64)
+        self._near = _Nearby(bench.state, held)
+        self.note(bench.cut_of(held))
+
+    def narrow(self, rows: Ints) -> None:
+        """Keys of which nothing comes have no more turns."""
+        self._near.narrow(rows, self._n_groups)
+
+    def note(self, cut: Cut) -> None:
+        """Note what sessions are now, after rows came together."""
+        self._changed(cut)
+        self._near.link(cut.at)
+
+    def come(self, rows: Ints) -> None:
+        """Let rows come, one of a key, and fire what changed."""
+        bench = self._bench
+        bench.present[rows] = True
+        moment = np.zeros(self._n_groups, np.int64)
+        moment[bench.state.groups[rows]] = rows
+        cut = bench.cut_of(self._near.rows(rows, bench.present, self._n_groups))
+        complete = cut.sessions.ends <= self._watermark_us
+        early, late = (x if isinstance(x, int) else 0 for x in (bench.trigger.early, bench.trigger.late))
         every = np.where(complete, late, early)
-        fires = self._changed(cut, before) & (every > 0) & (self.pending(cut) >= every)
+        fires = self._changed(cut) & (every > 0) & (bench.pending(cut) >= every)
         if fires.any():
-            self.fire(cut, fires, np.where(complete, "late", "early"), moment[cut.groups])
-            self.tick_off(cut, fires & complete)
+            bench.fire(cut, fires, np.where(complete, "late", "early"), moment[cut.groups])
+            bench.tick_off(cut, fires & complete)
 
-    @staticmethod
-    def _changed(cut: Cut, before: Ints) -> Mask:
+    def _changed(self, cut: Cut) -> Mask:
         """Sessions that have other rows or bounds than before; notes what they are now."""
-        ids, n = cut.sessions.ids, cut.sessions.n
+        before, ids, n = self._before, cut.sessions.ids, cut.sessions.n
         counts = np.bincount(ids, minlength=n)
         now = np.stack([cut.sessions.starts, cut.sessions.ends, counts])[:, ids]
         changed = np.zeros(n, np.bool_)
         changed[ids[(before[:, cut.at] != now).any(axis=0)]] = True
         before[:, cut.at] = now
         return changed
-
-    def tick_off(self, cut: Cut, sessions: Mask, done: bool = True) -> None:
-        """Note of some sessions that they had, or are to have, their watermark firing."""
-        self.state.done[cut.at[sessions[cut.sessions.ids]]] = done
-
-    def fire(self, cut: Cut, fires: Mask, pane: npt.NDArray[np.str_], moment: Ints) -> None:
-        """Fire some sessions; `pane` and `moment` are by session. Discarding, those without news write nothing."""
-        s = self.state
-        if self._discarding:
-            fires = fires & (self.pending(cut) > 0)
-        firing = np.flatnonzero(fires)
-        if not len(firing):
-            return
-        number = np.full(cut.sessions.n, -1, np.int64)
-        number[firing] = np.arange(len(firing))
-        of_row = number[cut.sessions.ids]
-        inside = of_row >= 0
-        rows, of_row = cut.at[inside], of_row[inside]
-        index = np.zeros(len(firing), np.int64)
-        np.maximum.at(index, of_row, s.often[rows])
-        starts, ends = cut.sessions.starts[firing], cut.sessions.ends[firing]
-        used = ~s.fired[rows] if self._discarding else np.ones(len(rows), np.bool_)
-        counts = np.bincount(of_row[used], minlength=len(firing))
-        first = self.results.add(starts, ends, counts, cut.groups[firing])
-        parents = self._continued(rows, of_row, len(firing))
-        added = used & ((parents[of_row] < 0) | (s.stands[rows] != parents[of_row]))
-        self.contents.add(of_row[added], rows[added], parents)
-        op = np.full(len(firing), "+I")
-        pane, moment = pane[firing], moment[firing]
-        new = first + np.arange(len(firing))
-        if not self._discarding:
-            gone, by = self._withdraw(cut, rows, of_row)
-            same = (self.results.starts[gone] == starts[by]) & (self.results.ends[gone] == ends[by])
-            op[by[same]] = "+U"
-            if self._retract:
-                self.lines.append(Lines(moment[by], new[by], gone, np.where(same, "-U", "-D"), pane[by], index[by]))
-            s.stands[rows] = first + of_row
-        self.lines.append(Lines(moment, new, new, op, pane, index))
-        s.fired[rows] = True
-        s.often[rows] = index[of_row] + 1
-
-    def _continued(self, rows: Ints, of_row: Ints, n: int) -> Ints:
-        """For every firing the result that all its rows but new ones stand under, if that one has lost no row; else -1."""
-        none = np.full(n, -1, np.int64)
-        if self._discarding or not len(self.results):
-            return none
-        under = self.state.stands[rows]
-        stood = under >= 0
-        head = none.copy()
-        head[of_row[stood]] = under[stood]
-        mixed = np.zeros(n, np.bool_)
-        mixed[of_row[stood & (under != head[of_row])]] = True
-        counts = np.bincount(of_row[stood], minlength=n)
-        whole = ~mixed & self.contents.may_follow(head) & (self.results.counts[head] == counts)
-        return np.where(whole, head, -1)
-
-    def _withdraw(self, cut: Cut, rows: Ints, of_row: Ints) -> tuple[Ints, Ints]:
-        """Take away the results these rows stand under; returns their numbers, and which firing is the first to do so."""
-        under = self.state.stands[rows]
-        stood = under >= 0
-        gone, which = np.unique(under[stood], return_inverse=True)
-        by = np.full(len(gone), len(rows), np.int64)
-        np.minimum.at(by, which, of_row[stood])
-        if len(gone):
-            self.state.stands[cut.at[np.isin(self.state.stands[cut.at], gone)]] = -1
-        return gone, by
 
 
 class _Nearby:
@@ -247,18 +111,28 @@ class _Nearby:
     def __init__(self, state: RowState, held: Ints) -> None:
         self._state = state
         self._low, self._high = state.starts.copy(), state.reaches.copy()
-        linked = components(state.groups[held], state.starts[held], state.reaches[held], touching=True)
-        self._low[held], self._high[held] = linked.starts[linked.ids], linked.ends[linked.ids]
         self._pool = np.arange(len(state.starts))
+        self.link(held)
 
-    def rows(self, turn: Ints, present: Mask, n_groups: int) -> Ints:
-        """The rows present that matter now that those of `turn` come, one of a group; who sits out once has no more turns."""
-        groups, low, high = self._state.groups, self._low, self._high
+    def link(self, at: Ints) -> None:
+        """Work out the bounds of rows, all those present of some groups."""
+        s = self._state
+        linked = components(s.groups[at], s.starts[at], s.reaches[at], touching=True)
+        self._low[at], self._high[at] = linked.starts[linked.ids], linked.ends[linked.ids]
+
+    def narrow(self, turn: Ints, n_groups: int) -> None:
+        """Forget groups that none of the rows of this turn is of."""
+        groups = self._state.groups
         wanted = np.zeros(n_groups, np.bool_)
         wanted[groups[turn]] = True
-        if len(turn) < n_groups:
+        if not wanted.all():
             self._pool = self._pool[wanted[groups[self._pool]]]
-        first, last = np.empty((2, n_groups), np.int64)
+
+    def rows(self, turn: Ints, present: Mask, n_groups: int) -> Ints:
+        """The rows present that matter now that those of `turn` come, one of a group."""
+        groups, low, high = self._state.groups, self._low, self._high
+        first = np.full(n_groups, np.iinfo(np.int64).max)
+        last = np.full(n_groups, np.iinfo(np.int64).min)
         first[groups[turn]], last[groups[turn]] = low[turn], high[turn]
         pool = self._pool
         of = groups[pool]

@@ -4,8 +4,8 @@ Rows are kept until their session is closed, in a log by key (:mod:`~krishiv_py.
 rows of it come and when one of its sessions is due, and is then written anew; a queue of small entries says when that is.
 
 Cost of a batch: proportional to the rows held for the keys it brings and for those that are due. Triggers that count rows
-let the i-th rows of all keys come at once, so there are as many rounds as the busiest key has rows in the batch, each over
-the rows held for the keys that take part in it.
+let rows come in pieces (:mod:`~krishiv_py.kernels.session_pieces`): rows in order of time at once, and a row that divides
+sessions anew in a round of its own, over the rows held for the keys that take part in it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group
-from krishiv_py.kernels.intervals import Components
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
-from krishiv_py.kernels.session_bench import Bench, Cut, RowState
+from krishiv_py.kernels.session_bench import Bench
 from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
+from krishiv_py.kernels.session_ledger import Cut, RowState
 from krishiv_py.kernels.session_rows import END, SessionRows
 from krishiv_py.kernels.session_trail import Contents, Results, written
 from krishiv_py.kernels.session_visits import Visits
 from krishiv_py.kernels.sorting import sorted_unique
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
-from krishiv_py.kernels.walk import walk
+from krishiv_py.kernels.walk import Limits
 from krishiv_py.plan.durations import END_OF_TIME
 
 
@@ -44,7 +44,7 @@ class CappedTriggeredOperator:
         self.book = Book(self.layout)
         self.emitter = Emitter(self.layout)
         assert self.rows.window.max_duration_us is not None
-        self.cap_us = self.rows.window.max_duration_us
+        self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
         self.lateness_us = spec.options.allowed_lateness_us
         self.trigger = spec.options.trigger
         self.discarding = spec.options.accumulation == "discarding"
@@ -59,10 +59,6 @@ class CappedTriggeredOperator:
         """What the log is made of."""
         return self.book
 
-    def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
-        """The sessions of rows, by key number and start."""
-        return walk(groups, times, reaches, self.cap_us, touching=self.rows.touching)
-
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
@@ -74,7 +70,7 @@ class CappedTriggeredOperator:
         """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
         rows = self.book.page(KeyedLog(store, meta, "k", self.book.schema, self.book.compact).written()).rows
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
-        sessions = self.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
+        sessions = self.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
         return Opened(self.layout).created(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
@@ -93,7 +89,7 @@ class _Step(Visits):
         """Take keys out of state; their timers will find nothing. Returns how many sessions had not ended."""
         rows = self.op.book.page(self.log.remove(dead.hashes, dead.rows)).rows
         keys = group([rows[k] for k in dead.names], rows.num_rows)
-        sessions = self.op.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
+        sessions = self.op.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
         return int(np.count_nonzero(sessions.ends > self.watermark_us))
 
     def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, interval: bool = False) -> pa.Table:
@@ -143,7 +139,7 @@ class _Step(Visits):
         state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, stands)
         old = Results(standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m])
         contents = Contents(self.op.layout, table, standing.select(self.op.book.partials), known=self.op.retract)
-        return Bench(state, self.op.sessions, self.trigger, old, contents,
+        return Bench(state, self.op.limits, self.trigger, old, contents,
                      discarding=self.op.discarding, retract=self.op.retract)
 
     def _judge(self, held: pa.Table, rows: pa.Table) -> pa.Table:
@@ -160,7 +156,7 @@ class _Step(Visits):
         open_ = np.ones(len(starts), np.bool_)
         while True:
             at = np.flatnonzero(open_)
-            sessions = self.op.sessions(keys.ids[at], starts[at], ends[at])
+            sessions = self.op.limits.sessions(keys.ids[at], starts[at], ends[at])
             shut = at[sessions.ends[sessions.ids] <= self.horizon]
             shut = shut[shut >= n]
             if not len(shut):

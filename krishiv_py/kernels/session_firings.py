@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import first_of, regrouped, told_where
+from krishiv_py.kernels.firing_rows import firing
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import running_reach
 from krishiv_py.kernels.layout import Layout, whole
@@ -131,7 +132,7 @@ class Play:
         weights = np.ones(len(line.order), np.int64)
         np.add.at(weights, line.ended_at, self._pending[line.ended])
         weights[line.head] += self._pending[line.track[line.head]]
-        fires = _firing(weights, np.where(late, self._late, self._early), late, line.head)
+        fires = firing(weights, np.where(late, self._late, self._early), late, line.head)
         index = self._indexes(line, fires)
         last, track = line.last, line.track[line.head]
         self._often[track] = index[last] + fires[last]
@@ -204,40 +205,3 @@ def value_schema(layout: Layout) -> pa.Schema:
 def finished(layout: Layout, partials: pa.Table) -> pa.Table:
     """Finished aggregates of partials."""
     return pa.Table.from_arrays(layout.finish(partials), schema=value_schema(layout))
-
-
-def _firing(weights: Ints, every: Ints, late: Mask, head: Mask) -> Mask:
-    """Rows that make their session fire: when so many rows as `every` says have come since the last firing.
-
-    A session that is complete may come to go on, never the other way round: late rows lie before the others of their track.
-    """
-    if (every <= 1).all():
-        ones: Mask = every == 1
-        return ones
-    n = len(weights)
-    heads = np.flatnonzero(head)
-    lengths = np.diff(np.append(heads, n))
-    stop = np.repeat(heads + lengths, lengths)
-    turn = np.repeat(heads + np.add.reduceat(late, heads, dtype=np.int64), lengths)
-    total = np.cumsum(weights)
-    late_n, early_n = int(every[late].max(initial=0)), int(every[~late].max(initial=0))
-
-    def following(base: Ints, from_: Ints, turn: Ints, stop: Ints) -> Ints:
-        """The next firing after so many rows were told of, at `from_` or later; `stop` for none."""
-        second = np.maximum(np.searchsorted(total, base + early_n), np.maximum(turn, from_)) if early_n else stop
-        second = np.minimum(second, stop)
-        if not late_n:
-            return second
-        first = np.maximum(np.searchsorted(total, base + late_n), from_)
-        return np.where(first < turn, first, second)
-
-    start = following(total[heads] - weights[heads], heads, turn[heads], stop[heads]).tolist()
-    ahead = following(total, np.arange(1, n + 1), turn, stop).tolist()
-    fires = np.zeros(n, np.bool_)
-    found = []
-    for at, end in zip(start, (heads + lengths).tolist(), strict=True):
-        while at < end:
-            found.append(at)
-            at = ahead[at]
-    fires[found] = True
-    return fires

@@ -7,12 +7,25 @@ then all keys follow these pointers together, one session of each key a round.
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.intervals import Codes, Components
 from krishiv_py.kernels.ranges import overlapping
 from krishiv_py.kernels.sorting import stable_order
+
+
+@attrs.frozen
+class Limits:
+    """What divides the rows of a key into sessions: the longest duration, and whether rows at distance just a gap join."""
+
+    cap_us: int
+    touching: bool
+
+    def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
+        """The sessions of rows, by group and start."""
+        return walk(groups, times, reaches, self.cap_us, touching=self.touching)
 
 
 def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: bool) -> Components:

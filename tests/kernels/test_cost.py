@@ -29,6 +29,7 @@ from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.kernels import range_values, ranges, sliding
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.state import MemoryStore
+from krishiv_py.kernels.walk import Limits
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, stream_of
 
@@ -148,6 +149,28 @@ def test_aggregates_of_a_session_are_cumulated_and_not_made_anew(monkeypatch: py
     results = driver.send(pa.table({"at": list(range(rows)), "n": [1] * rows})).results
     assert results["count"].to_pylist() == list(range(1, rows + 1))
     assert touched <= 4 * rows
+
+
+@pytest.mark.parametrize("late", [0, 7])
+def test_rows_of_a_session_with_a_longest_duration_come_together(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 000 rows in order of time; `late` more come before the first, so each of them moves all sessions."""
+    walks = 0
+    walk = Limits.sessions
+
+    def walking(self: Limits, *args: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return walk(self, *args)
+
+    monkeypatch.setattr(Limits, "sessions", walking)
+    keyed = stream_of("at bigint").watermark("at", DAY).trigger(Trigger.on_every_element())
+    driver = Driver(keyed.session_window(10, max_duration=50).agg(count()))
+    times = list(range(100, 2_100))
+    for i in range(late):
+        times.insert(250 * (i + 1), 99 - i)
+    results = driver.send(pa.table({"at": times})).results
+    assert results.num_rows == 2_000 + late
+    assert walks <= 3 + 2 * late
 
 
 @pytest.mark.parametrize("agg", [
