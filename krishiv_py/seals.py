@@ -85,7 +85,8 @@ def check_parquet(data: pa.Buffer, where: str, way_out: str) -> None:
     at = _footer_at(view)
     block = bytes(view[max(at - _BLOCK, 0) : max(at, 0)])
     if not block.startswith(_PARQUET):
-        raise damaged(where, f"{len(view)} bytes without a checksum of ours", way_out)
+        got = f"{len(view)} bytes without a checksum of ours, as if an older version or another program wrote it"
+        raise damaged(where, got, way_out)
     if checksum(view[at:], checksum(view[: at - _BLOCK])).to_bytes(4, "little") != block[len(_PARQUET) :]:
         raise damaged(where, f"{len(view)} bytes with a wrong checksum", way_out)
 

@@ -22,7 +22,8 @@ from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.seals import missing, sealed, unsealed
 from krishiv_py.spark.codec import clock_ms, wakeup_ms, watermark_of
 from krishiv_py.spark.files import file_system, read_whole, write_whole
-from krishiv_py.spark.sparklog import BEGIN_ANEW, planned
+from krishiv_py.spark.hadoopsums import BEGIN_ANEW
+from krishiv_py.spark.sparklog import planned
 
 _KEPT = 50
 

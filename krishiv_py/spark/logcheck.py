@@ -15,11 +15,11 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.seals import checksum, damaged, missing
-from krishiv_py.spark.files import file_system, read_whole
-from krishiv_py.spark.sparklog import BEGIN_ANEW, logged_offsets, numbered
+from krishiv_py.seals import damaged, missing
+from krishiv_py.spark.files import file_system
+from krishiv_py.spark.hadoopsums import BEGIN_ANEW, checked, checked_lines
+from krishiv_py.spark.sparklog import entries_in, logged_offsets, numbered
 
-_CRC_HEAD: Final = b"crc\0"
 _DESCRIBED: Final = ("_metadata", "_stateSchema")
 """Where Spark describes an operator's state: a few small files."""
 
@@ -46,7 +46,7 @@ def check_log(checkpoint: str, sources: int) -> None:
         raise missing(f"{root}/offsets/{finished[-1]}", BEGIN_ANEW)
     if last and last - 1 not in batches:
         raise missing(f"{root}/offsets/{last - 1}", BEGIN_ANEW)
-    lines = _checked_lines(system, f"{root}/offsets/{last}")
+    lines = checked_lines(system, f"{root}/offsets/{last}")
     watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
     if len(lines) - 2 not in (sources, sources + 1):
         raise CheckpointError(
@@ -59,10 +59,10 @@ def check_log(checkpoint: str, sources: int) -> None:
         )
     for batch in finished[-2:]:
         path = f"{root}/commits/{batch}"
-        reached = _number(_checked_lines(system, path), "nextBatchWatermarkMs", path)
+        reached = _number(checked_lines(system, path), "nextBatchWatermarkMs", path)
         if batch == last - 1 and reached != watermark:
             raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", BEGIN_ANEW)
-    for at, upto in logged_offsets(lines).items():
+    for at, upto in logged_offsets(lines, f"{root}/offsets/{last}").items():
         _check_source(system, f"{root}/sources/{at}", upto)
     for operator in system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True)):
         for name in _DESCRIBED:
@@ -81,7 +81,7 @@ def _damaged_files(system: pafs.FileSystem, folder: str) -> Iterator[str]:
     found = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True, recursive=True))
     for path in sorted(f.path for f in found if f.is_file and not f.base_name.startswith(".")):
         try:
-            _checked(system, path)
+            checked(system, path)
         except CheckpointError:
             yield path
 
@@ -93,7 +93,7 @@ def _has_state(system: pafs.FileSystem, root: str) -> bool:
 
 def _check_identity(system: pafs.FileSystem, path: str) -> None:
     try:
-        identity = json.loads(_checked(system, path))["id"]
+        identity = json.loads(checked(system, path))["id"]
         if not isinstance(identity, str):
             raise TypeError
     except (KeyError, TypeError, ValueError) as problem:
@@ -107,13 +107,7 @@ def _check_source(system: pafs.FileSystem, folder: str, upto: int) -> None:
     begin = max((n for n in compact if n <= upto), default=0)
     for number in range(begin, upto + 1):
         name = f"{number}.compact" if number in compact else str(number)
-        lines = _checked_lines(system, f"{folder}/{name}")
-        try:
-            entries = [json.loads(line) for line in lines[1:] if line]
-        except ValueError as problem:
-            raise damaged(f"{folder}/{name}", "a line that is no entry", BEGIN_ANEW) from problem
-        if lines[0] != "v1" or not entries:
-            raise damaged(f"{folder}/{name}", f"{len(lines)} lines", BEGIN_ANEW)
+        entries_in(checked_lines(system, f"{folder}/{name}"), f"{folder}/{name}")
 
 
 def _number(lines: list[str], name: str, path: str) -> int:
@@ -124,31 +118,3 @@ def _number(lines: list[str], name: str, path: str) -> int:
         return int(found)
     except (IndexError, KeyError, TypeError, ValueError) as problem:
         raise damaged(path, f"{len(lines)} lines without {name}", BEGIN_ANEW) from problem
-
-
-def _checked_lines(system: pafs.FileSystem, path: str) -> list[str]:
-    try:
-        return _checked(system, path).decode().split("\n")
-    except UnicodeDecodeError as problem:
-        raise damaged(path, "no text", BEGIN_ANEW) from problem
-
-
-def _checked(system: pafs.FileSystem, path: str) -> bytes:
-    """What one of Spark's files holds, after a look at Hadoop's checksum, where there is one."""
-    data = read_whole(system, path)
-    if data is None:
-        raise missing(path, BEGIN_ANEW)
-    if isinstance(system, pafs.LocalFileSystem):
-        folder, _, name = path.rpartition("/")
-        kept = read_whole(system, f"{folder}/.{name}.crc")
-        if kept is not None and kept != _crc_file(data, int.from_bytes(kept[4:8], "big")):
-            raise damaged(path, f"{len(data)} bytes with a wrong checksum", BEGIN_ANEW)
-    return data
-
-
-def _crc_file(data: bytes, step: int) -> bytes:
-    """Hadoop's checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
-    if step <= 0:
-        return b""
-    sums = [checksum(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step)]
-    return _CRC_HEAD + step.to_bytes(4, "big") + b"".join(sums)

@@ -20,8 +20,9 @@ from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.config import is_local_path
 from krishiv_py.spark.files import file_system, read_whole, write_whole
+from krishiv_py.spark.hadoopsums import checked_lines
 from krishiv_py.spark.places import place_of
-from krishiv_py.spark.sparklog import batches_of, entries_of, read_log, rewrite
+from krishiv_py.spark.sparklog import batches_of, entries_of, rewrite
 from krishiv_py.spark.trimming import check_begin, note_reader
 from krishiv_py.spool import Spool
 
@@ -75,7 +76,7 @@ def _move_schema(system: pafs.FileSystem, root: str, checkpoint: str) -> None:
     for found in system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True, recursive=True)):
         if "/_metadata/" not in found.path or not found.is_file or found.base_name.startswith("."):
             continue
-        text = "\n".join(read_log(system, found.path))
+        text = "\n".join(checked_lines(system, found.path))
         moved = _SCHEMA.sub(lambda m: json.dumps(home + m[1], ensure_ascii=False), text)
         if moved != text:
             rewrite(system, found.path, moved)

@@ -18,11 +18,9 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.seals import damaged, missing, sealed, unsealed
+from krishiv_py.seals import damaged, sealed, unsealed
 from krishiv_py.spark.files import file_system, read_whole, write_whole
-
-BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
-"""The way out of a damaged checkpoint."""
+from krishiv_py.spark.hadoopsums import BEGIN_ANEW, checked_lines, sum_of
 
 _ENTRY: Final = '{"path":'
 _HEAD: Final = 2
@@ -37,11 +35,13 @@ def forget_unplanned(checkpoint: str) -> None:
     for source in sources:
         if not source.base_name.isdigit():
             continue
-        upto = planned.get(int(source.base_name), -1)
+        upto = planned.get(int(source.base_name))
         entries = system.get_file_info(pafs.FileSelector(source.path))
         for entry in entries:
             number = entry.base_name.removesuffix(".compact")
-            if number.isdigit() and int(number) > upto and _lists_files(system, entry.path):
+            if not number.isdigit() or int(number) <= (-1 if upto is None else upto):
+                continue
+            if upto is not None or _lists_files(system, entry.path):  # a loss of power may have cut it
                 system.delete_file(entry.path)
                 _forget_checksum(system, entry.path)
 
@@ -49,13 +49,27 @@ def forget_unplanned(checkpoint: str) -> None:
 def _planned(system: pafs.FileSystem, root: str) -> dict[int, int]:
     """The last entry of every file source that a micro-batch was planned for."""
     batches = numbered(system, f"{root}/offsets")
-    return logged_offsets(read_log(system, f"{root}/offsets/{max(batches)}")) if batches else {}
+    return offsets_of(system, f"{root}/offsets/{max(batches)}") if batches else {}
 
 
-def logged_offsets(lines: list[str]) -> dict[int, int]:
-    """The entry of every file source in the lines of a planned batch."""
-    offsets = [json.loads(line) if line.startswith("{") else None for line in lines[_HEAD:]]
-    return {at: int(offset["logOffset"]) for at, offset in enumerate(offsets) if offset is not None and "logOffset" in offset}
+def offsets_of(system: pafs.FileSystem, path: str) -> dict[int, int]:
+    """The entry of every file source in a planned batch."""
+    return logged_offsets(checked_lines(system, path), path)
+
+
+def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
+    """The entry of every file source in the lines of a planned batch.
+
+    Raises
+    ------
+    CheckpointError
+        When they are none.
+    """
+    try:
+        offsets = [json.loads(line) if line.startswith("{") else {} for line in lines[_HEAD:]]
+        return {at: int(offset["logOffset"]) for at, offset in enumerate(offsets) if "logOffset" in offset}
+    except (TypeError, ValueError) as problem:
+        raise damaged(path, "a line that is no offset", BEGIN_ANEW) from problem
 
 
 def planned(checkpoint: str, batch: int) -> dict[str, Any]:
@@ -67,7 +81,7 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
         When that is damaged or missing.
     """
     system, path = file_system(f"{checkpoint}/offsets/{batch}")
-    lines = read_log(system, path)
+    lines = checked_lines(system, path)
     try:
         found: dict[str, Any] = json.loads(lines[1])
         int(found["batchWatermarkMs"]), int(found["batchTimestampMs"])
@@ -102,19 +116,45 @@ def sources_of(checkpoint: str) -> int:
     """How many sources the last planned micro-batch had; 0 before the first."""
     system, root = file_system(checkpoint)
     batches = numbered(system, f"{root}/offsets")
-    return len(read_log(system, f"{root}/offsets/{max(batches)}")) - _HEAD if batches else 0
+    return len(checked_lines(system, f"{root}/offsets/{max(batches)}")) - _HEAD if batches else 0
 
 
 def entries_of(system: pafs.FileSystem, root: str) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The log of every file source: its files, and what they say of the files that were read."""
+    """The log of every file source, from its last compact file on, which has all before: its files, and what they say."""
     found = system.get_file_info(pafs.FileSelector(f"{root}/sources", allow_not_found=True, recursive=True))
-    logs = [f.path for f in found if f.is_file and f.base_name.removesuffix(".compact").isdigit()]
-    read = [(path, read_log(system, path)) for path in logs]
-    return [(p, [json.loads(line) for line in lines[1:] if line]) for p, lines in read if len(lines) > 1 and _ENTRY in lines[1]]
+    logs: dict[str, list[tuple[int, bool, str]]] = {}
+    for file in found:
+        number = file.base_name.removesuffix(".compact")
+        if file.is_file and number.isdigit():
+            logs.setdefault(file.path.rpartition("/")[0], []).append((int(number), number != file.base_name, file.path))
+    entries = []
+    for log in logs.values():
+        begin = max((n for n, compact, _ in log if compact), default=0)
+        read = [(path, checked_lines(system, path)) for n, _, path in sorted(log) if n >= begin]
+        entries += [(path, entries_in(lines, path)) for path, lines in read if _ENTRY in "".join(lines)]
+    return entries
+
+
+def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
+    """What the lines of a file source's log say of the files that were read.
+
+    Raises
+    ------
+    CheckpointError
+        When one of them is no entry.
+    """
+    try:
+        entries = [json.loads(line) for line in lines[1:] if line]
+        sound = all(isinstance(e["path"], str) and isinstance(e["batchId"], int) for e in entries)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise damaged(path, "a line that is no entry", BEGIN_ANEW) from problem
+    if lines[0] != "v1" or not entries or not sound:
+        raise damaged(path, f"{len(lines)} lines", BEGIN_ANEW)
+    return entries
 
 
 def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
-    lines = read_log(system, f"{root}/offsets/{batch}")
+    lines = checked_lines(system, f"{root}/offsets/{batch}")
     if lines[0] != "v1":
         raise CheckpointError(
             message(
@@ -139,17 +179,6 @@ def numbered(system: pafs.FileSystem, folder: str) -> list[int]:
     return sorted(int(f.base_name) for f in found if f.base_name.isdigit())
 
 
-def read_log(system: pafs.FileSystem, path: str) -> list[str]:
-    """The lines of one of Spark's files.
-
-    Raises
-    ------
-    CheckpointError
-        When it is missing or no text.
-    """
-    return _text(system, path).split("\n")
-
-
 def rewrite(system: pafs.FileSystem, path: str, text: str) -> None:
     """Write one of Spark's files anew; may be broken off and repeated."""
     _forget_checksum(system, path)
@@ -157,22 +186,10 @@ def rewrite(system: pafs.FileSystem, path: str, text: str) -> None:
 
 
 def _forget_checksum(system: pafs.FileSystem, path: str) -> None:
-    folder, _, name = path.rpartition("/")
-    checksum = f"{folder}/.{name}.crc"
-    if system.get_file_info(checksum).type == pafs.FileType.File:
-        system.delete_file(checksum)
+    if system.get_file_info(sum_of(path)).type == pafs.FileType.File:
+        system.delete_file(sum_of(path))
 
 
 def _lists_files(system: pafs.FileSystem, path: str) -> bool:
     """Whether this is the log of a file source; others keep other things in their folder."""
-    return _ENTRY in _text(system, path)
-
-
-def _text(system: pafs.FileSystem, path: str) -> str:
-    data = read_whole(system, path)
-    if data is None:
-        raise missing(path, BEGIN_ANEW)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as problem:
-        raise damaged(path, f"{len(data)} bytes that are no text", BEGIN_ANEW) from problem
+    return _ENTRY.encode() in (read_whole(system, path) or b"")

@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.seals import checksum, sealed, unsealed
 from krishiv_py.spark.files import file_system, write_whole
-from krishiv_py.spark.sparklog import entries_of, logged_offsets, numbered, read_log
+from krishiv_py.spark.sparklog import entries_of, numbered, offsets_of
 from krishiv_py.spool import Spool
 
 _READER: Final = "_krishiv_reader_"
@@ -70,7 +70,7 @@ def _finished(checkpoint: str, spool: str) -> int:
     batches, commits = numbered(system, f"{root}/offsets"), numbered(system, f"{root}/commits")
     if not batches or not commits or batches[0] >= commits[-1]:
         return 0
-    upto = logged_offsets(read_log(system, f"{root}/offsets/{batches[0]}"))
+    upto = offsets_of(system, f"{root}/offsets/{batches[0]}")
     return max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
 
 
@@ -82,6 +82,6 @@ def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:
         source = int(path.rsplit("/", 2)[-2])
         for entry in entries:
             folder, name = os.path.split(unquote(urlparse(entry["path"]).path))
-            if folder == spool:
+            if folder == spool and name[:12].isdigit():
                 found.append(((source, int(entry["batchId"])), int(name[:12])))
     return found

@@ -14,6 +14,7 @@ from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spark.hadoopsums import sums
 from krishiv_py.spark.pulse import Pulse
 from krishiv_py.spark.sparklog import add_source
 from krishiv_py.spool import Control
@@ -186,7 +187,7 @@ def test_room_for_a_source_is_made_once(tmp_path: Path) -> None:
     (tmp_path / "krishiv").mkdir()
     for batch in (7, 8):
         (offsets / str(batch)).write_text("v1\n{}\n{\"logOffset\":3}\n-")
-    (offsets / ".8.crc").write_bytes(b"crc")
+    (offsets / ".8.crc").write_bytes(sums((offsets / "8").read_bytes(), 512))
     add_source(str(tmp_path))
     (offsets / "7").write_text("v1\n{}\n{\"logOffset\":3}\n-")  # as if it had been broken off here
     add_source(str(tmp_path))

@@ -13,6 +13,7 @@ from krishiv_py import ParquetSink, QueryTrigger, Session
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.spark.moved import follow
+from krishiv_py.spark.sparklog import forget_unplanned
 from krishiv_py.spark.trimming import trim
 from krishiv_py.spool import Sender, Spool
 from tests.spark.conftest import DDL, found, per_second, row
@@ -84,6 +85,30 @@ def test_files_that_would_be_read_twice_are_refused(tmp_path: Path) -> None:
             follow(str(tmp_path / "cp"), source(moved))
     (tmp_path / "new" / "a.parquet").rename(tmp_path / "new" / "b.parquet")
     follow(str(tmp_path / "cp"), source("new"))
+
+
+def test_what_a_loss_of_power_cut_behind_the_last_plan_is_struck_out(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "cp", "file:///x/a.parquet")
+    for cut in (b"", b"v1\n{\"pa", b"\xff"):
+        log.with_name("1").write_bytes(cut)
+        log.with_name(".1.crc").write_bytes(b"crc\0")
+        forget_unplanned(str(tmp_path / "cp"))
+        assert sorted(p.name for p in log.parent.iterdir()) == ["0"]
+    (log.parent.parent / "1").mkdir()
+    other = log.parent.parent / "1" / "0"  # of a source that keeps something else
+    other.write_text("v1\n{\"topic\":{}}")
+    forget_unplanned(str(tmp_path / "cp"))
+    assert other.exists()
+
+
+def test_what_a_compact_file_has_too_is_not_looked_at(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "cp", "file:///x/a.parquet")
+    log.with_name("1.compact").write_bytes(log.read_bytes())
+    log.write_bytes(b"\xff")
+    follow(str(tmp_path / "cp"), [])
+    log.with_name("1.compact").write_bytes(b"v1\n{\"path\":7}")
+    with pytest.raises(CheckpointError, match=r"1\.compact is damaged"):
+        follow(str(tmp_path / "cp"), [])
 
 
 def test_a_moved_query_goes_on(session: Session, tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""Hadoop's checksums: a file ``.<name>.crc`` beside each file of a local folder. Spark reads much without a look at them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow.fs as pafs
+
+from krishiv_py.seals import checksum, damaged, missing
+from krishiv_py.spark.files import read_whole
+
+BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
+"""The way out of a damaged checkpoint."""
+
+_HEAD: Final = b"crc\0"
+
+
+def checked(system: pafs.FileSystem, path: str) -> bytes:
+    """What a file of Spark's holds, after a look at its checksum, where there is one.
+
+    Raises
+    ------
+    CheckpointError
+        When it is missing, or not what its checksum says; names it.
+    """
+    data = read_whole(system, path)
+    if data is None:
+        raise missing(path, BEGIN_ANEW)
+    if isinstance(system, pafs.LocalFileSystem):
+        kept = read_whole(system, sum_of(path))
+        if kept is not None and kept != sums(data, int.from_bytes(kept[4:8], "big")):
+            raise damaged(path, f"{len(data)} bytes with a wrong checksum", BEGIN_ANEW)
+    return data
+
+
+def checked_lines(system: pafs.FileSystem, path: str) -> list[str]:
+    """The lines of a text file of Spark's; raises as :func:`checked`, and when it is no text."""
+    data = checked(system, path)
+    try:
+        return data.decode().split("\n")
+    except UnicodeDecodeError as problem:
+        raise damaged(path, f"{len(data)} bytes that are no text", BEGIN_ANEW) from problem
+
+
+def sum_of(path: str) -> str:
+    """Where the checksum of a file lies."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
+
+
+def sums(data: bytes, step: int) -> bytes:
+    """A checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
+    if step <= 0:
+        return b""
+    sums = [checksum(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step)]
+    return _HEAD + step.to_bytes(4, "big") + b"".join(sums)
