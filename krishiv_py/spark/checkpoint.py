@@ -15,7 +15,9 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.seals import missing, sealed, unsealed
 from krishiv_py.spark.files import file_system, read_whole, write_whole
-from krishiv_py.spark.sparklog import BEGIN_ANEW, batches_of
+from krishiv_py.spark.formats import check_format, format_note, unnumbered
+from krishiv_py.spark.hadoopsums import BEGIN_ANEW
+from krishiv_py.spark.sparklog import batches_of
 
 _PLAN: Final = "plan.json"
 _METRICS: Final = "metrics.json"
@@ -55,21 +57,25 @@ class CheckpointNotes:
     def _at(self, name: str) -> tuple[pafs.FileSystem, str]:
         return file_system(f"{self.checkpoint}/krishiv/{name}")
 
-    def _read(self, name: str, way_out: str) -> dict[str, Any] | None:
-        system, path = self._at(name)
-        data = read_whole(system, path)
-        if data is None:
-            return None
-        found: dict[str, Any] = json.loads(unsealed(data, path, way_out))
-        return found
-
     def _write(self, name: str, value: dict[str, Any]) -> None:
         write_whole(*self._at(name), sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
 
-    def _plan(self) -> dict[str, Any] | None:
-        stored = self._read(_PLAN, BEGIN_ANEW)
-        if stored is None and batches_of(self.checkpoint):
-            raise missing(f"{self.checkpoint}/krishiv/{_PLAN}", BEGIN_ANEW)
+    def plan(self) -> dict[str, Any] | None:
+        """The note of the plan it belongs to; None before a query has begun from it.
+
+        Raises
+        ------
+        CheckpointError
+            When it is of another format than this version reads, damaged or missing.
+        """
+        system, path = self._at(_PLAN)
+        data = read_whole(system, path)
+        if data is None:
+            if batches_of(self.checkpoint):
+                raise missing(path, BEGIN_ANEW)
+            return None
+        stored: dict[str, Any] = unnumbered(data) or json.loads(unsealed(data, path, BEGIN_ANEW))
+        check_format(stored, self.checkpoint)
         return stored
 
     def claim(self, spec: OperatorSpec, buckets: int) -> Claim:
@@ -79,12 +85,12 @@ class CheckpointNotes:
         ------
         CheckpointError
             When it belongs to a plan whose state this one cannot follow, naming what changed; when its note of the plan is
-            damaged or missing.
+            of another format, damaged or missing.
         """
-        stored = self._plan()
+        stored = self.plan()
         if stored is None:
             claim = Claim(buckets, uuid.uuid4().hex[:8])
-            self._write(_PLAN, {"plan": fingerprint(spec), **attrs.asdict(claim)})
+            self._write(_PLAN, {**format_note(), "plan": fingerprint(spec), **attrs.asdict(claim)})
             return claim
         changed = differences(stored["plan"], fingerprint(spec))
         if changed:
@@ -106,7 +112,7 @@ class CheckpointNotes:
         CheckpointError
             When there is none, or it belongs to another plan; names what differs.
         """
-        stored = self._plan()
+        stored = self.plan()
         if stored is None:
             raise CheckpointError(
                 message(
@@ -129,8 +135,13 @@ class CheckpointNotes:
 
     def metrics(self) -> dict[str, Any]:
         """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
+        system, path = self._at(_METRICS)
+        data = read_whole(system, path)
+        if data is None:
+            return {}
         try:
-            return self._read(_METRICS, "") or {}
+            found: dict[str, Any] = json.loads(unsealed(data, path, ""))
+            return found
         except CheckpointError:
             warnings.warn(
                 f"the counters noted in {self.checkpoint}/krishiv/{_METRICS} are damaged and left aside: results are right, "

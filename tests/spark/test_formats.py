@@ -1,0 +1,115 @@
+"""Checkpoints of earlier versions: what this one reads goes on with right results, what it cannot read is refused by name."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from krishiv_py import ParquetSink, Session
+from krishiv_py.errors import CheckpointError
+from krishiv_py.seals import sealed, unsealed
+from krishiv_py.spark import formats
+from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.formats import FORMAT, own_version
+from krishiv_py.testing import Driver, stream_of
+from tests.spark.conftest import DDL, found, per_second
+from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows
+
+SPEC = per_second(stream_of(DDL)).spec()
+
+
+def unpacked(name: str, home: Path) -> Path:
+    """A checkpoint of an earlier version."""
+    with tarfile.open(HERE / f"checkpoint-{name}.tar.gz") as archive:
+        archive.extractall(home, filter="data")
+    return home
+
+
+def written(checkpoint: Path, change: Callable[[dict[str, Any]], Any]) -> CheckpointNotes:
+    """A plan note, changed and sealed again."""
+    notes = CheckpointNotes(str(checkpoint))
+    notes.claim(SPEC, 2)
+    path = checkpoint / "krishiv" / "plan.json"
+    note = json.loads(unsealed(path.read_bytes(), "note", ""))
+    change(note)
+    path.write_bytes(sealed(json.dumps(note).encode()))
+    return notes
+
+
+def test_a_plan_note_says_its_format_and_who_wrote_it(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    notes = written(tmp_path, seen.append)
+    assert seen[0]["format"] == FORMAT
+    assert seen[0]["written by"].startswith(f"krishiv_py {own_version()}, PySpark 4.")
+    notes.claim(SPEC, 2)
+    notes.check(SPEC)
+
+
+@pytest.mark.parametrize("other", [0, 2, 999, "1", None, [1]])
+def test_another_format_is_refused_by_number_and_writer(tmp_path: Path, other: Any) -> None:
+    notes = written(tmp_path, lambda note: note.update({"format": other, "written by": "krishiv_py 7.1"}))
+    got = "none, from before formats had numbers" if other is None else f"format {other!r}"
+    for use in (notes.plan, lambda: notes.claim(SPEC, 2), lambda: notes.check(SPEC)):
+        with pytest.raises(CheckpointError) as caught:
+            use()
+        text = str(caught.value)
+        assert f"the checkpoint {tmp_path} has a format this version cannot read" in text
+        assert f"{got}, written by krishiv_py 7.1; krishiv_py {own_version()} reads format {FORMAT}" in text
+        assert "Hint: go on with the version that wrote it, or begin anew with a new checkpoint" in text
+
+
+def test_a_note_without_format_or_writer_is_refused(tmp_path: Path) -> None:
+    notes = written(tmp_path, lambda note: [note.pop(k) for k in ("format", "written by")])
+    with pytest.raises(CheckpointError, match=r"got: none, from before formats had numbers; krishiv_py "):
+        notes.plan()
+
+
+def test_a_plain_note_of_an_early_version_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    home = unpacked("without-format", tmp_path)
+    notes = CheckpointNotes(str(home / "checkpoint"))
+    with pytest.raises(CheckpointError, match=r"has a format this version cannot read .*none, from before"):
+        notes.plan()
+    path = home / "checkpoint" / "krishiv" / "plan.json"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CheckpointError, match=r"plan\.json is damaged"):
+        notes.plan()
+
+
+def test_a_library_that_was_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert formats.format_note()["written by"].startswith("krishiv_py (unknown version), PySpark 4.")
+
+
+def test_a_checkpoint_of_another_format_is_left_as_it_is(session: Session, tmp_path: Path) -> None:
+    home = unpacked("without-format", tmp_path)
+    before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    plan = windows(session.memory_stream(SCHEMA)[0])
+    with pytest.raises(CheckpointError, match="has a format this version cannot read"):
+        plan.start(ParquetSink(str(home / "out")), checkpoint=str(home / "checkpoint"))
+    with pytest.raises(CheckpointError, match="has a format this version cannot read"):
+        session.read_state(str(home / "checkpoint"), plan)
+    with pytest.raises(CheckpointError, match=r"000000000000\.parquet is damaged .*an older version"):
+        session.memory_stream(SCHEMA, spool=str(home / "spool"))
+    assert {p: p.read_bytes() for p in before} == before
+
+
+@pytest.mark.parametrize("number", range(1, FORMAT + 1))
+def test_a_checkpoint_of_an_earlier_version_goes_on(session: Session, tmp_path: Path, number: int) -> None:
+    """State, late rows, counters: as if the library had never been replaced. Where this fails, FORMAT must be raised."""
+    home = unpacked(f"format-{number}", tmp_path)
+    run(session, home, TO_COME, last=True)
+    driver = Driver(windows(stream_of(SCHEMA)))
+    outs = [driver.send(rows) for rows in BEGUN + TO_COME] + [driver.close()]
+    assert found(pq.read_table(home / "out")) == sorted((r for o in outs for r in found(o.results)), key=repr)
+    late = sorted(at for o in outs for at in o.late["at"].to_pylist())
+    assert sorted(pq.read_table(home / "late")["at"].to_pylist()) == late == [900, 2_000]
