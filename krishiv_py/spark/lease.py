@@ -3,6 +3,9 @@
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
 was not renewed for a while, or whose process on this host is gone, is over.
+
+A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
+are published, and when it should be renewed: the query ends with an error.
 """
 
 from __future__ import annotations
@@ -21,10 +24,15 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk import try_lock, unlock
 from krishiv_py.errors import CheckpointError, message
+from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.files import file_system, make_folder, read_whole, write_whole
 
 _RENEWED_S: Final = 30
 _OVER_S: Final = 120
+_LOOK_S: Final = 1.0
+"""For how long a look at the note is good: short micro-batches have one look at most."""
+_AGAIN_S: Final = 1.0
+"""After how long a missing note is looked for again: some stores replace a file by removing it first."""
 _held: Final[dict[tuple[int, int], Lease]] = {}
 _holding: Final = threading.RLock()
 
@@ -39,14 +47,33 @@ class Lease:
         The lock file or note.
     running : callable
         Whether the query it was taken for still runs; set once that has begun.
+    lost : callable
+        Called with the error when the note is found to be lost between micro-batches; set with `running`.
     """
 
     path: str
     running: Callable[[], bool] = lambda: True
+    lost: Callable[[CheckpointError], None] = lambda problem: None
     _opened: int | None = None
     _key: tuple[int, int] = (0, 0)
+    _said: bytes = b""  # some file systems do not keep their numbers of files, which are the key
     _over: threading.Event = attrs.field(factory=threading.Event)
-    _remote: Callable[[], None] | None = None
+    _note: Note | None = None
+
+    def check(self) -> None:
+        """See that it still holds: at the begin of a micro-batch, and before its outputs are published.
+
+        Raises
+        ------
+        CheckpointError
+            When its lock file or note is gone, or another's: who goes on might undo what that one did.
+        """
+        if self._over.is_set():
+            return
+        if self._note is not None:
+            self._note.check()
+        elif _inode(self.path) != self._key and read_whole(pafs.LocalFileSystem(), self.path) != self._said:
+            raise _lost(self.path, "its lock file was removed or replaced")
 
     def release(self) -> None:
         """Let others run from the checkpoint; releasing twice is harmless."""
@@ -58,8 +85,8 @@ class Lease:
                 _held.pop(self._key, None)
                 unlock(self._opened)
                 self._opened = None
-        if self._remote is not None:
-            self._remote()
+        if self._note is not None:
+            self._note.remove()
 
     def forget(self) -> None:
         """In a child that was forked: the parent still holds it."""
@@ -69,8 +96,8 @@ class Lease:
         self._over.set()
 
 
-def take(checkpoint: str, query: str, lost: Callable[[], None] = lambda: None) -> Lease:
-    """Take a checkpoint for a query; `lost` is called should another take it while this one does not answer.
+def take(checkpoint: str, query: str) -> Lease:
+    """Take a checkpoint for a query.
 
     Raises
     ------
@@ -85,59 +112,111 @@ def take(checkpoint: str, query: str, lost: Callable[[], None] = lambda: None) -
             return _locked(checkpoint, f"{folder}/lock", query)
         except OSError:  # a mounted file system without locks
             pass
-    return _noted(system, checkpoint, f"{folder}/lease.json", query, lost)
+    return _noted(system, checkpoint, f"{folder}/lease.json", query)
 
 
 def _locked(checkpoint: str, path: str, query: str) -> Lease:
     with _holding:
         opened = try_lock(path)
         if opened is None:
-            found = os.stat(path)
-            mine = _held.get((found.st_dev, found.st_ino))
+            mine = _held.get(_inode(path))
             if mine is not None and not mine.running():  # it has ended, and nobody has been told yet
                 mine.release()
                 opened = try_lock(path)
         if opened is None:
-            raise _in_use(checkpoint, _owner(pafs.LocalFileSystem(), path))
+            raise _in_use(checkpoint, _parsed(read_whole(pafs.LocalFileSystem(), path)))
         os.ftruncate(opened, 0)
-        os.pwrite(opened, json.dumps(_me(query)).encode(), 0)
+        said = json.dumps(_me(query)).encode()
+        os.pwrite(opened, said, 0)
         found = os.fstat(opened)
-        lease = Lease(path, opened=opened, key=(found.st_dev, found.st_ino))
+        lease = Lease(path, opened=opened, key=(found.st_dev, found.st_ino), said=said)
         _held[(found.st_dev, found.st_ino)] = lease
         return lease
 
 
-def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str, lost: Callable[[], None]) -> Lease:
-    found = _owner(system, path)
+def _inode(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
+
+
+@attrs.define(eq=False)
+class Note:
+    """The note of an owner, where there are no locks."""
+
+    system: pafs.FileSystem
+    path: str
+    says: dict[str, Any]
+    _seen: float = 0.0
+
+    def renew(self) -> None:
+        """Write it, or write it anew."""
+        text = json.dumps({**self.says, "renewed": time.time()})
+        write_whole(self.system, self.path, sealed(text.encode()))
+        self._seen = time.monotonic()
+
+    def owner(self) -> dict[str, Any]:
+        """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
+        data = read_whole(self.system, self.path)
+        try:
+            return {} if data is None else _parsed(unsealed(data, self.path, ""))
+        except CheckpointError:
+            return {}
+
+    def is_mine(self) -> bool:
+        """Whether it is there, and this owner's."""
+        return bool(self.owner().get("token") == self.says["token"])
+
+    def check(self) -> None:
+        """See :meth:`Lease.check`."""
+        if time.monotonic() - self._seen >= _LOOK_S:
+            self.look()
+
+    def look(self) -> None:
+        """The same, at any time. While a store does not answer, the note is as good as it is for others without renewal."""
+        since = time.monotonic() - self._seen
+        try:
+            found = self.owner()
+            if not found:
+                time.sleep(_AGAIN_S)
+                found = self.owner()
+        except OSError as problem:
+            if since < _OVER_S:
+                return
+            raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
+        if found.get("token") != self.says["token"]:
+            raise _lost(self.path, f"it is of {_named(found)}" if found else "it was removed or damaged")
+        self._seen = time.monotonic()
+
+    def remove(self) -> None:
+        """Let others run, unless one does already."""
+        if self.is_mine():
+            self.system.delete_file(self.path)
+
+
+def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
+    note = Note(system, path, _me(query))
+    found = note.owner()
     if found and not _is_over(found):
         raise _in_use(checkpoint, found)
-    mine = {**_me(query), "token": uuid.uuid4().hex}
-
-    def renew() -> None:
-        write_whole(system, path, json.dumps({**mine, "renewed": time.time()}).encode())
-
-    def still_mine() -> bool:
-        return bool(_owner(system, path).get("token") == mine["token"])
-
-    def end() -> None:
-        if still_mine():
-            system.delete_file(path)
-
-    renew()
-    if not still_mine():  # two began at once: the later note stands
-        raise _in_use(checkpoint, _owner(system, path))
-    lease = Lease(path, remote=end)
-    threading.Thread(target=_renewing, args=(lease, renew, still_mine, lost), name="krishiv-lease", daemon=True).start()
+    note.renew()
+    if not note.is_mine():  # two began at once: the later note stands
+        raise _in_use(checkpoint, note.owner())
+    lease = Lease(path, note=note)
+    threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()
     return lease
 
 
-def _renewing(lease: Lease, renew: Callable[[], None], still_mine: Callable[[], bool], lost: Callable[[], None]) -> None:
+def _renewing(lease: Lease, note: Note) -> None:
     while not lease._over.wait(_RENEWED_S):
         try:
-            if not still_mine():
-                lost()
-                return
-            renew()
+            note.look()
+            note.renew()
+        except CheckpointError as problem:
+            lease.lost(problem)
+            return
         except OSError:
             continue  # it is over for others only after several misses
 
@@ -150,7 +229,10 @@ def _is_over(owner: dict[str, Any]) -> bool:
 
 def _me(query: str) -> dict[str, Any]:
     since = time.strftime("%Y-%m-%d %H:%M:%S %z")
-    return {"query": query, "host": socket.gethostname(), "pid": os.getpid(), "begun": _begun(os.getpid()), "since": since}
+    return {
+        "query": query, "host": socket.gethostname(), "pid": os.getpid(), "begun": _begun(os.getpid()), "since": since,
+        "token": uuid.uuid4().hex,
+    }  # fmt: skip
 
 
 def _begun(pid: int) -> str | None:
@@ -172,26 +254,38 @@ def _alive(pid: int) -> str | None:
     return "?"
 
 
-def _owner(system: pafs.FileSystem, path: str) -> dict[str, Any]:
+def _parsed(data: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads(read_whole(system, path) or b"{}")
-    except ValueError:  # cut by a crash, or just being written
+        found = json.loads(data or b"{}")
+    except ValueError:  # just being written
         return {}
     return found if isinstance(found, dict) else {}
 
 
+def _named(owner: dict[str, Any]) -> str:
+    if {"query", "pid", "host", "since"} <= owner.keys():
+        return f"query {owner['query']!r} of process {owner['pid']} on {owner['host']}, since {owner['since']}"
+    return "another query"
+
+
 def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
-    by = (
-        f"query {owner['query']!r} of process {owner['pid']} on {owner['host']}, since {owner['since']}"
-        if {"query", "pid", "host", "since"} <= owner.keys()
-        else "another query"
-    )
     return CheckpointError(
         message(
             f"the checkpoint {checkpoint} is in use",
-            by,
+            _named(owner),
             "two queries would undo each other's state and outputs",
             "stop that query, or use another checkpoint",
+        )
+    )
+
+
+def _lost(path: str, got: str) -> CheckpointError:
+    return CheckpointError(
+        message(
+            f"the right to the checkpoint was lost: {path}",
+            got,
+            "another query may run from it, and two would undo each other's state and outputs",
+            "see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended",
         )
     )
 

@@ -11,7 +11,6 @@ import pyarrow.fs as pafs
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from krishiv_py.api.query import Query
 from krishiv_py.disk import absolute, private_folder
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
@@ -20,6 +19,7 @@ from krishiv_py.spark.config import FSYNC
 from krishiv_py.spark.files import file_system
 from krishiv_py.spark.lease import Lease, take
 from krishiv_py.spark.places import check_cluster, check_places
+from krishiv_py.spark.query import StreamQuery
 
 _SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
 
@@ -80,9 +80,10 @@ def _make_private(checkpoint: str) -> None:
             private_folder(folder)
 
 
-def release_at_end(lease: Lease, query: Query) -> None:
-    """Let others run from the checkpoint once the query has ended, in whatever way."""
+def release_at_end(lease: Lease, query: StreamQuery) -> None:
+    """Let others run from the checkpoint once the query has ended, in whatever way; end it when its lease is lost."""
     lease.running = lambda: query.status == "running"
+    lease.lost = query.fail
 
     def wait() -> None:
         with contextlib.suppress(KrishivError, Py4JError):  # what ended it is told to whoever asks the query

@@ -243,6 +243,12 @@ class StreamQuery:
         if self._end is None and is_gone(problem):
             self._lost, self._end = problem, "failed"
 
+    def fail(self, problem: KrishivError) -> None:
+        """End it over a problem that is not one of Spark's; nothing, when it has ended."""
+        if self.status == "running":
+            self._lost, self._end = problem, "failed"
+            self.stop()
+
     def stop(self) -> None:
         """Stop; a later start from the same checkpoint goes on. Stopping twice, or a query that failed, is harmless.
 

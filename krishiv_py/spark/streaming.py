@@ -37,6 +37,7 @@ from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
 from krishiv_py.spark.handover import Handover
+from krishiv_py.spark.lease import Lease
 from krishiv_py.spark.listing import own_files
 from krishiv_py.spark.logcheck import check_log
 from krishiv_py.spark.moved import follow
@@ -110,10 +111,12 @@ class BatchSteps:
     title: str
     halt: Halt
     pulse: Pulse | None
+    lease: Lease
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
         try:
+            self.lease.check()
             self._publish(frame, batch_id)
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as
@@ -130,6 +133,7 @@ class BatchSteps:
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
             rows = self._told(here)
+            self.lease.check()
             self._cluster_outputs(frame, on_cluster, batch_id)
             self._files(rows, on_cluster, batch_id)
             self._memory(rows, batch_id)
@@ -218,9 +222,11 @@ def start(
     spec = stream.spec()
     sink, late_sink, checkpoint, durable = homed(sink), side_output(stream.late_handler), opened.checkpoint, opened.durable
     source = source_of(stream.node)
-    check_log(checkpoint, len(branches(spec, source)))
-    follow(checkpoint, [branch.source for branch in branches(spec, source)])
     notes = CheckpointNotes(checkpoint, durable)
+    notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
+    check_log(checkpoint, len(branches(spec, source)))
+    forget_unplanned(checkpoint)
+    follow(checkpoint, [branch.source for branch in branches(spec, source)])
     claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
     ledger = Ledger(notes)
     ledger.restore()
@@ -242,7 +248,7 @@ def start(
     handler = stream.late_handler
     halt = Halt()
     steps = BatchSteps(
-        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, halt, pulse
+        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, halt, pulse, opened.lease
     )  # fmt: skip
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)

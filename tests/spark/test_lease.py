@@ -17,13 +17,16 @@ import pytest
 
 from krishiv_py import MemorySink, QueryTrigger, Sender, Session, Stream
 from krishiv_py.errors import CheckpointError
+from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark import lease
 from krishiv_py.spark.lease import take
+from krishiv_py.spark.query import StreamQuery
 from tests.spark.conftest import DDL, found, per_second, row
 
 HOLDING = """
 import sys, time
 from krishiv_py.spark.lease import take
+from krishiv_py.spark.query import StreamQuery
 held = take(sys.argv[1], "the other")
 print("held", flush=True)
 time.sleep(600)
@@ -94,7 +97,8 @@ class TestWhereThereAreNoLocks:
 
     def change(self, **values: Any) -> None:
         """Rewrite the note."""
-        self.note.write_text(json.dumps({**json.loads(self.note.read_text()), **values}))
+        found = json.loads(unsealed(self.note.read_bytes(), "note", ""))
+        self.note.write_bytes(sealed(json.dumps({**found, **values}).encode()))
 
     def test_the_owner_is_named(self) -> None:
         held = take("s3://b/cp", "one")
@@ -118,22 +122,129 @@ class TestWhereThereAreNoLocks:
         self.change(renewed=time.time() - 300)
         take("s3://b/cp", "two").release()
 
-    def test_a_note_cut_by_a_crash_is_no_owner(self) -> None:
-        take("s3://b/cp", "one")
-        self.note.write_text('{"query": "on')
-        take("s3://b/cp", "two").release()
+    def test_a_note_cut_by_a_crash_or_damaged_is_no_owner(self) -> None:
+        held = take("s3://b/cp", "one")
+        held.release()
+        for damage in (lambda b: b[:30], lambda b: b"", lambda b: b.replace(b'"renewed": 1', b'"renewed": 9')):
+            held = take("s3://b/cp", "one")
+            self.note.write_bytes(damage(self.note.read_bytes()))
+            take("s3://b/cp", "two").release()
+            held.release()
 
-    def test_who_lost_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_who_lost_it_between_batches_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lease, "_RENEWED_S", 0.01)
-        told: list[int] = []
-        held = take("s3://b/cp", "one", lambda: told.append(1))
-        self.change(token="another")
+        told: list[CheckpointError] = []
+        held = take("s3://b/cp", "one")
+        held.lost = told.append
+        self.change(token="another", query="two", host="elsewhere")
         end = time.monotonic() + 10
         while not told and time.monotonic() < end:
             time.sleep(0.01)
-        assert told == [1]
+        assert [str(t).count("it is of query 'two' of process") for t in told] == [1]
         held.release()
         assert self.note.exists(), "the note is the other's"
+
+    @pytest.mark.parametrize("change", ["replaced", "removed", "damaged"])
+    def test_who_lost_it_hears_of_it_at_the_next_batch(self, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+        monkeypatch.setattr(lease, "_AGAIN_S", 0.01)
+        held = take("s3://b/cp", "one")
+        held.check()
+        if change == "replaced":
+            self.change(token="another")
+        elif change == "removed":
+            self.note.unlink()
+        else:
+            self.note.write_bytes(self.note.read_bytes()[:-1])
+        held.check()  # a look is good for a while
+        monkeypatch.setattr(lease, "_LOOK_S", 0.0)
+        with pytest.raises(CheckpointError, match=r"the right to the checkpoint was lost: .*start this one again"):
+            held.check()
+        held.release()
+        held.check()  # it is over: nothing runs that could do harm
+
+    def test_a_note_that_is_being_replaced_is_not_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Some stores remove the old one first."""
+        monkeypatch.setattr(lease, "_LOOK_S", 0.0)
+        held = take("s3://b/cp", "one")
+        whole = self.note.read_bytes()
+        self.note.unlink()
+        monkeypatch.setattr(time, "sleep", lambda s: self.note.write_bytes(whole))
+        held.check()
+        held.release()
+
+    def test_a_store_that_does_not_answer_is_waited_for_until_the_note_is_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lease, "_LOOK_S", 0.0)
+        held = take("s3://b/cp", "one")
+
+        def silent(system: pafs.FileSystem, path: str) -> bytes:
+            raise OSError("timeout")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lease, "read_whole", silent)
+            held.check()
+            patched.setattr(lease, "_OVER_S", 0.0)
+            with pytest.raises(CheckpointError, match="could not be read for 0 s: timeout"):
+                held.check()
+        held.check()
+        held.release()
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced", "of another"])
+def test_a_lock_file_that_is_not_the_same_any_more_is_noticed(tmp_path: Path, change: str) -> None:
+    held = take(str(tmp_path), "one")
+    lock = tmp_path / "krishiv" / "lock"
+    whole = lock.read_bytes()
+    lock.rename(tmp_path / "away")
+    if change == "removed":
+        match = "its lock file was removed"
+    elif change == "replaced":
+        lock.write_bytes(whole + b" ")
+        match = "or replaced"
+    else:
+        other = take(str(tmp_path), "two")
+        match = "or replaced"
+    with pytest.raises(CheckpointError, match=match):
+        held.check()
+    if change == "of another":
+        other.check()
+        other.release()
+    held.release()
+
+
+def test_a_file_system_that_numbers_its_files_anew_loses_nothing(tmp_path: Path) -> None:
+    held = take(str(tmp_path), "one")
+    lock = tmp_path / "krishiv" / "lock"
+    whole = lock.read_bytes()
+    lock.rename(tmp_path / "away")
+    lock.write_bytes(whole)
+    held.check()
+    held.release()
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["in a batch", "between batches"])
+def test_a_query_that_lost_its_checkpoint_ends(
+    session: Session, memory: Callable[[], tuple[Stream, Sender]], tmp_path: Path, between: bool
+) -> None:
+    stream, sender = memory()
+    sender.send([row("a", 10), row("a", 5_000)])
+    query = per_second(stream).start(MemorySink(), checkpoint=str(tmp_path / "cp"), name="first")
+    query.process_all_available()
+    (tmp_path / "cp" / "krishiv" / "lock").unlink()
+    if between:
+        assert isinstance(query, StreamQuery)
+        query.fail(CheckpointError("the note says so"))
+    else:
+        sender.send([row("a", 20_000)])
+    with pytest.raises(CheckpointError, match="the note says so" if between else "the right to the checkpoint was lost"):
+        query.process_all_available()
+    assert query.status == "failed"
+    assert found(query.results()) == [("a", 0, 1_000, 1, 1)], "nothing is published any more"
+    query.stop()
+    assert query.status == "failed"
+    again = per_second(stream).start(MemorySink(), checkpoint=str(tmp_path / "cp"))
+    again.process_all_available()
+    assert found(again.results()) == ([] if between else [("a", 5_000, 6_000, 1, 1)])
+    again.stop()
 
 
 def test_a_second_query_is_refused_and_the_first_goes_on(
