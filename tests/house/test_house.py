@@ -175,3 +175,10 @@ def test_what_pyspark_asks_for_at_run_time_is_installed_with_the_library() -> No
     # PySpark declares neither, but refuses mapInArrow and transformWithState without them.
     declared = [line for line in metadata.requires("krishiv_py") or () if "extra ==" not in line]
     assert {"pandas", "protobuf"} <= {re.split(r"[<>=]", line)[0] for line in declared}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=relative)
+def test_no_line_of_the_docs_is_too_long(path: Path) -> None:
+    """Outside of tables, whose rows cannot be divided, and of what ``benchmarks.report`` writes."""
+    written = re.sub(r"<!-- figures: begin.*?<!-- figures: end", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert [line for line in written.splitlines() if len(line) > 160 and not line.startswith("|")] == []
