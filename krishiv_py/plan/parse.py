@@ -14,6 +14,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, message
 from krishiv_py.plan.constants import MAX_DIGITS, Scalar
 from krishiv_py.plan.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.sqltext import quiet_parser
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+", sg.Sub: "-", sg.Mul: "*", sg.Div: "/", sg.Mod: "%", sg.EQ: "==", sg.NEQ: "!=", sg.LT: "<",
@@ -32,6 +33,7 @@ _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
 }  # fmt: skip
 
 
+@quiet_parser()
 def parse_expr(text: str) -> Expr:
     """Read a SQL expression.
 
@@ -209,6 +211,7 @@ def _type_of(node: sg.DataType) -> pa.DataType:
                               "use Spark SQL type names, or pass a pyarrow schema"))
 
 
+@quiet_parser()
 def parse_schema(text: str) -> pa.Schema:
     """Read a DDL schema such as ``"user_id bigint, event_time timestamp"``."""
     try:

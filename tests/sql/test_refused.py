@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
+import sqlglot
 
-from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError
+from krishiv_py.errors import ColumnError, DurationError, ExpressionError, KrishivError, PlanError
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import stream_of
 from tests.sql.test_sql import MINUTE, QUERY, STREAM, context, timed
@@ -144,3 +146,21 @@ def test_names_types_and_lengths_have_errors_of_their_own(text: str, kind: type[
 def test_what_cannot_be_registered_is_refused_there(register: Any) -> None:
     with pytest.raises(PlanError, match="Hint:"):
         register(SqlContext())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SET x y z", "SET a = b c d", "SHOW TABLES IN x LIKE y", "ALTER TABLE t FROB x", "CREATE TABLE t (a b c d",
+     "EXPLAIN SELECT 1", "CALL f(1)", "DESCRIBE x y z w", QUERY + " FETCH 3", "GRANT a TO b"],
+)  # fmt: skip
+def test_the_parser_says_nothing_beside_the_error(
+    text: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.DEBUG, "sqlglot"):
+        for call in (lambda: context().sql(text), lambda: stream_of("at bigint").filter(text), lambda: stream_of(text)):
+            with pytest.raises(KrishivError):
+                call()
+        assert caplog.records == []
+        assert capfd.readouterr() == ("", "")
+        sqlglot.parse("SHOW TABLES IN x LIKE y", dialect="spark")  # whoever uses it himself hears it
+        assert [r.name for r in caplog.records] == ["sqlglot"]

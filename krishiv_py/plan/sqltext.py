@@ -1,0 +1,29 @@
+"""Quiet SQL parsing: what the parser would log about a text is told by the error for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
+
+
+def _of_others(record: logging.LogRecord) -> bool:
+    """Whether a record is of somebody else's use of sqlglot."""
+    return not _OURS.get()
+
+
+logging.getLogger("sqlglot").addFilter(_of_others)
+
+
+@contextmanager
+def quiet_parser() -> Iterator[None]:
+    """Let sqlglot log nothing in the body: without a configured logger its warnings land on standard error."""
+    token = _OURS.set(True)
+    try:
+        yield
+    finally:
+        _OURS.reset(token)
