@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.evaluate import one_batch
 from krishiv_py.kernels.fit import fitted
+from krishiv_py.kernels.lossless import loses, may_lose
+
+_WHOLE: Final = frozenset({int, str, bytes, bool, type(None)})
+"""Types whose values Arrow takes whole or not at all."""
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -28,7 +32,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
     try:
-        return pa.array(values, field.type)
+        found = pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as problem:
         for at, value in enumerate(values):
             try:
@@ -38,6 +42,12 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
                                           "the batch was not sent", f"send {field.type} values")) from problem
         raise SchemaError(message(f"column {field.name!r}: not {field.type}", str(problem), "the batch was not sent",
                                   f"send {field.type} values")) from problem
+    if may_lose(field.type) and not set(map(type, values)) <= _WHOLE:
+        for at, value in enumerate(values):
+            if loses(value, field.type):
+                raise SchemaError(message(f"row {at}, column {field.name!r}: not a {field.type}", shown(value),
+                                          "a part of the value would be lost", f"send {field.type} values"))
+    return found
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -261,7 +261,8 @@ class Driver:
     def _hand_on(self, late: pa.Table) -> None:
         sink = self._handler.sink if isinstance(self._handler, SideOutputLateEventHandler) else None
         if isinstance(sink, MemorySink):
-            sink.put(self._batch_id, [late] if late.num_rows else [])
+            if late.num_rows:  # behind what is there: two drivers may write into one sink, and no batch is repeated
+                sink.put(max(sink.tables, default=-1) + 1, [late])
         elif late.num_rows:
             keys = () if self._handler.wants == "count" else self.spec.keys
             if self._handler.wants != "rows":
