@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.files import file_system
-from krishiv_py.spark.listing import passed_over
+from krishiv_py.spark.listing import partitions, passed_over
 from krishiv_py.spark.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
 from krishiv_py.spark.scanned import Scanned
 
@@ -83,6 +84,33 @@ class SameValue:
     def of(self, part: pa.RecordBatch) -> pa.Array:
         """As many values as there are rows."""
         return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
+
+
+def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) -> pa.RecordBatch:
+    """Rows of a file, in which a folder of its path says what they do not: row by row, wherever a batch ends.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        The rows, in the columns of the schema.
+    uri : str
+        The path of the file.
+    rows : pyarrow.Array, optional
+        Which rows are of this file; all of them by default.
+
+    Raises
+    ------
+    Misfit
+        When a folder names no value of the column's type.
+    """
+    named = partitions(uri)
+    for at, field in enumerate(batch.schema):
+        folder = spelt(field.name, list(named)) if named and batch.column(at).null_count else None
+        if folder is not None:
+            column, value = batch.column(at), SameValue.by_folder(field, named[folder]).value
+            unsaid = column.is_null() if rows is None else pc.and_(column.is_null(), rows)
+            batch = batch.set_column(at, field, pc.if_else(unsaid, value, column))
+    return batch
 
 
 def spelt(name: str, names: list[str]) -> str | None:

@@ -18,6 +18,7 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.seals import sealed, unsealed
+from krishiv_py.spark.changed import warn_if_changed
 from krishiv_py.spark.config import is_local_path
 from krishiv_py.spark.files import file_system, read_whole, write_whole
 from krishiv_py.spark.hadoopsums import checked_lines
@@ -51,6 +52,7 @@ def follow(checkpoint: str, sources: list[Source]) -> None:
         _move_schema(system, root, checkpoint)
         _move_entries(system, root, checkpoint, moves, list(streams.values()))
         _check_unread(system, root, sources, list(streams.values()))
+        warn_if_changed(entries_of(system, root), list(streams.values()))
     for name, folder in streams.items():
         check_begin(checkpoint, Spool(folder), name in before)
         note_reader(folder, checkpoint)

@@ -1,7 +1,8 @@
 """CSV, and files read with options of Spark's: Spark reads them and keeps the text of records it cannot read.
 
 Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which stand
-in two further columns, null for all other rows; a record that has them is malformed.
+in two further columns, null for all other rows; a record that has the first is malformed. The file also comes with rows whose
+folders may name the value of a column, ``user=7``: Spark is told to look at files alone, and would leave such a column null.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from krishiv_py.kernels.fit import fitted
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.spark.filereader import FileReader
+from krishiv_py.spark.filereader import FileReader, Misfit, by_folders
 from krishiv_py.spark.files import file_system
 from krishiv_py.spark.jsonlines import blocks
 from krishiv_py.spark.listing import UNFINISHED, Located, every_file, loaded
@@ -41,15 +43,19 @@ def spark_read(spark: SparkSession, source: FileSource, schema: pa.Schema, *, st
         reader = reader.option("enforceSchema", "false").option("columnPruning", "false")
     elif source.format == "parquet":
         rows = loaded(reader.schema(spark_ddl(source.schema)), Located(source.path, source.literal))
-        nothing = [f.lit(None).cast("string").alias(name) for name in (_RECORD, _FILE)]
-        return rows.select(*_numbered(schema), *nothing)
+        return rows.select(*_numbered(schema), f.lit(None).cast("string").alias(_RECORD), _path(f.lit(False), folders=True))
     for key, value in source.options:
         reader = reader.option(key, value)
     reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
     frame = loaded(reader, Located(source.path, source.literal))
     frame = frame.where(~f.col("_metadata.file_name").rlike(_UNFINISHED))
-    file = f.when(f.col(_RECORD).isNotNull(), f.col("_metadata.file_path")).alias(_FILE)
-    return frame.select(*_numbered(schema), _RECORD, file)
+    return frame.select(*_numbered(schema), _RECORD, _path(f.col(_RECORD).isNotNull(), folders=source.format != "csv"))
+
+
+def _path(malformed: Column, *, folders: bool) -> Column:
+    """The file of a row where it is asked for: of malformed records, and where folders may have values for its columns."""
+    path = f.col("_metadata.file_path")
+    return f.when(malformed | path.contains("=") if folders else malformed, path).alias(_FILE)
 
 
 def _numbered(schema: pa.Schema) -> list[Column]:
@@ -75,7 +81,24 @@ class RecordReader:
             yield FileReader(self.schema, self.rules).put_aside(found)
         if good.num_rows:
             arrays = [fitted(c, fl, "the rows cannot be read") for c, fl in zip(good.columns, self.schema, strict=False)]
-            yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+            yield from self._with_folders(pa.RecordBatch.from_arrays(arrays, schema=self.schema), good.columns[-1])
+
+    def _with_folders(self, rows: pa.RecordBatch, file: pa.Array) -> Iterator[Scanned]:
+        """Rows, in which the folders of their files may have the value of a column; a folder that does not fit goes aside."""
+        if file.null_count < rows.num_rows:
+            files = file.dictionary_encode()
+            for at, path in enumerate(files.dictionary.to_pylist()):
+                of_file = pc.fill_null(pc.equal(files.indices, at), False)
+                try:
+                    rows = by_folders(rows, unquote(path), of_file)
+                except Misfit as problem:
+                    aside = [Malformed(shown_path(unquote(path)), None, None, str(problem))]
+                    yield FileReader(self.schema, self.rules).put_aside(aside)
+                    others = pc.invert(of_file)
+                    rows, file = rows.filter(others), file.filter(others)
+                    yield from self._with_folders(rows, file)
+                    return
+        yield Scanned(rows)
 
     def _malformed(self, records: list[str], files: list[str]) -> list[Malformed]:
         by_file: dict[str, set[str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,61 @@ def test_after_a_flush_every_row_is_late_and_that_is_said(session: Session, tmp_
     write(tmp_path / "in/b.parquet", row("b", 9_000))
     with pytest.warns(UserWarning, match="every row that comes now is late"):
         assert once().progress.late["late"] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"multiLine": "true"}])
+def test_folders_give_the_columns_of_json_whoever_reads_it(session: Session, tmp_path: Path, options: dict[str, Any]) -> None:
+    lines = {
+        "USER=7/a.json": ['{"at": 10, "amount": 1}', '{"user": "own", "at": 20, "amount": 2}'],
+        "user=a%2Fb %25/b.json": ['{"user": null, "at": 30, "amount": 3}'],
+        "user=__HIVE_DEFAULT_PARTITION__/c.json": ['{"at": 40, "amount": 4}'],
+        "d.json": ['{"at": 50, "amount": 5}'],
+        "x=y/e.json": ['{"at": 60, "amount": 6}'],
+    }
+    for name, rows in lines.items():
+        for n, line in enumerate(rows):
+            path = tmp_path / "in" / name.replace(".json", f"{n}.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(line + "\n")
+    for streaming in (False, True):
+        plan = per_second(session.read_json(tmp_path / "in", DDL, streaming=streaming, **options)).trigger(
+            Trigger.on_every_element()
+        )
+        if streaming:
+            query = plan.start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+            query.await_termination()
+        found = query.results() if streaming else plan.collect()
+        sums: dict[str | None, int] = {}
+        for r in found.to_pylist():
+            sums[r["user"]] = max(sums.get(r["user"], 0), r["sum_amount"])
+        assert sums == {"7": 1, "own": 2, "a/b %": 3, None: 15}
+    (tmp_path / "in/user=x").mkdir()
+    (tmp_path / "in/user=x/a.json").write_text('{"at": 70}')
+    numbers = session.read_json(tmp_path / "in", "user bigint, at bigint", on_malformed="side_output", **options)
+    run = numbers.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count()).run()
+    assert (run.counters["malformed"], run.counters["rows"]) == (3, 7)
+    assert {(r["user"], r["count"]) for r in run.table.to_pylist()} == {(7, 1), (None, 3)}
+
+
+def test_a_query_that_goes_on_warns_of_files_that_were_changed(session: Session, tmp_path: Path) -> None:
+    for n in range(6):
+        write(tmp_path / f"in #1%20/{n} ä.parquet", row("a", n * 1_000), at_s=1_000 + n)
+    stream = session.read_parquet(tmp_path / "in #1%20", DDL, streaming=True)
+
+    def go_on() -> list[str]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            query = per_second(stream).start(
+                MemorySink(), checkpoint=str(tmp_path / "checkpoint"), trigger=QueryTrigger.available_now()
+            )
+            query.await_termination()
+        return [str(w.message) for w in told]
+
+    assert go_on() == go_on() == []
+    write(tmp_path / "in #1%20/0 ä.parquet", row("b", 9_000))
+    (tmp_path / "in #1%20/1 ä.parquet").unlink()
+    (only,) = go_on()
+    assert "changed after they were read: " in only and "0 ä.parquet'. They are not read again" in only
+    for n in range(2, 6):
+        os.utime(tmp_path / f"in #1%20/{n} ä.parquet", (5, 5))
+    assert "3 ä.parquet' and 2 more." in go_on()[0]
