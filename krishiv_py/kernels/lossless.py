@@ -29,7 +29,7 @@ def loses(value: Any, type_: pa.DataType) -> bool:
     if t.is_nested(type_):
         return _parts_lose(value, type_)
     if t.is_integer(type_):
-        return isinstance(value, (numbers.Real, decimal.Decimal)) and value != int(value)
+        return isinstance(value, (numbers.Real, decimal.Decimal)) and value % 1 != 0
     if t.is_date(type_):
         return isinstance(value, dt.datetime) and value.time() != dt.time()
     if t.is_float16(type_) or t.is_float32(type_):
