@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
+
+import sqlglot
 
 _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
 
 
-def _of_others(record: logging.LogRecord) -> bool:
+def _of_others(record: Any) -> bool:
     """Whether a record is of somebody else's use of sqlglot."""
     return not _OURS.get()
 
 
-logging.getLogger("sqlglot").addFilter(_of_others)
+sqlglot.logger.addFilter(_of_others)
 
 
 @contextmanager
