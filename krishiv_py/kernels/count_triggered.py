@@ -22,6 +22,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.cumulated import cumulated, exactly
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
@@ -29,6 +30,7 @@ from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.ranges import expand, portions
 from krishiv_py.kernels.ranking import rank
 from krishiv_py.kernels.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
@@ -40,6 +42,8 @@ from krishiv_py.plan.windows.fixed import HoppingWindow
 
 NUMBER: Final = "n"
 _PORTION: Final = 1 << 20
+_WORTH: Final = 4
+"""Rows are cumulated when their windows would otherwise be gone through more often than this."""
 
 
 @attrs.frozen(eq=False)
@@ -74,6 +78,7 @@ class TriggeredCountOperator:
         self.when_full = trigger.on_time
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
+        self._cumulates = not self.discarding and all(exactly(kernel) for kernel in self.layout.kernels)
         self.schema = pa.schema([pa.field(HASH, pa.int64()), pa.field(NUMBER, pa.int64()), *self.layout.row_schema])
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -173,6 +178,11 @@ class TriggeredCountOperator:
 
     def _contents(self, rows: pa.Table, order: Ints, begins: Ints, stops: Ints) -> pa.Table:
         """Keys and partials of stretches of rows, both ends inclusive, a portion of them at a time."""
+        windows, window = np.unique(begins, return_inverse=True)
+        longest = np.zeros(len(windows), np.int64)
+        np.maximum.at(longest, window, stops + 1)
+        if self._cumulates and (stops + 1 - begins).sum() > _WORTH * (longest - windows).sum():
+            return self._prefixes(rows, order, windows, longest, window, stops)
         schema = pa.schema([*self.layout.key_fields, *self.layout.partial_fields])
         lengths = stops - begins + 1
         portions = np.split(np.arange(len(begins)), np.flatnonzero(np.diff(np.cumsum(lengths) // _PORTION)) + 1)
@@ -187,6 +197,26 @@ class TriggeredCountOperator:
             keys = rows.select(self.layout.key_names).take(pa.array(order[begins[part]]))
             made.append(pa.Table.from_arrays([*keys.columns, *self.layout.create(picked, ids, len(part))], schema=schema))
         return pa.concat_tables(made)
+
+    def _prefixes(self, rows: pa.Table, order: Ints, windows: Ints, longest: Ints, window: Ints, stops: Ints) -> pa.Table:
+        """Keys and contents of stretches that begin where windows do, rows of a window cumulated."""
+        by_window = stable_order(window)
+        made = []
+        for first, after in portions(windows, longest, _PORTION):
+            at, ids = expand(windows[first:after], longest[first:after])
+            picked = rows.take(pa.array(order[at]))
+            single = self.layout.create(picked, np.arange(len(at)), len(at))
+            stack = pa.Table.from_arrays(single, schema=pa.schema(self.layout.partial_fields))
+            lengths = longest[first:after] - windows[first:after]
+            some = by_window[np.searchsorted(window[by_window], first) : np.searchsorted(window[by_window], after)]
+            place = (np.cumsum(lengths) - lengths)[window[some] - first] + stops[some] - windows[window[some]]
+            found = cumulated(self.layout, stack, ids, ids[:0])
+            for name in reversed(self.layout.key_names):
+                found = found.add_column(0, picked.schema.field(name), picked[name])
+            made.append(found.take(pa.array(place)))
+        back = np.empty(len(by_window), np.int64)
+        back[by_window] = np.arange(len(by_window))
+        return pa.concat_tables(made).take(pa.array(back))
 
     def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Rows of windows not yet full, and the newest of every key, which numbers go by."""

@@ -146,9 +146,12 @@ class Layout:
     def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
         """Finished aggregate columns; `bounds` of windows, where they are known, are told of one that fails."""
         with self._told(partials, int, bounds):
+            given = partials.column_names
             return [
-                kernel.finish([whole(partials[x]) for x in names])
-                for kernel, names in zip(self.kernels, self.partial_names, strict=True)
+                whole(partials[result])
+                if (result := finished_name(i)) in given
+                else kernel.finish([whole(partials[x]) for x in names])
+                for i, (kernel, names) in enumerate(zip(self.kernels, self.partial_names, strict=True))
             ]
 
     def _told(
@@ -163,6 +166,11 @@ class Layout:
             return place_of(self.spec, table, row, None if bounds is None else (int(bounds[0][row]), int(bounds[1][row])))
 
         return told_where(where)
+
+
+def finished_name(aggregate: int) -> str:
+    """The column that holds results of an aggregate beside partials, where they are known already."""
+    return f"__f{aggregate}"
 
 
 def merges_only(spec: OperatorSpec) -> bool:

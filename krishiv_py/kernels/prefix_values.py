@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs import AggKernel
 from krishiv_py.kernels.aggs.failed import regrouped
+from krishiv_py.kernels.cumulated import few_each, holds_values, told
 from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.running import running
 
@@ -36,6 +37,8 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
     """
     if not len(wanted):
         return Prefixes(kernel.finish([p.slice(0, 0) for p in partials]), kernel.merge(partials, ids, int(ids[-1]) + 1))
+    if holds_values(kernel) and not few_each(ids):
+        return Prefixes(told(kernel, partials, ids, wanted), kernel.merge(partials, ids, int(ids[-1]) + 1))
     with regrouped(ids):
         found = running(kernel, partials, ids)
     last = pa.array(np.append(np.flatnonzero(np.diff(ids)), len(ids) - 1))

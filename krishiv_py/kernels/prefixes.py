@@ -10,10 +10,11 @@ from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import regrouped, told_where
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings
+from krishiv_py.kernels.cumulated import cumulated, with_results
 from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.place import place_of
-from krishiv_py.kernels.running import group_starts, running
+from krishiv_py.kernels.running import group_starts
 from krishiv_py.kernels.sorting import pair_order, stable_order
 from krishiv_py.plan.triggers import Trigger
 
@@ -145,14 +146,13 @@ class Folder:
         pair = np.concatenate([snap, pend, cut.pair[segments]])
         order = stable_order(pair)
         stacked, pair = stacked.take(pa.array(order)), pair[order]
-        columns = zip(self.log.layout.kernels, self.log.columns(stacked), strict=True)
-        with regrouped(pair):
-            totals = self.log.partials([array for kernel, given in columns for array in running(kernel, given, pair)])
         row_of = np.full(len(cut.pair), -1, np.int64)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         row_of[segments] = place[len(snap) + len(pend) :]
-        return totals.take(pa.array(row_of[fired]))
+        wanted = row_of[fired]
+        with regrouped(pair):
+            return cumulated(self.log.layout, stacked, pair, wanted[_last_of(cut.pair[fired])]).take(pa.array(wanted))
 
     def _discarded(self, cut: _Segments, fired: Ints, state: Pairs) -> pa.Table:
         """Of every firing, what came since the last one."""
@@ -175,24 +175,24 @@ class Folder:
         pair = cut.pair[fired]
         rank = np.arange(len(fired)) - group_starts(pair)
         old_at = np.where(rank == 0, state.snap_at[pair], len(state.snaps) + np.arange(len(fired)) - 1)
+        old = state.snaps if self.discarding else with_results(self.log.layout, state.snaps)
         once = at_end[pair]
         order = pair_order(once.astype(np.int64), np.where(once, units.pair_windows[pair], cut.last_unit[fired]))
         index = (state.fired[pair] + rank)[order]
         pair = pair[order]
         return Firings(
             units.pair_windows[pair], units.keys.take(pa.array(pair)), values.take(pa.array(order)), index,
-            np.where(over[pair], "late", "early"), pa.concat_tables([state.snaps, values]), old_at[order],
+            np.where(over[pair], "late", "early"), pa.concat_tables([old, values]), old_at[order],
         )  # fmt: skip
 
     def _entries(
         self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, count: Ints, done: Mask, waits: Mask
     ) -> tuple[Ints, pa.Table]:
         """A snapshot per pair that fired, then what is left of the batch as deltas."""
-        ends = np.ones(len(fired), np.bool_)
-        ends[:-1] = cut.pair[fired][1:] != cut.pair[fired][:-1]
-        last = np.flatnonzero(ends)
+        last = _last_of(cut.pair[fired])
         snapped = cut.pair[fired][last]
-        content = self.log.nothing(len(last)) if self.discarding else values.take(pa.array(last))
+        own = values.select(self.log.partial_schema.names)
+        content = self.log.nothing(len(last)) if self.discarding else own.take(pa.array(last))
         number = state.fired[snapped] + count[snapped]
         snaps = self.log.entries(units.keys.take(pa.array(snapped)), np.zeros(len(last), np.int64), number, done[snapped],
                                  np.ones(len(last), np.bool_), content)
@@ -202,3 +202,10 @@ class Folder:
         deltas = self.log.entries(units.keys.take(pa.array(pair)), cut.rows[rest], zeros, waits[pair], zeros > 0,
                                   cut.partials.take(pa.array(rest)))
         return units.pair_windows[np.concatenate([snapped, pair])], pa.concat_tables([snaps, deltas])
+
+
+def _last_of(pairs: Ints) -> Ints:
+    """The last of each run of equal numbers."""
+    ends = np.ones(len(pairs), np.bool_)
+    ends[:-1] = pairs[1:] != pairs[:-1]
+    return np.flatnonzero(ends)

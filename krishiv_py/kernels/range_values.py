@@ -22,10 +22,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import AggKernel, Mask, Rows, lists, numbers
-from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentile, between
+from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentile
 from krishiv_py.kernels.aggs.extremes import ranks
 from krishiv_py.kernels.aggs.failed import regrouped, told_where
 from krishiv_py.kernels.aggs.sketch import HyperLogLog
@@ -33,11 +32,11 @@ from krishiv_py.kernels.grouping import Ints, normal_key
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
+from krishiv_py.kernels.percentiles import percentiles
 from krishiv_py.kernels.place import Bounds, place_of
 from krishiv_py.kernels.ranges import Ranges, expand, overlapping, portions, running
 from krishiv_py.kernels.sliding import Column, column_of, kernel_partials
 from krishiv_py.kernels.sorting import stable_order
-from krishiv_py.kernels.wavelet import below, smallest
 
 _PIECE: Final = 4_000_000
 
@@ -107,7 +106,7 @@ def _special(kernel: AggKernel, column: Column | None, r: Ranges, holes: Ints | 
     assert column is not None
     values, spread = _compact(column, r, holes)
     if isinstance(kernel, Percentile):
-        return _percentile(kernel, values, spread)
+        return percentiles(kernel.percentage, values, spread)
     if isinstance(kernel, HyperLogLog):
         return _registers(kernel, values, spread)
     if isinstance(kernel, CollectList):
@@ -124,30 +123,6 @@ def _compact(column: Column, r: Ranges, holes: Ints | None) -> tuple[pa.Array, S
     seen = running(valid.astype(np.int64))
     hole = None if holes is None else np.where(valid[holes], seen[holes], -1)
     return values.drop_null(), Spread(seen[r.low], seen[r.high], hole)
-
-
-def _percentile(kernel: Percentile, values: pa.Array, s: Spread) -> pa.Array:
-    plain = numbers(pc.cast(values, pa.float64(), safe=False))
-    order = np.argsort(plain, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    lengths = s.lengths
-    some = np.flatnonzero(lengths > 0)
-    spot = kernel.percentage * (lengths[some] - 1)
-    least = np.floor(spot).astype(np.int64)
-    most = np.minimum(least + 1, lengths[some] - 1)
-    low, high = s.low[some], s.high[some]
-    skip = None
-    if s.hole is not None:
-        hole = s.hole[some]
-        inside = hole >= 0
-        skip = np.where(inside, below(rank, low, high, rank[np.where(inside, hole, 0)]) if len(rank) else 0, lengths[some])
-    found = [
-        plain[order[smallest(rank, low, high, k if skip is None else k + (k >= skip))]] for k in (least, most)
-    ]  # fmt: skip
-    result = np.full(len(lengths), np.nan)
-    result[some] = between(found[0], found[1], spot - least)
-    return pa.array(result, mask=lengths == 0)
 
 
 def _listed(values: pa.Array, s: Spread, listing: Listing | None) -> pa.Array:

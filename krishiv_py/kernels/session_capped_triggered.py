@@ -124,7 +124,8 @@ class _Step(Visits):
         if interval:
             changed = ~complete & ((bench.pending(cut) > 0) | bench.revised(cut))
             bench.fire(cut, changed, np.full(cut.sessions.n, "early"), moment + 2)
-        contents = bench.contents.table()
+        stands = bench.state.stands
+        contents = bench.contents.table(sorted_unique(stands[stands >= 0]) if self.op.retract else stands[:0])
         heads = everyone.take(pa.array(keys.first))
         self._record(bench, cut, complete, table, page, heads, contents, seq)
         return written(self.op.emitter, heads, bench.results, contents, bench.lines)

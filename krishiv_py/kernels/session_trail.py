@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import first_of, told_where
+from krishiv_py.kernels.cumulated import cumulated
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.layout import Layout, whole
+from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.place import place_of
-from krishiv_py.kernels.running import running
 from krishiv_py.kernels.sorting import stable_order
 
 _FIELDS: Final = 4
@@ -91,8 +91,8 @@ class Contents:
         self._parents.append(parents)
         self._next += len(parents)
 
-    def table(self) -> pa.Table:
-        """Partials of all results, by number."""
+    def table(self, kept: Ints) -> pa.Table:
+        """Partials of all results, by number, with the values of those `kept`; see :mod:`~krishiv_py.kernels.cumulated`."""
         n_old, n = self._old.num_rows, self._next
         if n == n_old:
             return self._old
@@ -108,15 +108,16 @@ class Contents:
         order = order[self._usable | (order >= n_old)]
         line = np.cumsum(np.concatenate([[0], np.diff(root[order]) != 0]))
         stack = made.take(pa.array(order))
+        wanted = np.zeros(n, np.bool_)
+        wanted[kept] = True
         row_of = first_of(ids)
         with told_where(lambda n: place_of(self._layout.spec, self._rows, int(at[row_of(int(order[n]))]))):
-            cumulated = [
-                column for kernel, names in zip(self._layout.kernels, self._layout.partial_names, strict=True)
-                for column in running(kernel, [whole(stack[x]) for x in names], line)
-            ]  # fmt: skip
+            found = cumulated(self._layout, stack, line, np.flatnonzero(wanted[order]))
         place = np.arange(n)
         place[order] = n + np.arange(len(order))
-        return pa.concat_tables([made, pa.Table.from_arrays(cumulated, schema=self._schema)]).take(pa.array(place))
+        for field in list(found.schema)[len(self._schema) :]:
+            made = made.append_column(field, pa.nulls(n, field.type))
+        return pa.concat_tables([made, found]).take(pa.array(place))
 
 
 @attrs.frozen(eq=False)

@@ -27,6 +27,7 @@ from krishiv_py import (
 )
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.kernels import range_values, ranges, sliding
+from krishiv_py.kernels.aggs import base, collections
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.state import MemoryStore
 from krishiv_py.kernels.walk import Limits
@@ -148,6 +149,36 @@ def test_aggregates_of_a_session_are_cumulated_and_not_made_anew(monkeypatch: py
     rows = 2_000
     results = driver.send(pa.table({"at": list(range(rows)), "n": [1] * rows})).results
     assert results["count"].to_pylist() == list(range(1, rows + 1))
+    assert touched <= 4 * rows
+
+
+FIRED_ROW_BY_ROW: dict[str, Callable[[KeyedStream], Any]] = {
+    **{kind: KINDS[kind] for kind in ("tumbling", "session", "session max_duration")},
+    "count": lambda s: s.count_window(5_000),
+}
+
+
+@pytest.mark.parametrize("emit", ["updates", "retractions"])
+@pytest.mark.parametrize("agg", [count_distinct("n"), percentile("n")], ids=str)
+@pytest.mark.parametrize("kind", FIRED_ROW_BY_ROW)
+def test_results_of_every_row_do_not_go_through_all_before_it(
+    kind: str, agg: AggCall, emit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 rows of one window, of 600 values: 180 000 values met."""
+    touched = 0
+    made = base.lists
+
+    def listing(values: pa.Array, *args: Any) -> pa.Array:
+        nonlocal touched
+        touched += len(values)
+        return made(values, *args)
+
+    monkeypatch.setattr(collections, "lists", listing)
+    keyed = stream_of("at bigint, n bigint").watermark("at", DAY).trigger(Trigger.on_every_element()).emit(emit)
+    driver = Driver(FIRED_ROW_BY_ROW[kind](keyed).agg(agg))
+    rows = 600
+    results = driver.send(pa.table({"at": list(range(rows)), "n": list(range(rows))})).results
+    assert results.num_rows == (rows if emit == "updates" else 2 * rows - 1)
     assert touched <= 4 * rows
 
 
