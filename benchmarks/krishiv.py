@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Sequence
 
@@ -35,7 +33,6 @@ SCHEMA = "user_id bigint, event_time timestamp, amount bigint"
 
 def session(task: Task) -> Session:
     """Local session as the benchmark prescribes it; everything else is the library's own choice."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = Session.builder().master("local[2]").app_name(f"{NAME} {task.job.name}").profile("single-node-durable")
     settings: dict[str, str | int] = {
         "spark.sql.shuffle.partitions": task.partitions,

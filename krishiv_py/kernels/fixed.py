@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.grouping import Ints, distinct, group
@@ -20,6 +19,7 @@ from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.ranges import expand
 from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
@@ -28,6 +28,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 SLICE: Final = "s"
+_PIECE_ROWS: Final = 64
 _FIRE_ROWS: Final = 4_000_000
 
 
@@ -113,19 +114,21 @@ class FixedOperator:
 
     def _content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
         """Partials of these windows: columns ``w`` (start), keys, partials, and what else `load` gives."""
-        wanted = [s for s in runs.names() if starts[0] <= s < starts[-1] + self.window.size_us]
-        loaded = [t for s in wanted for t in (load or runs.load)(s)]
-        if not loaded:
+        slices = [s for s in runs.names() if starts[0] <= s < starts[-1] + self.window.size_us]
+        tables = [pa.concat_tables((load or runs.load)(s)) for s in slices]
+        # slice by slice: arrival order within a window is what first and last go by
+        at, windows = self.assigner.windows_between(np.array(slices, np.int64), starts[0], starts[-1])
+        due = np.isin(windows, np.array(starts, np.int64))
+        at, windows = at[due], windows[due]
+        if not len(at):
             return None
-        stacked = pa.concat_tables(loaded)
-        # row by row: arrival order within a window is what first and last go by
-        rows, window = self.assigner.windows_between(stacked[SLICE].to_numpy(), starts[0], starts[-1])
-        due = np.array(starts, np.int64)
-        kept: Mask = due[np.minimum(np.searchsorted(due, window), len(due) - 1)] == window
-        if len(rows) != stacked.num_rows or not kept.all():
-            window = window[kept]
-            stacked = stacked.take(pa.array(rows[kept]))
-        return stacked.set_column(0, "w", pa.array(window))
+        rows = np.array([t.num_rows for t in tables], np.int64)
+        if rows[at].sum() >= _PIECE_ROWS * len(at):
+            stacked = pa.concat_tables([tables[i] for i in at.tolist()])
+        else:
+            begins = np.cumsum(rows) - rows
+            stacked = pa.concat_tables(tables).take(pa.array(expand(begins[at], begins[at] + rows[at])[0]))
+        return stacked.set_column(0, "w", pa.array(np.repeat(windows, rows[at])))
 
     def _merged(self, content: pa.Table) -> pa.Table:
         names = ["w", *self.layout.key_names]

@@ -35,6 +35,7 @@ from krishiv_py.spark.folders import new_folder, remove_leftovers, spark_folder
 from krishiv_py.spark.frames import write_once
 from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.inferred import inferred
+from krishiv_py.spark.interpreter import choose_worker_python
 from krishiv_py.spark.java import require_java
 from krishiv_py.spark.jvm import forget_dead_jvm, quiet_jvm, stop_spark
 from krishiv_py.spark.listing import Located, located
@@ -223,7 +224,7 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
         _adjust(running, settings)
         return running, False
     require_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must see the packages this process sees
+    choose_worker_python()
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
     every = {**session_settings(profile, _cores(master)), **_own_folder(master), **settings}
     for key, value in every.items():

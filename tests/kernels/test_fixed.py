@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.kernels import fixed
 from krishiv_py.testing import Driver, stream_of
 
 Row = dict[str, Any]
@@ -154,6 +155,18 @@ def test_the_event_rule_refuses_at_least_what_the_window_rule_refuses(
     by_event = set(run(hopping(size, min(slide, size), rule="event"), cut(given_, at))[1])
     by_window = set(run(hopping(size, min(slide, size), rule="window"), cut(given_, at))[1])
     assert by_window <= by_event
+
+
+@given(rows(), CUTS, SIZES, SIZES)
+def test_both_ways_to_gather_a_window_from_its_slices_give_one_order(
+    given_: list[Row], at: list[int], size: int, slide: int
+) -> None:
+    fired = []
+    for least in (0, 1 << 40):  # whole slices one after the other; rows taken one by one
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fixed, "_PIECE_ROWS", least)
+            fired.append(run(hopping(size, slide), cut(given_, at))[0])
+    assert fired[0] == fired[1]
 
 
 @pytest.mark.parametrize(("at", "starts"), [(9, [0, 4, 8]), (10, [4, 8]), (11, [4, 8]), (-1, [-8, -4]), (0, [-8, -4, 0])])

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
 
-from krishiv_py import MemorySink, QueryTrigger, Sender, Stream
+from krishiv_py import MemorySink, QueryTrigger, Sender, Session, Stream
+from krishiv_py.spark.interpreter import WORKER, choose_worker_python
 from tests.spark.conftest import per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -21,6 +30,43 @@ def test_all_tasks_share_one_pool_of_workers(memory: Memory) -> None:
     query.await_termination()
     assert query.results().num_rows == 1
     assert len(daemons()) == 1
+
+
+def test_workers_find_the_installed_pyspark(session: Session) -> None:
+    # An archive's modules are compiled anew in every process.
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"file": [pyspark.__file__] * batch.num_rows})
+
+    running = SparkSession.getActiveSession()
+    assert running is not None
+    found = running.range(1).mapInArrow(where, "file string").collect()
+    assert [r.file for r in found] == [pyspark.__file__]
+
+
+def test_a_python_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/chosen/python")
+    choose_worker_python()
+    assert os.environ["PYSPARK_PYTHON"] == "/chosen/python"
+
+
+@pytest.mark.parametrize("home", ["/another/spark", None])
+def test_the_archive_goes_where_it_is_of_the_pyspark_installed(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "")  # noted, so that it is put back
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("SPARK_HOME", home or str(Path(pyspark.__file__).parent))
+    choose_worker_python()
+    assert (os.environ["PYSPARK_PYTHON"] == sys.executable) == (home is not None)
+
+
+def test_the_worker_script_takes_nothing_else_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [str(tmp_path / "with a space"), str(tmp_path / "pyspark.zip")]
+    archives = ["/opt/x/python/lib/pyspark.zip", "/opt/x/python/lib/py4j-1-src.zip"]
+    monkeypatch.setenv("PYTHONPATH", ":".join([archives[0], others[0], archives[1], others[1]]))
+    monkeypatch.setenv("KRISHIV_WORKER_PYTHON", sys.executable)
+    code = "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:], sep='|')"
+    ran = subprocess.run([WORKER, "-c", code, "a b", "*"], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "|".join([":".join(others), "a b", "*"])
 
 
 def daemons() -> list[psutil.Process]:
