@@ -188,7 +188,8 @@ class Spool:
                     found = self._numbers()
                     self._id = self._told(self._path(found[0])) if found else uuid.uuid4().hex[:12].encode()
                     os.ftruncate(book, 0)
-                    os.pwrite(book, written_book(0, found[-1] + 1 if found else 0, self._id), 0)
+                    first, following = (found[0], found[-1] + 1) if found else (0, 0)  # those before it may have been trimmed
+                    os.pwrite(book, written_book(first, following, self._id), 0)
         return self._id.decode()
 
     def _told(self, path: str) -> bytes:

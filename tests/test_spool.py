@@ -136,6 +136,21 @@ def test_the_book_of_numbers_is_made_anew(tmp_path: Path, damage: str) -> None:
     assert book.read_bytes().startswith(b"000000000000 000000000002 ")
 
 
+def test_a_book_lost_after_a_trim_says_so(tmp_path: Path) -> None:
+    one = sender(tmp_path)
+    for n in range(3):
+        one.send([{"n": n}])
+    Spool(str(tmp_path)).drop_before(2)
+    (tmp_path / "_krishiv_spool").write_bytes(b"00000")
+    assert sender(tmp_path).send([{"n": 3}]) == 3
+    assert Spool(str(tmp_path)).first() == 2
+    with pytest.raises(CheckpointError, match=r"the first sends of .* were trimmed \(got: 2 of them\)"):
+        Spool(str(tmp_path)).files()
+    (tmp_path / "000000000002.parquet").unlink()
+    with pytest.raises(CheckpointError, match=r"000000000002\.parquet is missing"):
+        sender(tmp_path)
+
+
 def test_what_no_sender_wrote_is_refused_and_hidden_names_are_left_alone(tmp_path: Path) -> None:
     sender(tmp_path).send([{"n": 1}])
     (tmp_path / "_note").touch()
