@@ -111,5 +111,5 @@ def crash(session: nox.Session) -> None:
 
 @nox.session
 def damage(session: nox.Session) -> None:
-    """Every kind of file of a checkpoint damaged in every way; the ordinary run has one way each."""
+    """Every kind of file of a checkpoint damaged in every way, for about an hour; the ordinary run has what a query needs."""
     session.run(PYTHON, "-m", "pytest", "tests/damage", *session.posargs, env={"KRISHIV_DAMAGE": "long"})

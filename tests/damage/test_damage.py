@@ -1,7 +1,7 @@
 """A damaged checkpoint gives the right answer or an error of ours that names the file, never a wrong answer.
 
-The ordinary run damages the newest file of the kinds below in one or two ways; ``nox -s damage`` files of every kind in every
-way.
+The ordinary run damages what tasks read, all files of a kind at once, and in one go everything that has no weight;
+``nox -s damage`` files of every kind in every way. What is read before anything runs is damaged in ``test_notes.py``.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from pathlib import Path
 import pytest
 
 from krishiv_py import Session
+from tests.damage.kinds import ALWAYS, CHECKSUM, OF_PLAN, is_known
 from tests.damage.trial import DAMAGES, PLANS, SETTINGS, Trial, prepared
 
 LONG = os.environ.get("KRISHIV_DAMAGE") == "long"
-EXPECTED = {
-    "spark": {
-        "spool/N.parquet", "spool/_krishiv_spool", "cp/metadata", "cp/offsets/N", "cp/commits/N", "cp/sources/N/N",
-        "cp/krishiv/plan.json", "cp/krishiv/metrics.json", "cp/krishiv/chunks/N/N", "cp/state/N/N/N.changelog",
-        "cp/state/N/_metadata/vN/N", "out/_krishiv_outputs/N.json",
-    },
-    "ledger": {"cp/krishiv/ledger/N.json"},
+FATAL: dict[str, tuple[tuple[str, str], ...]] = {
+    "spark": (
+        ("cp/krishiv/chunks/N/N", "flipped"), ("cp/state/N/N/N.changelog", "flipped"), ("cp/state/N/N/N.zip", "cut"),
+    ),
+    "ledger": (
+        ("cp/krishiv/ledger/N.json", "flipped"), ("cp/krishiv/controls/N.parquet", "flipped"),
+        ("cp/krishiv/chunks/N/N", "removed"),
+    ),
 }  # fmt: skip
-SHORT: dict[str, dict[str, tuple[str, ...]]] = {
-    "spark": {
-        "cp/offsets/N": ("flipped",), "cp/commits/N": ("flipped at the end", "removed"), "cp/sources/N/N": ("flipped",),
-        "cp/metadata": ("cut",), "cp/krishiv/chunks/N/N": ("flipped", "removed"), "cp/krishiv/plan.json": ("flipped",),
-        "cp/krishiv/metrics.json": ("cut",), "cp/state/N/N/N.changelog": ("flipped", "removed"),
-        "cp/state/N/_stateSchema/default/N_N": ("flipped",),
-        "spool/N.parquet": ("flipped",), "cp/state/N/_metadata/vN/N": ("cut",), "out/_krishiv_outputs/N.json": ("cut",),
-        "spool/_krishiv_spool": ("flipped",),
-    },
-    "ledger": {"cp/krishiv/ledger/N.json": ("removed", "flipped")},
+"""What the query needs, and finds to be damaged when it runs."""
+WITHOUT_WEIGHT = {
+    "cp/krishiv/lock": "emptied", "cp/krishiv/metrics.json": "cut", "spool/_krishiv_spool": "flipped",
+    "spool/_krishiv_reader_N.json": "removed", "late/_krishiv_outputs/N.json": "removed",
+    "late/_krishiv_staging/N/N-N.parquet": "cut", "out/_krishiv_staging/N/N-N.parquet": "flipped",
+    "out/_krishiv_staging/N/_SUCCESS": "removed", "out/_krishiv_staging/N/part-N-N-cN.json": "flipped",
 }  # fmt: skip
+"""What is made anew, or is there for people and other queries."""
 
 
 @pytest.fixture(scope="module", params=PLANS)
@@ -51,22 +50,49 @@ def trial(request: pytest.FixtureRequest, session: Session, tmp_path_factory: py
             session.spark.conf.set(name, old)
 
 
-def test_every_kind_of_file_is_damaged(trial: Trial) -> None:
-    trial.put_back(trial.home.parent / "copy")
+def test_every_kind_of_file_is_known(trial: Trial) -> None:
+    """A new kind of file goes into the list, and so into the trial."""
+    trial.put_back()
+    kinds = trial.kinds().keys()
+    assert ALWAYS | OF_PLAN[trial.plan] <= kinds
+    assert [k for k in kinds if not is_known(k)] == []
+
+
+def test_what_has_no_weight_may_all_be_damaged(trial: Trial) -> None:
+    trial.put_back()
     kinds = trial.kinds()
-    assert EXPECTED[trial.plan] <= kinds.keys()
+    damaged = [(path, damage) for kind, damage in WITHOUT_WEIGHT.items() for path in kinds.get(kind, ())]
+    assert len(damaged) > 5
+    with pytest.warns(RuntimeWarning, match=r"metrics\.json are damaged"):
+        assert trial.outcome(*damaged) == "right"
+
+
+def test_what_a_query_needs_is_found_to_be_damaged(trial: Trial) -> None:
+    trial.put_back()
+    kinds = trial.kinds()
+    for kind, damage in FATAL[trial.plan]:
+        found = trial.outcome(*((path, damage) for path in kinds[kind]))
+        assert any(named(found, path) for path in kinds[kind]), f"{kind} {damage}: {found}"
+
+
+@pytest.mark.skipif(not LONG, reason="takes an hour: nox -s damage")
+def test_every_kind_of_file_is_damaged(trial: Trial) -> None:
+    trial.put_back()
     wrong = []
-    for kind, paths in kinds.items():
-        damages = tuple(DAMAGES) if LONG else SHORT[trial.plan].get(kind, ())
-        for path in {paths[-1], paths[len(paths) // 2]} if LONG else paths[-1:]:
-            for damage in damages:
-                trial.put_back(trial.home.parent / "copy")
-                found = trial.outcome(path, DAMAGES[damage])
-                if found != "right" and not named(found, path):
-                    wrong.append(f"{path.relative_to(trial.home)} {damage}: {found}")
+    for path, damage in cases(trial.kinds()):
+        found = trial.outcome((path, damage))
+        if found != "right" and not named(found, path):
+            wrong.append(f"{path.relative_to(trial.home)} {damage}: {found}")
     assert not wrong, "\n".join(wrong)
 
 
+def cases(kinds: dict[str, list[Path]]) -> list[tuple[Path, str]]:
+    """The newest file of each kind, and one from the middle, in every way; checksum files last."""
+    some = [path for paths in kinds.values() for path in dict.fromkeys((paths[-1], paths[len(paths) // 2]))]
+    return [(path, damage) for path in sorted(some, key=lambda p: p.name.endswith(CHECKSUM)) for damage in DAMAGES]
+
+
 def named(error: str, path: Path) -> bool:
-    """Whether an error is of ours, names a file of the query, and says what can be done."""
-    return error.startswith("CheckpointError: ") and str(path.parents[1]) in error and "Hint: " in error
+    """Whether an error is of ours, names the file, or the folder or state it is of, and says what can be done."""
+    state = next((str(p) for p in path.parents if p.name == "state"), None)
+    return error.startswith("CheckpointError: ") and (state or str(path.parent)) in error and "Hint: " in error

@@ -1,91 +1,125 @@
-"""A query that is stopped half way, and what becomes of it when one of its files is damaged meanwhile."""
+"""A query that is broken off half way, and what becomes of it when one of its files is damaged meanwhile."""
 
 from __future__ import annotations
 
-import re
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import attrs
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from krishiv_py import (
+    JsonSink,
     MultiSourceWatermarkSpec,
     ParquetSink,
     QueryTrigger,
     Sender,
     Session,
     SideOutputLateEventHandler,
+    StateTtlConfig,
     WatermarkSpec,
     count,
     sum,
 )
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spark.outputs import Publisher
+from krishiv_py.spool import Control, wall_clock_us
+from tests.damage.kinds import kind_of
 
-DDL: Final = "source string, user string, at bigint, amount bigint"
-BEFORE: Final = 6
-"""Sends before the query is stopped: enough for Spark to compact the log of its source, with the setting below."""
-SETTINGS: Final = {"spark.krishiv.chunkFileBytes": "100", "spark.sql.streaming.fileSource.log.compactInterval": "4"}
+SCHEMA: Final = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
+BEFORE: Final = (0, 1)
+CRASHED: Final = (2, 3)
+"""Sends of a second run, which crashes in its second batch."""
+AFTER: Final = (4,)
+END: Final = 1_000_000
+SETTINGS: Final = {"spark.krishiv.chunkFileBytes": "100", "spark.sql.streaming.fileSource.log.compactInterval": "2"}
 """Small chunks of state are files too, and logs are compacted early."""
 PLANS: Final = ("spark", "ledger")
+"""By the clock: tumbling windows of one source, and sessions with a time to live of two; by sink: Parquet and JSON."""
+_publish: Final = Publisher.publish
 Damage = Callable[[bytes], bytes | None]
 DAMAGES: Final[dict[str, Damage]] = {
     "removed": lambda data: None,
     "emptied": lambda data: b"",
     "cut": lambda data: data[: len(data) * 2 // 3],
-    "flipped at the end": lambda data: _flipped(data, len(data) - 2),
-    "flipped": lambda data: _flipped(data, len(data) // 2),
-    "flipped at the front": lambda data: _flipped(data, len(data) // 10),
+    "flipped at the end": lambda data: flipped(data, len(data) - 2),
+    "flipped": lambda data: flipped(data, len(data) // 2),
+    "flipped at the front": lambda data: flipped(data, len(data) // 10),
 }
 
 
-def _flipped(data: bytes, at: int) -> bytes:
+def flipped(data: bytes, at: int) -> bytes:
     """One bit: in text a digit becomes another digit, a letter another letter."""
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if data else data
 
 
 def batch(number: int) -> list[dict[str, Any]]:
-    """Rows of 40 users, some of them late."""
-    return [
-        {"source": "ab"[n % 2], "user": f"u{n % 40}", "at": number * 400 + n * 7 % 900, "amount": n} for n in range(number, 160)
-    ]
+    """Rows of 20 users, some of them late; the last batch is far ahead of all windows."""
+    base = 10_000 + number * 700
+    rows = [{"user": f"u{n % 20}", "at": base + n * 7 % 900, "amount": n} for n in range(number, 50)]
+    late = [{"user": f"u{n}", "at": base - 2_500 - 200 * n, "amount": 1} for n in range(3)] if number else []
+    return rows + late + ([{"user": "end", "at": END, "amount": 0}] if number in AFTER else [])
 
 
 @attrs.frozen
 class Trial:
-    """A query in a folder: spool, checkpoint, results and late rows side by side."""
+    """A query in a folder: input, checkpoint, results and late rows side by side."""
 
     session: Session
     home: Path
     plan: str
 
     def opened(self) -> tuple[AggregatedStream, Sender]:
-        """The pipeline: large enough chunks of state are files."""
-        stream, sender = self.session.memory_stream(DDL, spool=str(self.home / "spool"))
-        if self.plan == "spark":
-            timed = stream.watermark("at", 100)
-        else:
-            lags = MultiSourceWatermarkSpec.new(idle_timeout="1 h")
-            for name in "ab":
-                lags = lags.source(name, WatermarkSpec.fixed_lag_ms(100))
-            timed = stream.with_watermark(lags, "at", source_column="source")
+        """The pipeline, and who feeds its memory stream."""
+        stream, sender = self.session.memory_stream(SCHEMA, spool=str(self.home / "spool"))
         late = SideOutputLateEventHandler(ParquetSink(str(self.home / "late")))
-        return timed.key_by("user").tumbling_window(1_000).agg(count(), sum("amount")).with_late_event_handler(late), sender
+        if self.plan == "spark":
+            tumbling = stream.watermark("at", 100).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
+            return tumbling.with_late_event_handler(late), sender
+        lags = MultiSourceWatermarkSpec.new()
+        for name in "ab":
+            lags = lags.source(name, WatermarkSpec.fixed_lag_ms(100))
+        files = self.session.read_parquet(str(self.home / "in"), SCHEMA, streaming=True, max_files_per_batch=1)
+        timed = self.session.union({"a": stream, "b": files}).with_watermark(lags, "at", source_column="source")
+        sessions = timed.key_by("user").session_window(300).agg(count(), sum("amount"))
+        return sessions.with_state_ttl(StateTtlConfig("30 days", clock="processing")).with_late_event_handler(late), sender
 
-    def begin(self) -> None:
-        """The first half."""
+    def run(self, *numbers: int, flush: bool = False) -> None:
+        """Batches of these numbers, from wherever the query is."""
         plan, sender = self.opened()
-        query = plan.start(ParquetSink(str(self.home / "out")), checkpoint=str(self.home / "cp"))
+        sender.trim()
+        for number in numbers:
+            sender.send(batch(number))
+            if self.plan == "ledger":
+                pq.write_table(pa.Table.from_pylist(batch(number), SCHEMA), self.home / "in" / f"{number}.parquet")
+        out = str(self.home / "out")
+        sink = ParquetSink(out) if self.plan == "spark" else JsonSink(out)
+        query = plan.start(sink, checkpoint=str(self.home / "cp"), trigger=QueryTrigger.available_now(flush=flush))
         try:
-            for number in range(BEFORE):
-                sender.send(batch(number))
-                query.process_all_available()
+            query.await_termination()
         finally:
             query.stop()
+
+    def begin(self) -> None:
+        """The first half, and a crash: a batch with results has run, and nothing of it was published."""
+        (self.home / "in").mkdir(parents=True)
+        self.run(*BEFORE)
+        with patch.object(Publisher, "publish", _full), pytest.raises(KrishivError, match="No space left"):
+            self.run(*CRASHED, flush=self.plan == "spark")
+        if self.plan == "ledger":
+            controls = ControlFolder.of(str(self.home / "cp"), wanted=True)
+            assert controls is not None
+            controls.write(Control(UNSET, None, wall_clock_us()))
 
     def go_on(self) -> tuple[Counter[Any], Counter[Any]]:
         """The second half; results and late rows of both.
@@ -95,68 +129,71 @@ class Trial:
         KrishivError
             When the query cannot go on, and says so.
         """
-        plan, sender = self.opened()
-        for number in range(BEFORE, BEFORE + 2):
-            sender.send(batch(number))
-        sender.close()
-        trigger = QueryTrigger.available_now()
-        query = plan.start(ParquetSink(str(self.home / "out")), checkpoint=str(self.home / "cp"), trigger=trigger)
-        try:
-            query.await_termination()
-        finally:
-            query.stop()
+        self.run(*AFTER)
         return rows(self.home / "out"), rows(self.home / "late")
 
-    def put_back(self, copy: Path) -> None:
-        """Everything as it was in the copy."""
-        shutil.rmtree(self.home)
-        shutil.copytree(copy, self.home)
+    def put_back(self) -> None:
+        """Everything as it was after the crash."""
+        if self.home.exists():
+            shutil.rmtree(self.home)
+        shutil.copytree(f"{self.home}-begun", self.home)
 
     def kinds(self) -> dict[str, list[Path]]:
-        """All files by kind: names with numbers and marks left out; the oldest first."""
+        """All files but the user's own by kind, the oldest first."""
         found: dict[str, list[Path]] = {}
         for path in sorted(self.home.rglob("*"), key=lambda p: (p.stat().st_mtime_ns, p)):
-            below = path.relative_to(self.home)
-            if path.is_file() and (below.parts[0] in ("cp", "spool") or "_krishiv" in str(below)):
-                found.setdefault(kind_of(below), []).append(path)
+            kind = kind_of(path.relative_to(self.home)) if path.is_file() else None
+            if kind is not None:
+                found.setdefault(kind, []).append(path)
         return found
 
-    def outcome(self, path: Path, damage: Damage) -> str:
-        """What becomes of the query: ``right``, ``wrong: …``, or the error."""
-        changed = damage(path.read_bytes())
-        path.unlink()
-        if changed is not None:
-            path.write_bytes(changed)
+    def outcome(self, *damaged: tuple[Path, str]) -> str:
+        """What becomes of the query with files damaged in some way: ``right``, ``wrong: …``, or the error."""
+        self.put_back()
+        for path, damage in damaged:
+            changed = DAMAGES[damage](path.read_bytes())
+            path.unlink()
+            if changed is not None:
+                path.write_bytes(changed)
+        begun = time.monotonic()
         try:
             found = self.go_on()
         except KrishivError as problem:
-            return f"{type(problem).__name__}: {problem}"
-        return f"wrong: {[len(f) for f in found]}" if found != self.expected() else "right"
+            said = f"{type(problem).__name__}: {problem}"
+        except Exception as problem:
+            said = f"foreign {type(problem).__name__}: {problem}"
+        else:
+            said = "right" if found == self.expected() else f"wrong: {[len(f) for f in found]}"
+        at, damage = damaged[0][0].relative_to(self.home), damaged[0][1]
+        print(f"{time.monotonic() - begun:5.1f} s  {at} {damage} ({len(damaged)}): {said}", flush=True)
+        return said
 
     def expected(self) -> tuple[Counter[Any], Counter[Any]]:
         """What an undamaged run gave; kept beside the folder."""
         return rows(Path(f"{self.home}-right") / "out"), rows(Path(f"{self.home}-right") / "late")
 
 
+def _full(publisher: Publisher, batch_id: int, names: list[str]) -> None:
+    """What publishes, on a disk that is full when there are results."""
+    if names and publisher.folder.endswith("/out"):
+        raise OSError("No space left on device")
+    _publish(publisher, batch_id, names)
+
+
 def rows(folder: Path) -> Counter[Any]:
     """Every row of an output, and how often."""
-    return Counter(tuple(r.values()) for r in pq.read_table(folder).to_pylist())
-
-
-_MARKS: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]+-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{8}(?=\.json)|[0-9]+")
-
-
-def kind_of(path: Path) -> str:
-    """A file's path without what is its own."""
-    return _MARKS.sub("N", str(path))
+    lines = [line for path in folder.glob("part-*.json") for line in path.read_text().splitlines()]
+    tables = [pq.read_table(path) for path in folder.glob("part-*.parquet")]
+    return Counter(lines) + Counter(tuple(r.values()) for table in tables for r in table.to_pylist())
 
 
 def prepared(session: Session, home: Path, plan: str) -> Trial:
-    """A query stopped half way, with a copy of its folder, and of how it ends when nothing happens to it."""
+    """A query that was broken off half way, with a copy of its folder, and of how it ends when nothing happens to it."""
     trial = Trial(session, home / "q", plan)
-    trial.home.mkdir()
     trial.begin()
-    shutil.copytree(trial.home, home / "copy")
+    shutil.copytree(trial.home, f"{trial.home}-begun")
     trial.go_on()
-    shutil.copytree(trial.home, home / "q-right")
+    shutil.copytree(trial.home, f"{trial.home}-right")
+    found, late = trial.expected()
+    assert len(found) > 20 and len(late) > 5, "the trial would prove little"
     return trial

@@ -1,0 +1,53 @@
+"""The kinds of file a query leaves on disk, by place; a file of no kind here is one nobody has thought about."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+_MARKS: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]+-[0-9a-f]{12}(?![0-9a-f])|(?<![a-z])[0-9a-f]{32}|(?<![a-z])[0-9a-f]{8}(?=\.json)|[0-9]+"
+)
+_USERS: Final = ("in/N.parquet", "out/part-", "late/part-")
+"""What the user brought and gets; what it holds is not the library's to check."""
+
+ALWAYS: Final = {
+    "spool/N.parquet", "spool/_krishiv_spool", "spool/_krishiv_reader_N.json",
+    "cp/metadata", "cp/offsets/N", "cp/commits/N", "cp/sources/N/N", "cp/sources/N/N.compact",
+    "cp/krishiv/plan.json", "cp/krishiv/metrics.json", "cp/krishiv/streams.json", "cp/krishiv/lock", "cp/krishiv/chunks/N/N",
+    "cp/state/N/N/N.changelog", "cp/state/N/N/N.zip", "cp/state/N/N/SSTs/N-N.sst",
+    "cp/state/N/_metadata/vN/N", "cp/state/N/_stateSchema/default/N_N",
+    "out/_krishiv_outputs/N.json", "late/_krishiv_outputs/N.json", "late/_krishiv_staging/N/N-N.parquet",
+}  # fmt: skip
+"""Those every plan of the trial leaves."""
+OF_PLAN: Final = {
+    "spark": {"cp/krishiv/sources", "out/_krishiv_staging/N/N-N.parquet"},
+    "ledger": {
+        "cp/krishiv/ledger/N.json", "cp/krishiv/controls/N.parquet", "out/_krishiv_staging/N/_SUCCESS",
+        "out/_krishiv_staging/N/part-N-N-cN.json",
+    },
+}  # fmt: skip
+"""Those the one or the other leaves besides."""
+ELSEWHERE: Final = {
+    "cp/krishiv/lease.json", "spool/_N.tmp", "cp/krishiv/plan.json.tmp", "cp/krishiv/metrics.json.tmp",
+    "cp/krishiv/streams.json.tmp", "cp/krishiv/ledger/N.json.tmp", "cp/krishiv/controls/N.parquet.tmp",
+}  # fmt: skip
+"""A note on object stores (tests/spark/test_lease.py), and what a crash leaves of a file before it has its name."""
+CHECKSUM: Final = ".crc"
+"""Beside each file of Spark's, and how names of Hadoop's checksum files end."""
+KNOWN: Final = ALWAYS | OF_PLAN["spark"] | OF_PLAN["ledger"] | ELSEWHERE
+
+
+def kind_of(path: Path) -> str | None:
+    """A file's path without what is its own; None for the user's."""
+    kind = _MARKS.sub("N", str(path))
+    return None if kind.startswith(_USERS) else kind
+
+
+def is_known(kind: str) -> bool:
+    """Whether it is a known kind, or the checksum of one."""
+    folder, _, name = kind.rpartition("/")
+    if name.startswith(".") and name.endswith(CHECKSUM):
+        return f"{folder}/{name[1 : -len(CHECKSUM)]}" in KNOWN
+    return kind in KNOWN

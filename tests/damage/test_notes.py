@@ -1,0 +1,153 @@
+"""Everything that is looked at before a query begins, damaged in every way: the same answer, or an error of ours.
+
+Done on a checkpoint that lies in an archive, so it needs no JVM: thousands of damages take seconds. With Hadoop's checksums
+nothing may pass that was changed; without them, as on object stores or after a move, no foreign exception may come out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.fs as pafs
+import pytest
+
+from krishiv_py import ParquetSink
+from krishiv_py.errors import CheckpointError
+from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.sends import open_sent
+from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.formats import FORMAT
+from krishiv_py.spark.hadoopsums import sum_of, sums
+from krishiv_py.spark.logcheck import check_log
+from krishiv_py.spark.moved import follow
+from krishiv_py.spark.outputs import claim_folder
+from krishiv_py.spark.sparklog import entries_of, forget_unplanned, offsets_of, planned
+from krishiv_py.spark.trimming import trim
+from krishiv_py.spool import Sender, Spool
+from krishiv_py.testing import stream_of
+from tests.damage.kinds import kind_of
+from tests.damage.trial import flipped
+from tests.spark.fixtures.make import HERE, SCHEMA, windows
+
+STREAM: Final = stream_of(SCHEMA)
+SPEC: Final = windows(STREAM).spec()
+WITHOUT_WEIGHT: Final = ("cp/krishiv/lock", "cp/krishiv/metrics.json", "spool/_krishiv_spool")
+"""Who holds the checkpoint, counters that come again, and numbers that the files tell too."""
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A checkpoint half way through its input, without what tasks read, and with Hadoop's checksums beside all of Spark's."""
+    home = tmp_path / "home"
+    with tarfile.open(HERE / f"checkpoint-format-{FORMAT}.tar.gz") as archive:
+        archive.extractall(home, filter="data")
+    (home / "checkpoint").rename(home / "cp")
+    for unread in (*(home / "cp" / "state" / "0").glob("[0-9]*"), home / "cp" / "krishiv" / "chunks"):
+        shutil.rmtree(unread)
+    look(home)  # the paths in it are those of where it is now
+    for path in (home / "cp").rglob("*"):
+        if path.is_file() and not path.name.endswith(".crc") and "krishiv" not in path.parts[len(home.parts) + 1 :]:
+            Path(sum_of(str(path))).write_bytes(sums(path.read_bytes(), 512))
+    return home
+
+
+def look(home: Path) -> Any:
+    """What a start reads of its checkpoint, in its order, and what follows from it."""
+    checkpoint, spool = str(home / "cp"), Spool(str(home / "spool"))
+    sender = Sender(spool, STREAM.schema)
+    trim(spool.folder)
+    for sent in sorted((home / "spool").glob("0*")):
+        open_sent(pafs.LocalFileSystem(), str(sent)).read()
+    notes = CheckpointNotes(checkpoint)
+    notes.plan()
+    check_log(checkpoint, 1)
+    forget_unplanned(checkpoint)
+    follow(checkpoint, [MemorySource("memory", STREAM.schema, spool.folder)])
+    claim = notes.claim(SPEC, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        notes.metrics()
+    for rows, sink in (("results", "out"), ("late rows", "late")):
+        claim_folder(ParquetSink(str(home / sink)), rows, claim.outputs, checkpoint)
+    system = pafs.LocalFileSystem()
+    last = max(int(p.name) for p in (home / "cp" / "offsets").iterdir() if p.name.isdigit())
+    log = offsets_of(system, f"{checkpoint}/offsets/{last}"), planned(checkpoint, last), entries_of(system, checkpoint)
+    return sender.closed, claim, log
+
+
+def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """Removed, emptied, cut and flipped at many places, and a line lost."""
+    yield "removed", None
+    yield "emptied", b""
+    for at in range(1, len(data), max(len(data) // 5, 1)):
+        yield f"cut at {at}", data[:at]
+        yield f"flipped at {at}", flipped(data, at)
+    for line in range(min(data.count(b"\n"), 3)):
+        lines = data.split(b"\n")
+        yield f"without line {line}", b"\n".join(lines[:line] + lines[line + 1 :])
+
+
+@pytest.mark.parametrize("checksums", [True, False], ids=["with checksums", "without"])
+def test_what_a_start_reads_is_right_or_refused(whole: Path, checksums: bool) -> None:
+    kept = Kept(whole, sums=checksums)
+    wrong: list[str] = []
+    tried = 0
+    expected = look(whole)
+    for path, data in sorted(kept.files.items()):
+        kind = kind_of(path)
+        if kind is None:
+            continue
+        for name, changed in damages(data):
+            kept.put_back()
+            (whole / path).unlink()
+            if changed is not None:
+                (whole / path).write_bytes(changed)
+            tried += 1
+            try:
+                same = look(whole) == expected
+            except CheckpointError as problem:
+                if str(whole) not in str(problem) or "Hint: " not in str(problem):
+                    wrong.append(f"{path} {name}: {problem}")
+            except Exception as problem:
+                wrong.append(f"{path} {name}: {type(problem).__name__}: {problem}")
+            else:
+                if not same and checksums and kind not in WITHOUT_WEIGHT:
+                    wrong.append(f"{path} {name}: passed as it is")
+    kept.put_back()
+    assert not wrong, "\n".join(wrong)
+    assert tried > 300
+
+
+class Kept:
+    """Files to go back to; only what was changed since is written anew."""
+
+    def __init__(self, home: Path, *, sums: bool) -> None:
+        self.home = home
+        self.files = {p.relative_to(home): p.read_bytes() for p in home.rglob("*") if p.is_file()}
+        if not sums:
+            for path in [p for p in self.files if p.name.endswith(".crc")]:
+                (home / path).unlink()
+                del self.files[path]
+        self._seen = {p: self._mark(p) for p in self.files}
+
+    def put_back(self) -> None:
+        """Everything as it was."""
+        for path in [p.relative_to(self.home) for p in self.home.rglob("*") if p.is_file()]:
+            if path not in self.files:
+                (self.home / path).unlink()
+        for path, data in self.files.items():
+            if self._mark(path) != self._seen[path]:
+                (self.home / path).write_bytes(data)
+                self._seen[path] = self._mark(path)
+
+    def _mark(self, path: Path) -> tuple[int, int, int] | None:
+        try:
+            found = (self.home / path).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
