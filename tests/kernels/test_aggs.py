@@ -21,6 +21,7 @@ import krishiv_py as kv
 from krishiv_py.errors import AggregateOverflowError, OperatorError
 from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
 from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.timezone.utc
 N = 4  # groups; some stay empty
@@ -361,3 +362,38 @@ def test_a_result_of_the_wrong_type_names_the_step() -> None:
     of = kernel(kv.udaf(Joined(), "x", pa.int64()), pa.string())
     with pytest.raises(OperatorError, match="failed in `finish`"):
         of.finish(create(of, [(0, 0, "a")], pa.string()))
+
+
+@pytest.mark.parametrize(("values", "want"), [
+    ([1.0, -math.inf], -math.inf), ([1.0, math.inf], math.inf), ([1e308, -1e308], -5e307), ([math.inf, -math.inf], math.nan),
+    ([math.inf, math.inf], math.inf), ([1.0, math.nan], math.nan),
+])  # fmt: skip
+def test_a_percentile_between_values_far_apart_is_weighted(values: list[float], want: float) -> None:
+    stream = stream_of("at bigint, x double").watermark("at", 0).tumbling_window(10)
+    driver = Driver(stream.agg(kv.percentile("x", 0.25).alias("p")))
+    driver.send([{"at": 1, "x": x} for x in values])
+    assert driver.close().results["p"].to_pylist() == pytest.approx([want], nan_ok=True)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("trigger", [kv.Trigger(), kv.Trigger.on_every_element()], ids=["once", "each"])
+@pytest.mark.parametrize("window", ["tumbling", "look-back", "session", "capped", "count"])
+def test_numbers_that_are_not_finite_bring_no_warning(window: str, trigger: kv.Trigger) -> None:
+    pool = [math.inf, -math.inf, math.nan, 1e308, -1e308, 2.0**600, 3.0, -0.1, 5e-324, None]
+    keyed = stream_of("k bigint, at bigint, x double").watermark("at", 20).key_by("k")
+    if window != "look-back":
+        keyed = keyed.trigger(trigger)
+    windows: dict[str, Callable[[], Any]] = {
+        "tumbling": lambda: keyed.tumbling_window(50), "look-back": lambda: keyed.lookback_window(50),
+        "session": lambda: keyed.session_window(5), "capped": lambda: keyed.session_window(5, max_duration=40),
+        "count": lambda: keyed.count_window(7),
+    }  # fmt: skip
+    kinds = (kv.variance, kv.stddev, kv.sum, kv.avg, kv.percentile, kv.min, kv.max, kv.count_distinct)
+    driver = Driver(windows[window]().agg(*(kind("x") for kind in kinds)))
+    rng = np.random.default_rng(1)
+    found = []
+    for start in range(0, 300, 60):
+        picks = [pool[i] for i in rng.integers(len(pool), size=60)]
+        found += driver.send([{"k": i % 7, "at": start + i, "x": x} for i, x in enumerate(picks)]).results.to_pylist()
+    found += driver.close().results.to_pylist()
+    assert any(row["variance_x"] is not None and math.isnan(row["variance_x"]) for row in found)

@@ -36,7 +36,9 @@ Batches = list[list[dict[str, Any]]]
 
 def bits(value: Any) -> Any:
     """Numbers by their bits, so that NaN equals itself and 0.0 is not -0.0."""
-    return struct.pack("d", value) if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return struct.pack("d", math.nan if math.isnan(value) else value)
 
 
 def plain(x: float) -> float:
@@ -54,8 +56,10 @@ def percentile(values: list[float], part: float) -> float | None:
     below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
     if spot == low or below == above:
         return below
-    with np.errstate(invalid="ignore", over="ignore"):
-        return float(np.float64(below) + (np.float64(above) - np.float64(below)) * np.float64(spot - low))
+    part = spot - low
+    if math.isfinite(above - below):
+        return below + (above - below) * part
+    return below * (1 - part) + above * part
 
 
 def log(window: str, emit: Any, accumulation: Any, every: int, batches: Batches, *, lists: bool) -> list[Any]:

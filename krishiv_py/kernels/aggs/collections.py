@@ -120,7 +120,11 @@ class Percentile:
 
 
 def between(below: NumPy, above: NumPy, part: NumPy) -> NumPy:
-    """The values that lie so far on the way from `below` to `above`."""
-    with np.errstate(invalid="ignore"):  # the distance between two infinities, which is not used
-        way = below + (above - below) * part
+    """The values that lie so far on the way from `below` to `above`; both weighted where their distance is no number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = above - below
+        way = below + distance * part
+        far = ~np.isfinite(distance)
+        if far.any():
+            way[far] = below[far] * (1 - part[far]) + above[far] * part[far]
     return np.where((part == 0) | (below == above), below, way)
