@@ -73,6 +73,28 @@ def test_rows_before_the_damage_are_told(tmp_path: Path) -> None:
     assert f"after {len(found)} rows" in aside.problem
 
 
+def test_bytes_changed_within_a_page_are_found_by_its_checksum(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    table = pa.table({"user": ["abcdefgh"] * 9, "at": range(9), "amount": range(9)}, SCHEMA)
+    for checksum, problem in ((True, "CRC"), (False, "UTF8")):
+        pq.write_table(table, file, compression="none", write_page_checksum=checksum, use_dictionary=False)
+        file.write_bytes(file.read_bytes().replace(b"abcdefgh", b"abcd\xfffgh"))
+        assert problem in refused(file)
+
+
+def test_a_footer_that_counts_fewer_rows_loses_none(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"user": ["a"] * 60, "at": range(60), "amount": range(60)}, SCHEMA), file, row_group_size=30)
+    data = file.read_bytes()
+    found: set[str] = set()
+    for at in (n for n, byte in enumerate(data) if byte == 60):  # among them 30, as footers write it
+        file.write_bytes(data[:at] + bytes([data[at] ^ 8]) + data[at + 1 :])
+        rows, aside = read(file, ASIDE)
+        assert len(rows) == 60 or aside
+        found.update(a.problem[:50] for a in aside if "row groups" in a.problem)
+    assert found
+
+
 def test_what_says_nothing_about_rows_is_never_put_aside(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="went before it was read"):
         read(tmp_path / "gone #1.parquet", ASIDE)
@@ -181,6 +203,15 @@ def test_a_line_that_is_no_row_is_told_and_no_other_is_lost(tmp_path: Path, bad:
         ((at, text, said),) = aside
         assert (at, text) == (line, bad.decode("utf-8", "backslashreplace"))
         assert problem in said
+
+
+@pytest.mark.parametrize("beside", [b"", b"broken\n"])
+def test_a_line_is_no_row_whatever_stands_beside_it(tmp_path: Path, beside: bytes) -> None:
+    """Arrow takes any bytes for the name of some other column, and a lone CR for a blank."""
+    rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a","at\xff":1}\n' + GOOD + beside)
+    assert (rows, [a[0] for a in aside][:1]) == ([ROW] * 2, [2])
+    rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a",\r"at":1}\n' + GOOD + beside)
+    assert (rows, [a[0] for a in aside][:2]) == ([ROW] * 2, [2, 3])
 
 
 def test_lines_are_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

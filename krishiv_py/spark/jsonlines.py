@@ -82,7 +82,7 @@ class JsonLines:
         """The block as Arrow reads it; None if a line may be no row."""
         assert self._spelling is not None
         fast = [t for t in (_fast_type(f.type) for f in self.schema) if t is not None]
-        if len(fast) < len(self.schema) or _may_end_arrow(block):
+        if len(fast) < len(self.schema) or _may_end_arrow(block) or not _plain(block):
             return None
         for unit in ("us", "ns"):
             fields = [
@@ -171,6 +171,16 @@ def blocks(stream: Any, size: int) -> Iterator[bytes]:
             rest.append(data[cut:])
     if rest:
         yield b"".join(rest)
+
+
+def _plain(block: bytes) -> bool:
+    """Whether Arrow finds the lines of a block and their names: to it a lone CR is a blank, any bytes a name."""
+    if block.count(b"\r") != block.count(b"\r\n"):
+        return False
+    try:
+        return block.isascii() or bool(block.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _may_end_arrow(block: bytes) -> bool:

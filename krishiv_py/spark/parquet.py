@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,8 +38,9 @@ class ParquetReader(FileReader):
             yield from self._rows(open_sent(*file_system(uri)), uri)
 
     def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
-        """The rows of an open file."""
-        return self._rows(pq.ParquetFile(found, coerce_int96_timestamp_unit="us"), uri)
+        """The rows of an open file, whose checksums are looked at where its writer, as Spark does, left some."""
+        parquet = pq.ParquetFile(found, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+        return self._rows(parquet, uri)
 
     def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
         names = parquet.schema_arrow.names
@@ -46,12 +48,18 @@ class ParquetReader(FileReader):
         if control is not None:
             yield Scanned(None, control, control.now_us)
             return
-        if not parquet.metadata.num_rows:
+        count, groups = parquet.metadata.num_rows, parquet.metadata.num_row_groups
+        if sum(parquet.metadata.row_group(n).num_rows for n in range(groups)) != count:
+            raise pa.ArrowInvalid(f"its row groups do not make up the {count} rows it is said to have")
+        if not count:
             return
         now_us = sent_at(parquet.schema_arrow)
         fields = [self._field(f, parquet, uri) for f in self.schema]
         wanted = [f.name for f in fields if isinstance(f, FileColumn)]
         for part in parquet.iter_batches(_READ_ROWS, columns=wanted, use_threads=False):
+            if not self.sent:
+                for column in part.columns:
+                    _look_at_texts(column)
             arrays = [f.of(part) for f in fields]
             yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
 
@@ -91,6 +99,17 @@ class FileColumn:
                 f"column {self.name!r} is {column.type}, and its values do not fit {self.field.type} of the schema"
             ) from problem
         return fitted.column(0)
+
+
+def _look_at_texts(column: pa.Array) -> None:
+    """Arrow's reader lets bytes through that are no UTF-8. ASCII, the most common, is seen at a glance."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        data = column.buffers()[2]
+        if data is None or np.frombuffer(data, np.uint8).max(initial=0) < 128:
+            return
+    elif not (pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type)):
+        return
+    column.validate(full=True)
 
 
 def _is_int96(parquet: pq.ParquetFile, name: str, wanted: pa.DataType) -> bool:
