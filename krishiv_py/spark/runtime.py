@@ -44,6 +44,7 @@ from krishiv_py.spark.opening import open_checkpoint, release_at_end
 from krishiv_py.spark.places import check_places, homed
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.stored import read_state
+from krishiv_py.spark.taken import Owner, check_free, take_sinks
 from krishiv_py.spark.tasks import counted
 from krishiv_py.spark.trimming import trim
 from krishiv_py.spark.types import arrow_schema, spark_ddl
@@ -83,7 +84,9 @@ class SparkRunner:
 
     def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        check_places(None, streaming.side_output(stream.late_handler), source_of(stream.node), None)
+        late_sink = streaming.side_output(stream.late_handler)
+        check_places(None, late_sink, source_of(stream.node), None)
+        check_free(late_sink)
         what = f"the run of {stream.spec().name}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
         with as_own(what):
@@ -144,12 +147,16 @@ class SparkRunner:
             if checkpoint is None:
                 shutil.rmtree(opened.checkpoint, ignore_errors=True)
 
+        owner = Owner(title, opened.checkpoint)
         try:
+            take_sinks(owner, *outputs)
             with as_own("start()"):
                 query = streaming.start(self.spark, stream, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
         except BaseException:
+            owner.running = lambda: False
             cleanup()
             raise
+        owner.running = lambda: query.status == "running"
         release_at_end(opened.lease, query)
         self.queries = [*(q for q in self.queries if q.status == "running"), query]
         return query
