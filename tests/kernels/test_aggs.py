@@ -137,7 +137,8 @@ def _mean(values: list[Any]) -> float:
 
 
 def _variance(values: list[Any]) -> float | None:
-    return float(statistics.variance(map(exact, values))) if len(values) > 1 else None
+    doubles = [float(v) if isinstance(v, decimal.Decimal) else v for v in values]  # as the kernel takes them
+    return float(statistics.variance(map(exact, doubles))) if len(values) > 1 else None
 
 
 def _stddev(values: list[Any]) -> float | None:
