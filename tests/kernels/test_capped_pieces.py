@@ -75,11 +75,14 @@ def cases(draw: st.DrawFn) -> Case:
     disorder = draw(st.sampled_from([0, 0, 3, 12, 200]))
     times = np.cumsum(steps) + (rng.integers(-disorder, disorder + 1, n) if disorder else 0)
     keys = ["a", None][: draw(st.integers(1, 2))]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"k": keys[rng.integers(len(keys))], "at": int(t), "v": i, "x": float(rng.choice([0.1, 1e16, -1e16, 0.3, 7.0])),
          "gap": int(rng.choice([1, 3, 8, 25]))} for i, t in enumerate(times)
     ]  # fmt: skip
     edges = [0, *sorted(draw(st.lists(st.integers(0, n), max_size=5))), n]
+    batches = [rows[a:b] for a, b in pairwise(edges)]
+    if draw(st.booleans()):  # in order, but behind what is held
+        batches = [sorted(batch, key=lambda row: row["at"]) for batch in batches]
     on_time = draw(st.booleans())
     return Case(
         gap=draw(st.sampled_from([None, 2, 5, 12])), cap=draw(st.sampled_from([4, 9, 20, 70])),
@@ -87,7 +90,7 @@ def cases(draw: st.DrawFn) -> Case:
         late=draw(st.sampled_from([None, "batch", "each", 2] if on_time else [None, "each", 2])), on_time=on_time,
         emit=draw(st.sampled_from(["updates", "retractions"])), discarding=draw(st.booleans()),
         lateness=draw(st.sampled_from([0, 8, 40])), late_rule=draw(st.sampled_from(["event", "window"])),
-        ttl=draw(st.sampled_from([None, None, 30])), batches=[rows[a:b] for a, b in pairwise(edges)],
+        ttl=draw(st.sampled_from([None, None, 30])), batches=batches,
     )  # fmt: skip
 
 
