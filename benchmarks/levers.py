@@ -23,7 +23,7 @@ from benchmarks.jobs import JOBS
 from benchmarks.krishiv import SCHEMA, keyed, windowed
 from krishiv_py import col, count
 from krishiv_py import sum as total
-from krishiv_py.kernels.grouping import group
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.timecodec import stamp
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds

@@ -6,8 +6,8 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.ranges import expand
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 

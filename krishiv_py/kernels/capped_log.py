@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.session_rows import FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET

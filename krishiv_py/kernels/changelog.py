@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.pairlog import PairLog
 
 Texts: TypeAlias = npt.NDArray[np.str_]

@@ -22,14 +22,14 @@ from krishiv_py.kernels.aggs.extremes import Extreme, ranks
 from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggs.moments import Variance
 from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
-from krishiv_py.kernels.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.occurrences import Spread
+from krishiv_py.kernels.arrays.ranges import expand
+from krishiv_py.kernels.arrays.ranges import running as sums
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.layout import Layout, finished_name, whole
-from krishiv_py.kernels.occurrences import Spread
 from krishiv_py.kernels.percentiles import percentiles
-from krishiv_py.kernels.ranges import expand
-from krishiv_py.kernels.ranges import running as sums
 from krishiv_py.kernels.running import group_starts, running
-from krishiv_py.kernels.sorting import stable_order
 
 _EXACT: Final = (Count, Extreme, FloatAvg, FloatSum, IntAvg, IntSum, Variance)
 _FEW: Final = 3

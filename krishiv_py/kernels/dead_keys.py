@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints, among, key_hashes
+from krishiv_py.kernels.arrays.grouping import Ints, among, key_hashes
+from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.sorting import sorted_unique
 
 
 @attrs.frozen(eq=False)

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.runs import Runs
-from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
 

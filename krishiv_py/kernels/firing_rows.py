@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 
 def firing(weights: Ints, every: Ints, late: Mask, head: Mask) -> Mask:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.sorting import stable_order
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 HASH: Final = "h"

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggs.failed import first_of, told_where
+from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.evaluate import expr_type
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.place import TIME as TIME  # beside the other names of columns
 from krishiv_py.kernels.place import Bounds, key_names, place_of
 from krishiv_py.kernels.spec import OperatorSpec

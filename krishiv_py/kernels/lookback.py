@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.dead_keys import DeadKeys
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.listed import Listing
@@ -22,7 +23,6 @@ from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.range_values import range_values
-from krishiv_py.kernels.ranges import Ranges, running
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
 from krishiv_py.kernels.timelog import TimeLog, times_of

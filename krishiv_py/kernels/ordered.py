@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints, group
-from krishiv_py.kernels.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.timelog import times_of
 
 _BITS: Final = 62

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
 from krishiv_py.kernels.aggs.failed import shown_key
+from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.changelog import Firings
-from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.layout import whole
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.pairlog import WINDOW

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import numbers
 from krishiv_py.kernels.aggs.collections import between
-from krishiv_py.kernels.occurrences import Spread
-from krishiv_py.kernels.wavelet import below, smallest
+from krishiv_py.kernels.arrays.occurrences import Spread
+from krishiv_py.kernels.arrays.wavelet import below, smallest
 
 
 def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:

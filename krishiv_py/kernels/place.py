@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.failed import shown_key
+from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.assign import FixedAssigner
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.timecodec import unstamp
 from krishiv_py.plan.windows.count import CountWindow

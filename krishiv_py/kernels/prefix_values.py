@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs import AggKernel
 from krishiv_py.kernels.aggs.failed import regrouped
+from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.cumulated import few_each, holds_values, told
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.running import running
 
 

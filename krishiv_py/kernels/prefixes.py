@@ -8,14 +8,14 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import regrouped, told_where
+from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.cumulated import cumulated, with_results
-from krishiv_py.kernels.grouping import Ints, group
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.running import group_starts
-from krishiv_py.kernels.sorting import pair_order, stable_order
 from krishiv_py.plan.triggers import Trigger
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.arrays.grouping import Ints, normal_key
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.evaluate import apply_prefix, evaluate, evaluate_where
-from krishiv_py.kernels.grouping import Ints, normal_key
 from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.sources import unknown_sources

@@ -28,15 +28,15 @@ from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentil
 from krishiv_py.kernels.aggs.extremes import ranks
 from krishiv_py.kernels.aggs.failed import regrouped, told_where
 from krishiv_py.kernels.aggs.sketch import HyperLogLog
-from krishiv_py.kernels.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
+from krishiv_py.kernels.arrays.ranges import Ranges, expand, overlapping, portions, running
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
 from krishiv_py.kernels.percentiles import percentiles
 from krishiv_py.kernels.place import Bounds, place_of
-from krishiv_py.kernels.ranges import Ranges, expand, overlapping, portions, running
 from krishiv_py.kernels.sliding import Column, column_of, kernel_partials
-from krishiv_py.kernels.sorting import stable_order
 
 _PIECE: Final = 4_000_000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.timecodec import unstamp
 

@@ -18,7 +18,7 @@ from krishiv_py.kernels.aggs.floats import EXACT, FloatAvg, FloatSum, columns_of
 from krishiv_py.kernels.aggs.moments import Variance
 from krishiv_py.kernels.aggs.reducers import ByRange
 from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
-from krishiv_py.kernels.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import Ints, normal_key
 
 _SAFE = float(2**62)
 

@@ -25,11 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints, group
-from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.layout import Layout
@@ -39,7 +40,6 @@ from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
-from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta, with_written
 from krishiv_py.plan.durations import UNSET

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import components
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.session_ledger import Cut, Ledger, RowState
 from krishiv_py.kernels.session_pieces import pieces
 from krishiv_py.kernels.session_stretch import play
-from krishiv_py.kernels.sorting import stable_order
 
 
 class Bench(Ledger):

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.arrays.grouping import Groups, Ints, group
+from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Groups, Ints, group
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
@@ -28,7 +29,6 @@ from krishiv_py.kernels.session_ledger import Cut, RowState
 from krishiv_py.kernels.session_rows import END, SessionRows
 from krishiv_py.kernels.session_trail import Contents, Results, written
 from krishiv_py.kernels.session_visits import Visits
-from krishiv_py.kernels.sorting import sorted_unique
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.walk import Limits

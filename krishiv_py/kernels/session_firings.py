@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import first_of, regrouped, told_where
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.intervals import running_reach
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.firing_rows import firing
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import running_reach
 from krishiv_py.kernels.layout import Layout, whole
 from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.prefix_values import prefixes
 from krishiv_py.kernels.session_tracks import Tracks
-from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.plan.triggers import Trigger
 
 

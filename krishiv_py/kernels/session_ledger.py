@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import Components
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.intervals import Components
 from krishiv_py.kernels.session_trail import Contents, Lines, Results
 from krishiv_py.kernels.walk import Limits
 from krishiv_py.plan.triggers import Trigger

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.session_rows import END, START
-from krishiv_py.kernels.sorting import pair_order
 from krishiv_py.plan.options import EmitMode
 
 

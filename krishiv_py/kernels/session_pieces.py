@@ -19,10 +19,10 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import running_reach
-from krishiv_py.kernels.ranking import rank
-from krishiv_py.kernels.sorting import pair_order, stable_order
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.intervals import running_reach
+from krishiv_py.kernels.arrays.ranking import rank
+from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
 from krishiv_py.kernels.walk import Limits
 
 if TYPE_CHECKING:

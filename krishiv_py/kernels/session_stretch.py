@@ -14,13 +14,13 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.intervals import running_reach
+from krishiv_py.kernels.arrays.ranking import rank
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.firing_rows import firing
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import running_reach
-from krishiv_py.kernels.ranking import rank
 from krishiv_py.kernels.session_ledger import Cut, Ledger
 from krishiv_py.kernels.session_trail import Lines
-from krishiv_py.kernels.sorting import stable_order
 
 
 @attrs.frozen(eq=False)

@@ -17,9 +17,9 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.intervals import components, running_reach
-from krishiv_py.kernels.sorting import stable_order
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.intervals import components, running_reach
+from krishiv_py.kernels.arrays.sorting import stable_order
 
 
 @attrs.frozen(eq=False)

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import first_of, told_where
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.cumulated import cumulated
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Ints
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.place import place_of
-from krishiv_py.kernels.sorting import stable_order
 
 _FIELDS: Final = 4
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
 from krishiv_py.kernels.aggs.failed import told_where
+from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
+from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.grouping import Groups, Ints, group, key_hashes
-from krishiv_py.kernels.intervals import components
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened

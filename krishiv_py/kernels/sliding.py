@@ -18,9 +18,9 @@ from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum, columns_of
 from krishiv_py.kernels.aggs.moments import Variance, moments
 from krishiv_py.kernels.aggs.reducers import ByRange
 from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.kernels.layout import TIME, Layout, whole
-from krishiv_py.kernels.ranges import Ranges, expand, portions, running
 
 _PAIRS: Final = 2_000_000
 SHORT: Final = 64

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.layout import TIME
-from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
 
 FAN: Final = 8

@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.grouping import Ints, among
+from krishiv_py.kernels.arrays.grouping import Ints, among
+from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.pairlog import WINDOW
 from krishiv_py.kernels.runs import Runs
-from krishiv_py.kernels.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state import ChunkStore, Meta
 from krishiv_py.kernels.ttl import Expiring

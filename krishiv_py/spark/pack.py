@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from krishiv_py.kernels.arrays.grouping import buckets
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.evaluate import apply_prefix
-from krishiv_py.kernels.grouping import buckets
 from krishiv_py.kernels.malformed import late_output, malformed_rows
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.sorting import stable_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.kernels import session_bench, session_pieces
-from krishiv_py.kernels.ranking import rank
+from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.session_ledger import RowState
 from krishiv_py.kernels.session_pieces import Pieces
 from krishiv_py.kernels.walk import Limits

@@ -26,8 +26,9 @@ from krishiv_py import (
     sum,
 )
 from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.kernels import range_values, ranges, sliding
+from krishiv_py.kernels import range_values, sliding
 from krishiv_py.kernels.aggs import base, collections
+from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.state import MemoryStore
 from krishiv_py.kernels.walk import Limits

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.kernels.aggs.base import Rows
+from krishiv_py.kernels.arrays.ranges import Ranges
+from krishiv_py.kernels.arrays.wavelet import below, smallest
 from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.range_values import range_values
-from krishiv_py.kernels.ranges import Ranges
-from krishiv_py.kernels.wavelet import below, smallest
 from krishiv_py.testing import stream_of
 
 Text = kv.col("v").cast("string")

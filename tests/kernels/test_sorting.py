@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
 
 SPREADS = {"few values": (0, 3), "some": (-50, 50), "many": (-(10**12), 10**12), "all": (-(2**63), 2**63 - 1)}
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 NumPy: TypeAlias = npt.NDArray[Any]

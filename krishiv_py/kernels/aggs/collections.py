@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import NumPy, Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggs.extremes import ranks
-from krishiv_py.kernels.grouping import Ints, normal_key
-from krishiv_py.kernels.sorting import sorted_unique
+from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.sorting import sorted_unique
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from krishiv_py.kernels.aggs import limbs
 from krishiv_py.kernels.aggs.base import Mask, NumPy
 from krishiv_py.kernels.aggs.expansions import distil, levels
 from krishiv_py.kernels.aggs.reducers import ByGroup, Reducer
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 HUGE: Final = 2.0**960
 """Values from here on are summed as whole numbers: the first grid needs room above them."""

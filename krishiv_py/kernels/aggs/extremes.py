@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggs.base import NumPy, Rows, numbers, valid_rows
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 
 def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:

@@ -13,7 +13,7 @@ from krishiv_py.kernels.aggs import limbs
 from krishiv_py.kernels.aggs.base import Mask, NumPy, Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggs.exact import Addends, Terms, exact_sums
 from krishiv_py.kernels.aggs.reducers import ByGroup, Reducer
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
 """Types of an exact sum in state: the nearest double, null over no value; the rest; the number, where two doubles do not do."""

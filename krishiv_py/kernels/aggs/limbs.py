@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import Mask, NumPy, lists
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 TYPE: Final = pa.list_(pa.int64())
 _BITS: Final = 32

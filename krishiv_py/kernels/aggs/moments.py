@@ -16,7 +16,7 @@ from krishiv_py.kernels.aggs.exact import Addends, exact_sums
 from krishiv_py.kernels.aggs.expansions import nearest, two_product
 from krishiv_py.kernels.aggs.floats import EXACT, columns_of, merge_groups
 from krishiv_py.kernels.aggs.reducers import ByGroup, Reducer
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 _SQUARES: Final = [*[pa.float64()] * 4, limbs.TYPE]
 _LARGE: Final = 2.0**500

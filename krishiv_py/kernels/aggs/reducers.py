@@ -9,7 +9,7 @@ import numpy as np
 
 from krishiv_py.kernels.aggs.base import Mask, NumPy
 from krishiv_py.kernels.aggs.limbs import Pieces
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 
 class Reducer(Protocol):

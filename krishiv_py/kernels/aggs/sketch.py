@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggs.base import NumPy, Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.grouping import Ints, hash_values
-from krishiv_py.kernels.sorting import sorted_unique
+from krishiv_py.kernels.arrays.grouping import Ints, hash_values
+from krishiv_py.kernels.arrays.sorting import sorted_unique
 
 
 @attrs.frozen

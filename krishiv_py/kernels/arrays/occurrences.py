@@ -15,8 +15,8 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import NumPy
-from krishiv_py.kernels.grouping import Ints
-from krishiv_py.kernels.sorting import stable_order
+from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.sorting import stable_order
 
 
 @attrs.frozen(eq=False)

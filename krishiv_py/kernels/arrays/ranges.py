@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from krishiv_py.kernels.aggs.base import NumPy
-from krishiv_py.kernels.grouping import Ints
+from krishiv_py.kernels.arrays.grouping import Ints
 
 _LONG: Final = 256
 _IDEMPOTENT: Final = (np.minimum, np.maximum, np.fmin, np.fmax)
