@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.timecodec import stamp
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker

@@ -21,7 +21,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.session_rows import FIRED, KIND, SEQ, START, SessionRows

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.ranking import rank

@@ -2,9 +2,9 @@
 
 The accumulators of ``count_distinct`` and ``percentile`` grow with the rows, their results do not. So results of prefixes are
 worked out without accumulators: a value counts once in a group, from its first row on, and percentiles are found in ranges of
-one array (:mod:`~krishiv_py.kernels.percentiles`). Such results ride along with partials as columns ``__f0``, ``__f1``, …,
-which :meth:`Layout.finish <krishiv_py.kernels.layout.Layout.finish>` takes as they are; accumulators are made where they are
-kept.
+one array (:mod:`~krishiv_py.kernels.aggregates.percentiles`). Such results ride along with partials as columns ``__f0``,
+``__f1``, …, which :meth:`Layout.finish <krishiv_py.kernels.layout.Layout.finish>` takes as they are; accumulators are made
+where they are kept.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs import AggKernel
-from krishiv_py.kernels.aggs.base import flatten
-from krishiv_py.kernels.aggs.collections import Distinct, Percentile
-from krishiv_py.kernels.aggs.counting import Count
-from krishiv_py.kernels.aggs.extremes import Extreme, ranks
-from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum
-from krishiv_py.kernels.aggs.moments import Variance
-from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
+from krishiv_py.kernels.aggregates import AggKernel
+from krishiv_py.kernels.aggregates.base import flatten
+from krishiv_py.kernels.aggregates.collections import Distinct, Percentile
+from krishiv_py.kernels.aggregates.counting import Count
+from krishiv_py.kernels.aggregates.extremes import Extreme, ranks
+from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
+from krishiv_py.kernels.aggregates.moments import Variance
+from krishiv_py.kernels.aggregates.percentiles import percentiles
+from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
 from krishiv_py.kernels.arrays.grouping import Ints, normal_key
 from krishiv_py.kernels.arrays.occurrences import Spread
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.ranges import running as sums
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.layout import Layout, finished_name, whole
-from krishiv_py.kernels.percentiles import percentiles
 from krishiv_py.kernels.running import group_starts, running
 
 _EXACT: Final = (Count, Extreme, FloatAvg, FloatSum, IntAvg, IntSum, Variance)

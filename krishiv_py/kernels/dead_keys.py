@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, among, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.keyed_log import HASH

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.aggs.failed import regrouped, told_where
+from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 
 

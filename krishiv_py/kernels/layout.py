@@ -8,8 +8,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggs.failed import first_of, told_where
+from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
+from krishiv_py.kernels.aggregates.failed import first_of, told_where
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.evaluate import expr_type
 from krishiv_py.kernels.place import TIME as TIME  # beside the other names of columns

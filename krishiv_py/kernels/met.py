@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs.base import Mask, lists
+from krishiv_py.kernels.aggregates.base import Mask, lists
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions
 from krishiv_py.kernels.arrays.sorting import stable_order

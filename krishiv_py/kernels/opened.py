@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.failed import told_where
+from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.emit import Emitter

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.timelog import times_of

@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.aggs.failed import regrouped
+from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.layout import Layout, whole
 from krishiv_py.kernels.place import WINDOW as WINDOW

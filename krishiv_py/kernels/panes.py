@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
-from krishiv_py.kernels.aggs.failed import shown_key
+from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.layout import whole

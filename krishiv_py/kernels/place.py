@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.failed import shown_key
+from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.spec import OperatorSpec

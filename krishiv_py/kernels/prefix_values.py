@@ -6,8 +6,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs import AggKernel
-from krishiv_py.kernels.aggs.failed import regrouped
+from krishiv_py.kernels.aggregates import AggKernel
+from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.cumulated import few_each, holds_values, told
 from krishiv_py.kernels.running import running

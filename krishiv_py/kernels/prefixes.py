@@ -6,8 +6,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.aggs.failed import regrouped, told_where
+from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
 from krishiv_py.kernels.assign import FixedAssigner

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, normal_key
 from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.evaluate import apply_prefix, evaluate, evaluate_where

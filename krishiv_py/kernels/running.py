@@ -9,15 +9,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs import AggKernel
-from krishiv_py.kernels.aggs.base import Mask, NumPy, numbers
-from krishiv_py.kernels.aggs.counting import Count
-from krishiv_py.kernels.aggs.extremes import Extreme, ranks
-from krishiv_py.kernels.aggs.failed import regrouped
-from krishiv_py.kernels.aggs.floats import EXACT, FloatAvg, FloatSum, columns_of, merge_sums
-from krishiv_py.kernels.aggs.moments import Variance
-from krishiv_py.kernels.aggs.reducers import ByRange
-from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
+from krishiv_py.kernels.aggregates import AggKernel
+from krishiv_py.kernels.aggregates.base import Mask, NumPy, numbers
+from krishiv_py.kernels.aggregates.counting import Count
+from krishiv_py.kernels.aggregates.exact.reducers import ByRange
+from krishiv_py.kernels.aggregates.extremes import Extreme, ranks
+from krishiv_py.kernels.aggregates.failed import regrouped
+from krishiv_py.kernels.aggregates.floats import EXACT, FloatAvg, FloatSum, columns_of, merge_sums
+from krishiv_py.kernels.aggregates.moments import Variance
+from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
 from krishiv_py.kernels.arrays.grouping import Ints, normal_key
 
 _SAFE = float(2**62)

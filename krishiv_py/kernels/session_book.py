@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.keyed_log import HASH

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import Codes, Components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order

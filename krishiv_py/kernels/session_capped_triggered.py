@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.dead_keys import DeadKeys

@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.aggs.failed import first_of, regrouped, told_where
+from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.aggregates.failed import first_of, regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import running_reach
 from krishiv_py.kernels.arrays.sorting import stable_order

@@ -13,7 +13,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggs.base import Mask
+from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import running_reach
 from krishiv_py.kernels.arrays.ranking import rank

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.aggs.failed import first_of, told_where
+from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.aggregates.failed import first_of, told_where
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.cumulated import cumulated

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.aggs.failed import told_where
+from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.dead_keys import DeadKeys

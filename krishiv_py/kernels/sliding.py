@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs.base import AggKernel, Mask, NumPy, Rows, numbers, with_nulls
-from krishiv_py.kernels.aggs.counting import Count
-from krishiv_py.kernels.aggs.exact import Addends, exact_sums
-from krishiv_py.kernels.aggs.extremes import ByTime, Extreme, ranks
-from krishiv_py.kernels.aggs.failed import regrouped
-from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum, columns_of
-from krishiv_py.kernels.aggs.moments import Variance, moments
-from krishiv_py.kernels.aggs.reducers import ByRange
-from krishiv_py.kernels.aggs.sums import IntAvg, IntSum
+from krishiv_py.kernels.aggregates.base import AggKernel, Mask, NumPy, Rows, numbers, with_nulls
+from krishiv_py.kernels.aggregates.counting import Count
+from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
+from krishiv_py.kernels.aggregates.exact.reducers import ByRange
+from krishiv_py.kernels.aggregates.extremes import ByTime, Extreme, ranks
+from krishiv_py.kernels.aggregates.failed import regrouped
+from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum, columns_of
+from krishiv_py.kernels.aggregates.moments import Variance, moments
+from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.kernels.layout import TIME, Layout, whole

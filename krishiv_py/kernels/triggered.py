@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask
-from krishiv_py.kernels.aggs.failed import told_where
+from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Ints, distinct, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.assign import FixedAssigner

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.aggs import Rows, kernel_for
-from krishiv_py.kernels.aggs.accumulators import StateTypes
+from krishiv_py.kernels.aggregates import Rows, kernel_for
+from krishiv_py.kernels.aggregates.accumulators import StateTypes
 
 PLAIN: st.SearchStrategy[Any] = st.recursive(
     st.one_of(

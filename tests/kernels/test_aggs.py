@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import AggregateOverflowError, OperatorError
-from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
+from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, stream_of
 

@@ -27,7 +27,7 @@ from krishiv_py import (
 )
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.kernels import range_values, sliding
-from krishiv_py.kernels.aggs import base, collections
+from krishiv_py.kernels.aggregates import base, collections
 from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.state import MemoryStore

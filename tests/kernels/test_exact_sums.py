@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.kernels.aggs import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggs.exact import Addends, exact_sums
-from krishiv_py.kernels.aggs.limbs import as_fraction
-from krishiv_py.kernels.aggs.reducers import ByRange
+from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
+from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
+from krishiv_py.kernels.aggregates.exact.limbs import as_fraction
+from krishiv_py.kernels.aggregates.exact.reducers import ByRange
 from krishiv_py.kernels.running import running
 from krishiv_py.testing import Driver, stream_of
 

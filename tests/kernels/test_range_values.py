@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.kernels.aggs.base import Rows
+from krishiv_py.kernels.aggregates.base import Rows
 from krishiv_py.kernels.arrays.ranges import Ranges
 from krishiv_py.kernels.arrays.wavelet import below, smallest
 from krishiv_py.kernels.layout import TIME, Layout

@@ -14,7 +14,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggs.base import NumPy
+from krishiv_py.kernels.aggregates.base import NumPy
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
 

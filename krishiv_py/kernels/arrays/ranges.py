@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggs.base import NumPy
+from krishiv_py.kernels.aggregates.base import NumPy
 from krishiv_py.kernels.arrays.grouping import Ints
 
 _LONG: Final = 256

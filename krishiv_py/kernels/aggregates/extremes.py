@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs.base import NumPy, Rows, numbers, valid_rows
+from krishiv_py.kernels.aggregates.base import NumPy, Rows, numbers, valid_rows
 from krishiv_py.kernels.arrays.grouping import Ints
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs import limbs
-from krishiv_py.kernels.aggs.base import Mask, NumPy, Rows, numbers, present_groups, valid_rows, with_nulls
-from krishiv_py.kernels.aggs.exact import Addends, Terms, exact_sums
-from krishiv_py.kernels.aggs.reducers import ByGroup, Reducer
+from krishiv_py.kernels.aggregates.base import Mask, NumPy, Rows, numbers, present_groups, valid_rows, with_nulls
+from krishiv_py.kernels.aggregates.exact import limbs
+from krishiv_py.kernels.aggregates.exact.addends import Addends, Terms, exact_sums
+from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
 from krishiv_py.kernels.arrays.grouping import Ints
 
 EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]

@@ -3,7 +3,7 @@
 Every value is cut at a grid common to all of them, so coarse that sums of what lies on the grid are exact in a double, however
 they are ordered; what is left is cut at a finer grid. A sum is then a few doubles, which are made to overlap no more. The
 idea is that of Demmel and Hida (2003) and Rump (2009). Where that takes more doubles than an accumulator has, because huge
-values meet tiny ones, a sum is a whole number of any length: :mod:`krishiv_py.kernels.aggs.limbs`.
+values meet tiny ones, a sum is a whole number of any length: :mod:`krishiv_py.kernels.aggregates.exact.limbs`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs import limbs
-from krishiv_py.kernels.aggs.base import Mask, NumPy
-from krishiv_py.kernels.aggs.expansions import distil, levels
-from krishiv_py.kernels.aggs.reducers import ByGroup, Reducer
+from krishiv_py.kernels.aggregates.base import Mask, NumPy
+from krishiv_py.kernels.aggregates.exact import limbs
+from krishiv_py.kernels.aggregates.exact.expansions import distil, levels
+from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
 from krishiv_py.kernels.arrays.grouping import Ints
 
 HUGE: Final = 2.0**960

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Mask, NumPy, lists
+from krishiv_py.kernels.aggregates.base import Mask, NumPy, lists
 from krishiv_py.kernels.arrays.grouping import Ints
 
 TYPE: Final = pa.list_(pa.int64())

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggs.base import numbers
-from krishiv_py.kernels.aggs.collections import between
+from krishiv_py.kernels.aggregates.base import numbers
+from krishiv_py.kernels.aggregates.collections import between
 from krishiv_py.kernels.arrays.occurrences import Spread
 from krishiv_py.kernels.arrays.wavelet import below, smallest
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import AggregateOverflowError, message
-from krishiv_py.kernels.aggs.base import Rows, numbers, present_groups, valid_rows, with_nulls
+from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.arrays.grouping import Ints
 
 _LIMIT = 2**63

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message
-from krishiv_py.kernels.aggs.base import AggKernel, Rows
-from krishiv_py.kernels.aggs.collections import CollectList, Distinct, Percentile
-from krishiv_py.kernels.aggs.counting import Count
-from krishiv_py.kernels.aggs.extremes import ByTime, Extreme
-from krishiv_py.kernels.aggs.floats import FloatAvg, FloatSum
-from krishiv_py.kernels.aggs.moments import Variance
-from krishiv_py.kernels.aggs.sketch import HyperLogLog
-from krishiv_py.kernels.aggs.sums import DecimalSum, IntAvg, IntSum
-from krishiv_py.kernels.aggs.user import User
+from krishiv_py.kernels.aggregates.base import AggKernel, Rows
+from krishiv_py.kernels.aggregates.collections import CollectList, Distinct, Percentile
+from krishiv_py.kernels.aggregates.counting import Count
+from krishiv_py.kernels.aggregates.extremes import ByTime, Extreme
+from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
+from krishiv_py.kernels.aggregates.moments import Variance
+from krishiv_py.kernels.aggregates.sketch import HyperLogLog
+from krishiv_py.kernels.aggregates.sums import DecimalSum, IntAvg, IntSum
+from krishiv_py.kernels.aggregates.user import User
 from krishiv_py.plan.aggregates import NUMERIC_ONLY, AggCall
 from krishiv_py.plan.expr import Col, Expr, Field
 from krishiv_py.plan.trees import walk

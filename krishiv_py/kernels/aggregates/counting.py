@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggs.base import Rows, numbers, valid_rows
+from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.arrays.grouping import Ints
 
 

@@ -1,0 +1,3 @@
+"""Sums of floating-point numbers without rounding: independent of order, batching and merging.
+
+Imports ``arrays`` and the face of ``aggregates``."""
