@@ -17,7 +17,7 @@ from krishiv_py.display.html import plan_html
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.checks import a_text

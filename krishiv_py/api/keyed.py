@@ -12,7 +12,7 @@ from krishiv_py.api.panes import PaneStream, checked_options
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
-from krishiv_py.kernels.evaluate import step_schema
+from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expr import Col

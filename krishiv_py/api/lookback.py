@@ -8,7 +8,7 @@ import pyarrow as pa
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.evaluate import expr_type, step_schema
+from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expr import Expr, StructOf

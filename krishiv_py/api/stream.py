@@ -10,7 +10,7 @@ from krishiv_py.api.order import ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, n
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.timed import TimedStream, timed
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.evaluate import expr_type, step_schema
+from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expr import Expr, col, name_of

@@ -25,12 +25,12 @@ from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.cumulated import cumulated, exactly
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.spec import OperatorSpec

@@ -3,8 +3,8 @@
 The accumulators of ``count_distinct`` and ``percentile`` grow with the rows, their results do not. So results of prefixes are
 worked out without accumulators: a value counts once in a group, from its first row on, and percentiles are found in ranges of
 one array (:mod:`~krishiv_py.kernels.aggregates.percentiles`). Such results ride along with partials as columns ``__f0``,
-``__f1``, …, which :meth:`Layout.finish <krishiv_py.kernels.layout.Layout.finish>` takes as they are; accumulators are made
-where they are kept.
+``__f1``, …, which :meth:`Layout.finish <krishiv_py.kernels.columns.layout.Layout.finish>` takes as they are; accumulators are
+made where they are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from krishiv_py.kernels.arrays.occurrences import Spread
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.ranges import running as sums
 from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.layout import Layout, finished_name, whole
+from krishiv_py.kernels.columns.layout import Layout, finished_name, whole
 from krishiv_py.kernels.running import group_starts, running
 
 _EXACT: Final = (Count, Extreme, FloatAvg, FloatSum, IntAvg, IntSum, Variance)

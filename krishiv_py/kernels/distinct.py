@@ -16,17 +16,17 @@ from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.lookback import BLOCKS, shift
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
-from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.sliding import range_partials

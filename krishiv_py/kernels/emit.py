@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.layout import Layout
-from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.plan.windows.count import CountWindow
 
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints, distinct, group
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.runs import Runs, remove_keys

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, message, shown
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout
 
 
 class Listing:

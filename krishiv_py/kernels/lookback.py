@@ -14,9 +14,9 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, running
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.met import product_for
 from krishiv_py.kernels.opened import Opened

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.layout import Layout
-from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.times import unstamp
 
 _FIELDS: Final = (("file", pa.string()), ("line", pa.int64()), ("text", pa.string()), ("problem", pa.string()))
 

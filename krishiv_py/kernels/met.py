@@ -13,13 +13,13 @@ from krishiv_py.kernels.aggregates.base import Mask, lists
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.columns.evaluate import evaluate
+from krishiv_py.kernels.columns.layout import Layout, whole
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.evaluate import evaluate
-from krishiv_py.kernels.layout import Layout, whole
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.ordered import Ordered
 from krishiv_py.kernels.range_values import range_values
-from krishiv_py.kernels.timecodec import unstamp
 from krishiv_py.plan.expr import Expr, columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import pair_order
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.columns.times import time_type, unstamp
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.layout import Layout
-from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.state import WRITTEN
-from krishiv_py.kernels.timecodec import time_type, unstamp
 from krishiv_py.plan.durations import UNSET
 
 _UPDATED = "last_update"

@@ -16,8 +16,8 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.arrays.grouping import Ints, group
-from krishiv_py.kernels.layout import Layout, whole
-from krishiv_py.kernels.place import WINDOW as WINDOW
+from krishiv_py.kernels.columns.layout import Layout, whole
+from krishiv_py.kernels.columns.place import WINDOW as WINDOW
 
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
 

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, normal_key
-from krishiv_py.kernels.assign import FixedAssigner
-from krishiv_py.kernels.evaluate import apply_prefix, evaluate, evaluate_where
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.times import gap_lengths, stamp, unstamp
 from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
-from krishiv_py.kernels.layout import Layout
 from krishiv_py.kernels.sources import unknown_sources
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.timecodec import gap_lengths, stamp, unstamp
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expr import Expr
@@ -46,7 +46,7 @@ class Prepared:
     Attributes
     ----------
     rows : pyarrow.Table
-        Accepted rows in the working layout (:class:`~krishiv_py.kernels.layout.Layout`).
+        Accepted rows in the working layout (:class:`~krishiv_py.kernels.columns.layout.Layout`).
     late : pyarrow.Table
         Refused rows with ``reason``, ``watermark`` and ``lateness``; whole rows, or no columns of theirs when only counted.
     counters : dict

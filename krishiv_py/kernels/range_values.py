@@ -33,9 +33,9 @@ from krishiv_py.kernels.arrays.grouping import Ints, normal_key
 from krishiv_py.kernels.arrays.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, overlapping, portions, running
 from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.place import Bounds, place_of
 from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.place import Bounds, place_of
 from krishiv_py.kernels.sliding import Column, column_of, kernel_partials
 
 _PIECE: Final = 4_000_000

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.layout import Layout
-from krishiv_py.kernels.timecodec import unstamp
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.times import unstamp
 
 
 def refused_rows(layout: Layout, rows: pa.Table, times: Ints, refused: Mask, watermark_us: int) -> pa.Table:

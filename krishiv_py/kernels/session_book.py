@@ -22,8 +22,8 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.layout import GAP, TIME, Layout
 from krishiv_py.kernels.session_rows import END, KIND, SEQ
 from krishiv_py.plan.durations import END_OF_TIME
 

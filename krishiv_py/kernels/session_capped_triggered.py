@@ -16,10 +16,10 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows

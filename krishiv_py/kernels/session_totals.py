@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.keyed_log import HASH
-from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.session_book import DONE, MARK, OFTEN, STANDING, UNDER, newest
 from krishiv_py.kernels.session_firings import Sessions, value_schema
 from krishiv_py.kernels.session_rows import END, KIND, SEQ

@@ -13,10 +13,10 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.cumulated import cumulated
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.layout import Layout
-from krishiv_py.kernels.place import place_of
 
 _FIELDS: Final = 4
 

@@ -19,13 +19,13 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_book import UNDER
 from krishiv_py.kernels.session_firings import Firings, Play, Sessions, finished, value_schema

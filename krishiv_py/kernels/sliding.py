@@ -20,7 +20,7 @@ from krishiv_py.kernels.aggregates.moments import Variance, moments
 from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions, running
-from krishiv_py.kernels.layout import TIME, Layout, whole
+from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 
 _PAIRS: Final = 2_000_000
 SHORT: Final = 64

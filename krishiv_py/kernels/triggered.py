@@ -15,16 +15,16 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Ints, distinct, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.assign import FixedAssigner
 from krishiv_py.kernels.changelog import Firings, written
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.fixed import SLICE, FixedOperator
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.layout import TIME, Layout
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
-from krishiv_py.kernels.place import place_of
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
 from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.spec import OperatorSpec

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.layout import TIME, Layout
+from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult, WindowOperator
 from krishiv_py.kernels.runs import Runs
 from krishiv_py.kernels.spec import OperatorSpec

@@ -6,8 +6,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, unknown_column
-from krishiv_py.kernels.evaluate import step_schema
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.evaluate import step_schema
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expr import columns_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.durations import UNSET

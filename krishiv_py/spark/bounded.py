@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.malformed import late_output, late_output_schema, malformed_rows
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from krishiv_py.kernels.arrays.grouping import buckets
 from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.evaluate import apply_prefix
+from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.malformed import late_output, malformed_rows
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import KrishivError, PlanError, message
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.malformed import late_output_schema
 from krishiv_py.kernels.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec

@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.kernels.fit import fitted
+from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.spark.filereader import FileReader
 from krishiv_py.spark.files import arrow_reads

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from krishiv_py.kernels.fit import fitted
+from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.filereader import FileReader, Misfit, by_folders
 from krishiv_py.spark.files import file_system

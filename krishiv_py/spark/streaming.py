@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.malformed import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import WatermarkTracker

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError, PlanError, message, own_type, shown
-from krishiv_py.kernels.layout import late_names
+from krishiv_py.kernels.columns.layout import late_names
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, SchemaError, message
-from krishiv_py.kernels.expressions import text
-from krishiv_py.kernels.expressions.decimals import fitted
-from krishiv_py.kernels.expressions.text import Converted, flags
-from krishiv_py.kernels.expressions.values import (
+from krishiv_py.kernels.columns.expressions import text
+from krishiv_py.kernels.columns.expressions.decimals import fitted
+from krishiv_py.kernels.columns.expressions.text import Converted, flags
+from krishiv_py.kernels.columns.expressions.values import (
     INSTANT,
     LOCAL,
     FaultError,

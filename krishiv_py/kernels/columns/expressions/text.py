@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.expressions.values import LOCAL, Mask, is_timestamp
+from krishiv_py.kernels.columns.expressions.values import LOCAL, Mask, is_timestamp
 
 Converted: TypeAlias = "tuple[pa.Array, Mask | None]"
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.evaluate import expr_type
-from krishiv_py.kernels.place import TIME as TIME  # beside the other names of columns
-from krishiv_py.kernels.place import Bounds, key_names, place_of
+from krishiv_py.kernels.columns.evaluate import expr_type
+from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns
+from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
+from krishiv_py.kernels.columns.times import time_type
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.timecodec import time_type
 from krishiv_py.plan.expr import Expr, identity_of
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow

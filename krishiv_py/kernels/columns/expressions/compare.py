@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.expressions.values import (
+from krishiv_py.kernels.columns.expressions.values import (
     Value,
     arrays,
     beside,

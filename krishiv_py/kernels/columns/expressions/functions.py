@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.expressions.values import Value, arrays, coerced, common, joined, misfit
+from krishiv_py.kernels.columns.expressions.values import Value, arrays, coerced, common, joined, misfit
 
 
 def require(holds: Callable[[pa.DataType], bool], *values: Value) -> None:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.assign import FixedAssigner
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.timecodec import unstamp
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.fixed import HoppingWindow, TumblingWindow
 

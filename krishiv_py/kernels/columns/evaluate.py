@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, ExpressionError, OperatorError, SchemaError, message, told
-from krishiv_py.kernels.expressions.tree import Rows, guarded, value_of
-from krishiv_py.kernels.fit import fitted, normal
+from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
+from krishiv_py.kernels.columns.fit import fitted, normal
 from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.expressions import decimals
-from krishiv_py.kernels.expressions.values import (
+from krishiv_py.kernels.columns.expressions import decimals
+from krishiv_py.kernels.columns.expressions.values import (
     DOUBLE,
     DURATION,
     INSTANT,
