@@ -27,7 +27,7 @@ from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.state import MemoryStore
+from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.pack import split
 from krishiv_py.testing import stream_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.pairlog import PairLog
+from krishiv_py.kernels.state.window_log import PairLog
 
 Texts: TypeAlias = npt.NDArray[np.str_]
 

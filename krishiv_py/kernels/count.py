@@ -1,8 +1,8 @@
 """Count windows (SEMANTICS §3.7): rows of a key numbered in order of arrival, in windows over these numbers.
 
 Row numbers are cut into slices as times are for hopping windows (:mod:`~krishiv_py.kernels.columns.assign`), so that a row is
-kept once however many windows it belongs to. A log by key (:mod:`~krishiv_py.kernels.keyed_log`) holds, of every key, how many
-rows of its newest slices have come and their partial aggregates; entries of one slice add up.
+kept once however many windows it belongs to. A log by key (:mod:`~krishiv_py.kernels.state.keyed_log`) holds, of every key,
+how many rows of its newest slices have come and their partial aggregates; entries of one slice add up.
 
 Cost of a batch: proportional to the rows it brings and the entries of their keys; of the log, the pieces that may hold one
 of these keys are read. A key once seen keeps one entry: its row number.
@@ -20,13 +20,13 @@ from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.fixed import HoppingWindow

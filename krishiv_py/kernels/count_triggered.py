@@ -28,13 +28,13 @@ from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.cumulated import cumulated, exactly
-from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.windows.count import CountWindow

@@ -18,7 +18,6 @@ from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
@@ -32,8 +31,9 @@ from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.sliding import range_partials
 from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
-from krishiv_py.kernels.timelog import TimeLog, times_of
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
+from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.distinct import SlidingWindows
 

@@ -21,9 +21,9 @@ from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.runs import Runs, remove_keys
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 
 
 @attrs.frozen(eq=False)

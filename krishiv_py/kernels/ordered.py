@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.kernels.timelog import times_of
+from krishiv_py.kernels.state.time_log import times_of
 
 _BITS: Final = 62
 

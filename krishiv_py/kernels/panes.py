@@ -14,11 +14,11 @@ from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.pairlog import WINDOW
 from krishiv_py.kernels.prefixes import Units
-from krishiv_py.kernels.runs import Runs
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.runs import Runs
+from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.window_log import WINDOW
 from krishiv_py.kernels.triggered import TriggeredOperator
 from krishiv_py.plan.windows.panes import Pane, PaneTiming, PaneWindow
 

@@ -14,8 +14,8 @@ from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.cumulated import cumulated, with_results
-from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.running import group_starts
+from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.plan.triggers import Trigger
 
 

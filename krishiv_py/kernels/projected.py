@@ -8,7 +8,7 @@ import pyarrow as pa
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.operator import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 
 
 class ProjectedOperator:

@@ -13,7 +13,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.operator import StepResult, WindowOperator
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
 
 _STEPPED: Final = "stepped_at"

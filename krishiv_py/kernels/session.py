@@ -29,11 +29,8 @@ from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.dead_keys import DeadKeys
-from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.keyed_log import HASH
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
@@ -41,7 +38,10 @@ from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.state.store import ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.plan.durations import UNSET
 
 _DATA: Final = 0

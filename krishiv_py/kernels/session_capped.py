@@ -5,8 +5,8 @@ Where such sessions begin and end hangs on every row before, and a row out of or
 rows of it arrive and when one of its sessions is due. A queue of small entries says when that is.
 
 Cost of a batch: proportional to the rows held for the keys it brings and for those that are due; the log is read as
-:mod:`~krishiv_py.kernels.keyed_log` reads: by pieces that may hold a wanted key. Rows held for a key are at most those of its
-open sessions, which `max_duration` and the lateness bound.
+:mod:`~krishiv_py.kernels.state.keyed_log` reads: by pieces that may hold a wanted key. Rows held for a key are at most those
+of its open sessions, which `max_duration` and the lateness bound.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from krishiv_py.kernels.arrays.intervals import Codes, Components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.capped_log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.dead_keys import DeadKeys
-from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.walk import walk
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 

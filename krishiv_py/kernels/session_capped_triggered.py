@@ -17,9 +17,7 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
@@ -30,7 +28,9 @@ from krishiv_py.kernels.session_rows import END, SessionRows
 from krishiv_py.kernels.session_trail import Contents, Results, written
 from krishiv_py.kernels.session_visits import Visits
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.walk import Limits
 from krishiv_py.plan.durations import END_OF_TIME
 

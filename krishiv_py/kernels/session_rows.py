@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout
-from krishiv_py.kernels.keyed_log import HASH
+from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.plan.windows.session import SessionWindow
 
 START: Final = "a"

@@ -21,9 +21,7 @@ from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.dead_keys import DeadKeys
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.refused import refused_rows
@@ -35,7 +33,9 @@ from krishiv_py.kernels.session_totals import ID, PENDING, ROWS, Page, Totals, s
 from krishiv_py.kernels.session_tracks import Elements, Tracks, follow
 from krishiv_py.kernels.session_visits import Visits
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import WRITTEN, ChunkStore, Meta
+from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
 
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.due import DUE, DueQueue
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.judge import floor_watermark
-from krishiv_py.kernels.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.session_rows import SessionRows
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.triggers import Interval, Trigger
 

@@ -1,7 +1,8 @@
 """Tumbling and hopping windows with triggers, discarding accumulation or pane columns (SEMANTICS §5.1 to §5.4).
 
-A run of log entries (:mod:`~krishiv_py.kernels.pairlog`) per window. Triggers that fire row by row keep rows apart until they
-have been counted, and read the windows a batch touches; all others append partials and read a window only when it fires.
+A run of log entries (:mod:`~krishiv_py.kernels.state.window_log`) per window. Triggers that fire row by row keep rows apart
+until they have been counted, and read the windows a batch touches; all others append partials and read a window only when it
+fires.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from krishiv_py.kernels.fixed import SLICE, FixedOperator
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.pairlog import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
-from krishiv_py.kernels.runs import Runs, remove_keys
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.runs import Runs, remove_keys
+from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.windows.fixed import HoppingWindow

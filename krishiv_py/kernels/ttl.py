@@ -22,9 +22,9 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.operator import StepResult, WindowOperator
-from krishiv_py.kernels.runs import Runs
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.runs import Runs
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _STAMP, _LAST = "__at", "__last"

@@ -14,10 +14,10 @@ from krishiv_py.kernels.arrays.grouping import Ints, among
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.judge import floor_watermark
 from krishiv_py.kernels.operator import WindowOperator
-from krishiv_py.kernels.pairlog import WINDOW
-from krishiv_py.kernels.runs import Runs
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.runs import Runs
+from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.window_log import WINDOW
 from krishiv_py.kernels.ttl import Expiring
 from krishiv_py.plan.windows.fixed import HoppingWindow
 

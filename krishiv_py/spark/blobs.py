@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.kernels.state import Meta
+from krishiv_py.kernels.state.store import Meta
 from krishiv_py.seals import block_checksum, damaged, missing
 from krishiv_py.spark.codec import decode
 from krishiv_py.spark.files import file_system, make_folder, sync_files

@@ -24,7 +24,7 @@ from krishiv_py.kernels.malformed import late_output, late_output_schema, malfor
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import MemoryStore, Meta
+from krishiv_py.kernels.state.store import MemoryStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import branches

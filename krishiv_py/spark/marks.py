@@ -8,7 +8,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from krishiv_py.errors import OperatorError, PlanError, message
-from krishiv_py.kernels.state import Meta
+from krishiv_py.kernels.state.store import Meta
 from krishiv_py.plan.durations import MAX_TIME_US
 from krishiv_py.spark.codec import clock_ms
 

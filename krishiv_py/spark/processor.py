@@ -17,7 +17,7 @@ from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import NOW_MS, Meta
+from krishiv_py.kernels.state.store import NOW_MS, Meta
 from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.spark.blobs import BlobFolder, BucketBlobs
 from krishiv_py.spark.clocks import Clock, InForce, batch_number

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.kernels.opened import in_order
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state import MemoryStore
+from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.spark.blobs import BlobFolder, chunk_of
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.codec import decode, encode

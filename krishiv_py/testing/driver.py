@@ -17,7 +17,7 @@ from krishiv_py.kernels.columns.layout import late_names
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.rows import as_batch
-from krishiv_py.kernels.state import NOW_MS, MemoryStore, Meta
+from krishiv_py.kernels.state.store import NOW_MS, MemoryStore, Meta
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us

@@ -16,7 +16,7 @@ import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.kernels.operator import StepResult, WindowOperator
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.reference.run import Kind

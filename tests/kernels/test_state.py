@@ -19,7 +19,7 @@ from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.state import NOW_MS, MemoryStore
+from krishiv_py.kernels.state.store import NOW_MS, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, ManualClock, stream_of

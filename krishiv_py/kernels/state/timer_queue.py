@@ -22,8 +22,8 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.runs import Runs
-from krishiv_py.kernels.state import ChunkStore, Meta
+from krishiv_py.kernels.state.runs import Runs
+from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
 
 DUE: Final = "q"

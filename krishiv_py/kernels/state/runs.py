@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import among
-from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.store import NOW_MS, ChunkStore, Meta, with_written
 
 FAN: Final = 8
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.store import NOW_MS, ChunkStore, Meta, with_written
 
 HASH: Final = "h"
 _PIECE: Final = 1 << 15

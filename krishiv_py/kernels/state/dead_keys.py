@@ -9,7 +9,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, among, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.keyed_log import HASH
+from krishiv_py.kernels.state.keyed_log import HASH
 
 
 @attrs.frozen(eq=False)

@@ -99,7 +99,7 @@ class PairLog:
         return Pairs(known, pending, fired, done, snap_at, pend_at, snaps, pends)
 
     def compact(self, log: pa.Table) -> pa.Table:
-        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.runs.Runs` merges with."""
+        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.runs.Runs` merges with."""
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         found = self.resolve(log, groups.ids, groups.n)
         keys = log.select([ROWS, *self.layout.key_names]).take(pa.array(groups.first))

@@ -17,7 +17,7 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import TIME
-from krishiv_py.kernels.state import NOW_MS, ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.store import NOW_MS, ChunkStore, Meta, with_written
 
 FAN: Final = 8
 PIECE: Final = 8_192
