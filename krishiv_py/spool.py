@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.disk import create, locked, sync, take_name
 from krishiv_py.errors import CheckpointError, SenderClosedError, message
-from krishiv_py.kernels.rows import as_batch
+from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.seals import missing, sealed_parquet
 from krishiv_py.sends import BOOK_BYTES, WAY_OUT, opened, read_book, written_book

@@ -14,7 +14,7 @@ from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.columns.times import stamp
-from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
+from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.schema import TimeKind, time_kind

@@ -20,7 +20,7 @@ from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.lookback import BLOCKS, shift
 from krishiv_py.kernels.opened import Opened

@@ -18,7 +18,7 @@ from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.spec import OperatorSpec

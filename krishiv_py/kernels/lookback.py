@@ -15,7 +15,7 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.met import product_for
 from krishiv_py.kernels.opened import Opened

@@ -11,7 +11,7 @@ from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.session_rows import SessionRows
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog

@@ -22,7 +22,7 @@ from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.fixed import SLICE, FixedOperator
-from krishiv_py.kernels.judge import floor_watermark
+from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.opened import Opened
 from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.prefixes import Folder, Units, units_of

@@ -20,8 +20,8 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.malformed import late_output, late_output_schema, malformed_rows
-from krishiv_py.kernels.prepare import COUNTERS, Prepare
+from krishiv_py.kernels.input.malformed import late_output, late_output_schema, malformed_rows
+from krishiv_py.kernels.input.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore, Meta

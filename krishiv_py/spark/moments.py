@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.branches import Branch
 from krishiv_py.spark.filereader import FileReader

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.errors import SchemaError
-from krishiv_py.kernels.rows import as_batch
+from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.sends import open_sent
 from krishiv_py.spark.filereader import FileReader, Misfit, SameValue, spelt
 from krishiv_py.spark.files import file_system

@@ -12,9 +12,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.malformed import late_output
+from krishiv_py.kernels.input.malformed import late_output
+from krishiv_py.kernels.input.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.prepare import COUNTERS, Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import NOW_MS, Meta

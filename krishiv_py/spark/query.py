@@ -20,8 +20,8 @@ from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import KrishivError, PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.malformed import late_output_schema
-from krishiv_py.kernels.prepare import refused
+from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import UNSET, TimePoint, time_point_us

@@ -16,9 +16,9 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.malformed import late_output_schema
+from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FileSource, Source, UnionSource, source_of

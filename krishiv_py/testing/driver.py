@@ -14,11 +14,11 @@ import pyarrow as pa
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError, PlanError, message, own_type, shown
 from krishiv_py.kernels.columns.layout import late_names
-from krishiv_py.kernels.prepare import COUNTERS, Prepare, refused
+from krishiv_py.kernels.input.prepare import COUNTERS, Prepare, refused
+from krishiv_py.kernels.input.rows import as_batch
+from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.rows import as_batch
 from krishiv_py.kernels.state.store import NOW_MS, MemoryStore, Meta
-from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.late import LateEventHandler, LateRows, SideOutputLateEventHandler, hand_over

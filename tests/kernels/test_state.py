@@ -17,7 +17,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.state.store import NOW_MS, MemoryStore
 from krishiv_py.plan.durations import UNSET

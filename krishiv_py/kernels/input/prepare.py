@@ -16,10 +16,10 @@ from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import gap_lengths, stamp, unstamp
-from krishiv_py.kernels.judge import beyond, classify, floor_watermark, late_by_event, late_by_window
-from krishiv_py.kernels.sources import unknown_sources
+from krishiv_py.kernels.input.lateness import beyond, classify, floor_watermark, late_by_event, late_by_window
+from krishiv_py.kernels.input.sources import unknown_sources
+from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expr import Expr
 from krishiv_py.plan.windows.count import CountWindow

@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.columns.evaluate import one_batch
 from krishiv_py.kernels.columns.fit import fitted
-from krishiv_py.kernels.lossless import loses, may_lose
+from krishiv_py.kernels.input.lossless import loses, may_lose
 
 _WHOLE: Final = frozenset({int, str, bytes, bool, type(None)})
 """Types whose values Arrow takes whole or not at all."""
