@@ -25,8 +25,8 @@ from krishiv_py import col, count
 from krishiv_py import sum as total
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.pack import split

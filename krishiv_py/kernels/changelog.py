@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.state.window_log import PairLog
 
 Texts: TypeAlias = npt.NDArray[np.str_]

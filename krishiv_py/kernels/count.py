@@ -20,9 +20,9 @@ from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
@@ -54,7 +54,7 @@ class CountOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         log = KeyedLog(store, meta, "c", self.schema, self._compact)
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         results = [self._number(log, rows)] if rows.num_rows else []
@@ -87,7 +87,7 @@ class CountOperator:
         return self._windows(pa.concat_tables([held, fresh]), groups, seen, now)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         content, windows, starts = self._contents(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)

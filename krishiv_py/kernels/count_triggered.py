@@ -28,9 +28,9 @@ from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.cumulated import cumulated, exactly
-from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
@@ -88,7 +88,7 @@ class TriggeredCountOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         log = KeyedLog(store, meta, "c", self.schema, self._compact)
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         results = [self._number(log, rows)] if rows.num_rows else []
@@ -100,7 +100,7 @@ class TriggeredCountOperator:
         return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
         entries = entries.take(pa.array(stable_order(entries[NUMBER].to_numpy())))
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)

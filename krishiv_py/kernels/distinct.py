@@ -19,15 +19,15 @@ from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.distinct_changes import Changes
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.lookback import BLOCKS, shift
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.range_values import range_values
-from krishiv_py.kernels.refused import refused_rows
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.sliding import range_partials
 from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
@@ -77,7 +77,7 @@ class DistinctOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         log = TimeLog(store, meta, "d")
         fired_at: int = meta.get("fired_at", UNSET)
         meta["fired_at"] = max(fired_at, watermark_us)
@@ -101,7 +101,7 @@ class DistinctOperator:
         return StepResult(table, self._wakeup(log, due_to), log.waiting, log.rows, table.num_rows, counters, late)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         rows, opened = TimeLog(store, meta, "d").written(), Opened(self.layout)
         if rows is None:
             return opened.empty()

@@ -18,9 +18,9 @@ from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.ordered import Ordered, ordered
+from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.plan.triggers import Trigger
 

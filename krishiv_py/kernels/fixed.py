@@ -17,10 +17,10 @@ from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs, remove_keys
 from krishiv_py.kernels.state.store import ChunkStore, Meta
@@ -65,7 +65,7 @@ class FixedOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs = Runs(store, meta, SLICE, self._merge)
         fired_at: int = meta.get("fired_at", UNSET)
         fresh = pa.concat_tables(chunks) if chunks else None
@@ -197,7 +197,7 @@ class FixedOperator:
         return starts, starts + self.window.size_us
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs, opened = Runs(store, meta, SLICE, self._merge), Opened(self.layout)
         horizon = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
         starts = self._windows_of(runs.names(), horizon, END_OF_TIME)

@@ -18,10 +18,10 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.listed import Listing
 from krishiv_py.kernels.met import product_for
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.range_values import range_values
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
@@ -63,7 +63,7 @@ class LookBackOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         log = TimeLog(store, meta, "b")
         fired_at: int = meta.get("fired_at", UNSET)
         due_from = floor_watermark(fired_at, self.wait_us)
@@ -85,7 +85,7 @@ class LookBackOperator:
         return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`: the rows that wait for their result."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: the rows that wait for their result."""
         if self.window.output != "aggregates":
             raise PlanError(message("state has no aggregates to show", self.window.describe(),
                                     "what a row met is worked out when it has its result", "read the results instead"))

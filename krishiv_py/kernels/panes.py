@@ -13,8 +13,8 @@ from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.prefixes import Units
+from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs
 from krishiv_py.kernels.state.store import ChunkStore, Meta
@@ -43,7 +43,7 @@ class PaneOperator(TriggeredOperator):
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         self._events = []
         result = super().step(store, meta, chunks, watermark_us, now_us)
         # pane by pane, as one notification after the other: everything of a pane before the next one

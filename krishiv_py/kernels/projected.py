@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.operator import StepResult, WindowOperator
+from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 
@@ -25,11 +25,11 @@ class ProjectedOperator:
         self.picked = [*picked, *range(len(names) - n_more, len(names))]
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.inner.combine(rows)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; columns that are results have their names."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`; columns that are results have their names."""
         found = self.inner.state(store, meta)
         names = [self.renamed.get(n, n) for n in found.schema.names]
         return found.rename_columns(names) if len(set(names)) == len(names) else found
@@ -37,7 +37,7 @@ class ProjectedOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         found = self.inner.step(store, meta, chunks, watermark_us, now_us)
         columns = [found.results.column(i) for i in self.picked]
         return attrs.evolve(found, results=pa.Table.from_arrays(columns, schema=self.schema))

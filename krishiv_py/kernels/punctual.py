@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.operator import StepResult, WindowOperator
+from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET
 
@@ -26,7 +26,7 @@ class PunctualOperator:
         self.inner = inner
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.inner.combine(rows)
 
     def step(
@@ -46,5 +46,5 @@ class PunctualOperator:
         return attrs.evolve(found, results=results, firings=over.firings + found.firings, counters=counters)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.inner.state(store, meta)

@@ -10,10 +10,10 @@ from krishiv_py.kernels.count_triggered import TriggeredCountOperator
 from krishiv_py.kernels.distinct import DistinctOperator
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
-from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.panes import PaneOperator
 from krishiv_py.kernels.projected import ProjectedOperator
 from krishiv_py.kernels.punctual import PunctualOperator
+from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
 from krishiv_py.kernels.session_capped_triggered import CappedTriggeredOperator

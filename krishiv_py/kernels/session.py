@@ -29,11 +29,11 @@ from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.refused import refused_rows
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.skeleton import Skeleton, Spans
@@ -64,17 +64,17 @@ class SessionOperator:
         self.stored = pa.schema([*self.rows.schema, *extra])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.rows.combine(rows)
 
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         queues = [DueQueue(store, meta, name, self.finest_us) for name in ("w", "f")]
         rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
         rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn

@@ -20,11 +20,11 @@ from krishiv_py.kernels.arrays.intervals import Codes, Components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.capped_log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.refused import refused_rows
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.session_log import Firing, change_log, pane_names
 from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.spec import OperatorSpec
@@ -53,7 +53,7 @@ class CappedSessionOperator:
         self.cap_us = self.rows.window.max_duration_us
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.rows.combine(rows)
 
     def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
@@ -63,11 +63,11 @@ class CappedSessionOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         entries = KeyedLog(store, meta, "k", self.log.schema, self.log.compact).written()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         alive = np.flatnonzero(self.log.sift(entries, keys.ids, keys.n).rows)

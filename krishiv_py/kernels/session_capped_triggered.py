@@ -17,10 +17,10 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Groups, Ints, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.refused import refused_rows
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.session_bench import Bench
 from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
 from krishiv_py.kernels.session_ledger import Cut, RowState
@@ -62,12 +62,12 @@ class CappedTriggeredOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         return _Step(self, store, meta, watermark_us).run(rows, now_us)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         rows = self.book.page(KeyedLog(store, meta, "k", self.book.schema, self.book.compact).written()).rows
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         sessions = self.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())

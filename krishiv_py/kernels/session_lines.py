@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.session_tracks import Tracks
 
 

@@ -16,7 +16,7 @@ from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.cumulated import cumulated
-from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.results.emit import Emitter
 
 _FIELDS: Final = 4
 

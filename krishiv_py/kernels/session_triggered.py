@@ -21,10 +21,10 @@ from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.emit import Emitter
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
-from krishiv_py.kernels.refused import refused_rows
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.session_book import UNDER
 from krishiv_py.kernels.session_firings import Firings, Play, Sessions, finished, value_schema
 from krishiv_py.kernels.session_lines import Results, lines, withdrawn_by
@@ -59,12 +59,12 @@ class TriggeredSessionOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         return _Step(self, store, meta, watermark_us).run(rows, now_us)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; when discarding, what came since the last firing."""
+        """See ``WindowOperator``; when discarding, what came since the last firing."""
         found = self.entries.page(KeyedLog(store, meta, "k", self.entries.schema, self.entries.compact).written()).sessions
         if self.discarding:
             found = found.filter(pa.array(found[PENDING].to_numpy() > 0))

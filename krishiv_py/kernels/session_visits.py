@@ -10,9 +10,9 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.operator import StepResult
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.session_rows import SessionRows
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import ChunkStore, Meta

@@ -20,12 +20,12 @@ from krishiv_py.kernels.changelog import Firings, written
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.emit import Emitter
 from krishiv_py.kernels.fixed import SLICE, FixedOperator
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.opened import Opened
-from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.prefixes import Folder, Units, units_of
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs, remove_keys
 from krishiv_py.kernels.state.store import ChunkStore, Meta
@@ -66,7 +66,7 @@ class TriggeredOperator:
     def step(
         self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
     ) -> StepResult:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs = Runs(store, meta, WINDOW, self.log.compact)
         fired_at: int = meta.get("fired_at", UNSET)
         results: list[pa.Table] = []
@@ -237,7 +237,7 @@ class TriggeredOperator:
             return self.log.total(state, wanted)
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; when discarding, what came since the last firing."""
+        """See ``WindowOperator``; when discarding, what came since the last firing."""
         runs, opened = Runs(store, meta, WINDOW, self.log.compact), Opened(self.layout)
         tables = [opened.empty()]
         for part in self._portions(runs, runs.names()):

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.operator import StepResult, WindowOperator
+from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs
 from krishiv_py.kernels.state.store import ChunkStore, Meta
@@ -88,7 +88,7 @@ class Expiring:
         )  # fmt: skip
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.inner.state(store, meta)
 
     def _standing(self, store: ChunkStore, meta: Meta, results: pa.Table, watermark_us: int) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints, among
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.operator import WindowOperator
+from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs
 from krishiv_py.kernels.state.store import ChunkStore, Meta
@@ -44,7 +44,7 @@ class ExpiringFixed(Expiring):
         self.unit_us = spec.tick_us
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.operator.WindowOperator`; a window that lost rows will not be written."""
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`; a window that lost rows will not be written."""
         found = self.inner.state(store, meta)
         graves = Runs(store, meta, _GRAVE, None)
         return self._without(graves, found) if graves.names() and found.num_rows else found

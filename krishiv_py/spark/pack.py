@@ -17,8 +17,8 @@ from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output, malformed_rows
 from krishiv_py.kernels.input.prepare import COUNTERS, Prepare, Prepared
 from krishiv_py.kernels.input.watermark import WatermarkTracker
-from krishiv_py.kernels.operator import WindowOperator
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clocks import Clock, batch_number

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import COUNTERS, Prepare
-from krishiv_py.kernels.operator import StepResult
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import NOW_MS, Meta
 from krishiv_py.plan.watermarks import WatermarkSpec

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from krishiv_py.kernels.opened import in_order
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.spark.blobs import BlobFolder, chunk_of

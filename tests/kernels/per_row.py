@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.kernels.operator import StepResult, WindowOperator
+from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref

@@ -11,7 +11,7 @@ from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.columns.times import time_type, unstamp
-from krishiv_py.kernels.emit import Emitter
+from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.state.store import WRITTEN
 from krishiv_py.plan.durations import UNSET
 

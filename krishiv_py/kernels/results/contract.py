@@ -76,7 +76,7 @@ class WindowOperator(Protocol):
         Returns
         -------
         pyarrow.Table
-            In the layout of :class:`~krishiv_py.kernels.opened.Opened`.
+            In the layout of :class:`~krishiv_py.kernels.results.state_table.Opened`.
 
         Raises
         ------

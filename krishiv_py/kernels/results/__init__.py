@@ -1,0 +1,3 @@
+"""What leaves an operator: its contract, result rows, late rows, and state as a table.
+
+Imports ``arrays``, ``columns`` and ``state``."""
