@@ -27,7 +27,7 @@ from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.cumulated import cumulated, exactly
+from krishiv_py.kernels.firing.cumulated import cumulated, exactly
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened

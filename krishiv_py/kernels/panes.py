@@ -10,10 +10,10 @@ import pyarrow as pa
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
 from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.arrays.grouping import Ints, group
-from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.prefixes import Units
+from krishiv_py.kernels.firing.changelog import Firings
+from krishiv_py.kernels.firing.prefixes import Units
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs

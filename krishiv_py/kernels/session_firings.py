@@ -17,8 +17,8 @@ from krishiv_py.kernels.arrays.intervals import running_reach
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.firing.prefix_values import prefixes
 from krishiv_py.kernels.firing_rows import firing
-from krishiv_py.kernels.prefix_values import prefixes
 from krishiv_py.kernels.session_tracks import Tracks
 from krishiv_py.plan.triggers import Trigger
 

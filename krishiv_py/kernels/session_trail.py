@@ -15,7 +15,7 @@ from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.cumulated import cumulated
+from krishiv_py.kernels.firing.cumulated import cumulated
 from krishiv_py.kernels.results.emit import Emitter
 
 _FIELDS: Final = 4
@@ -92,7 +92,7 @@ class Contents:
         self._next += len(parents)
 
     def table(self, kept: Ints) -> pa.Table:
-        """Partials of all results, by number, with the values of those `kept`; see :mod:`~krishiv_py.kernels.cumulated`."""
+        """Partials of all results, by number, with the values of those `kept`; see :mod:`~krishiv_py.kernels.firing.cumulated`."""
         n_old, n = self._old.num_rows, self._next
         if n == n_old:
             return self._old

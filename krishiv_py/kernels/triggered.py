@@ -16,13 +16,13 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Ints, distinct, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.changelog import Firings, written
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.firing.changelog import Firings, written
+from krishiv_py.kernels.firing.prefixes import Folder, Units, units_of
 from krishiv_py.kernels.fixed import SLICE, FixedOperator
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.prefixes import Folder, Units, units_of
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened

@@ -29,7 +29,7 @@ from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.ranges import running as sums
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import Layout, finished_name, whole
-from krishiv_py.kernels.running import group_starts, running
+from krishiv_py.kernels.firing.running import group_starts, running
 
 _EXACT: Final = (Count, Extreme, FloatAvg, FloatSum, IntAvg, IntSum, Variance)
 _FEW: Final = 3

@@ -9,8 +9,8 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.arrays.grouping import Ints
-from krishiv_py.kernels.cumulated import few_each, holds_values, told
-from krishiv_py.kernels.running import running
+from krishiv_py.kernels.firing.cumulated import few_each, holds_values, told
+from krishiv_py.kernels.firing.running import running
 
 
 @attrs.frozen(eq=False)

@@ -10,11 +10,11 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
-from krishiv_py.kernels.changelog import Firings
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.cumulated import cumulated, with_results
-from krishiv_py.kernels.running import group_starts
+from krishiv_py.kernels.firing.changelog import Firings
+from krishiv_py.kernels.firing.cumulated import cumulated, with_results
+from krishiv_py.kernels.firing.running import group_starts
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.plan.triggers import Trigger
 
