@@ -94,7 +94,7 @@ class CountOperator:
         return Opened(self.layout).merged(content, windows.ids, starts, starts + self.window.size)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that were not full. Numbers start at 0 again."""
+        """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
         keys = DeadKeys.of(dead, self.layout.key_names)
         entries = KeyedLog(store, meta, "c", self.schema, self._compact).remove(keys.hashes, keys.rows)
         groups = group([entries[k] for k in self.layout.key_names], entries.num_rows)

@@ -112,7 +112,7 @@ class TriggeredCountOperator:
         return Opened(self.layout).created(entries.take(pa.array(rows)), windows.ids, begin, begin + self.window.size)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that were not full. Numbers start at 0 again."""
+        """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
         gone = DeadKeys.of(dead, self.layout.key_names)
         entries = KeyedLog(store, meta, "c", self.schema, self._compact).remove(gone.hashes, gone.rows)
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)

@@ -114,7 +114,7 @@ class DistinctOperator:
         return opened.finished(o.rows.take(pa.array(w.low)), updated, values, w.starts, w.starts + self.spans.size)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that had not ended."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts windows that had not ended."""
         passed = floor_watermark(meta["fired_at"], self.wait_us)
         keys = DeadKeys.of(dead, self.layout.key_names)
         gone = TimeLog(store, meta, "d").remove(keys.rows, self.spans.frontier(passed))

@@ -212,7 +212,7 @@ class FixedOperator:
         return pa.concat_tables(tables)
 
     def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.ttl_fixed.WindowDropping`."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl_fixed.WindowDropping`."""
         runs = Runs(store, meta, SLICE, self._merge)
         gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
         rows, windows = self.assigner.windows(gone[SLICE].to_numpy())

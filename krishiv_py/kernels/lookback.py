@@ -104,7 +104,7 @@ class LookBackOperator:
         return opened.finished(o.rows.take(pa.array(anchors)), updated, values, times - self.before, times + self.after)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had not had their result."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had not had their result."""
         frontier = floor_watermark(meta["fired_at"], self.wait_us)
         gone = TimeLog(store, meta, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))

@@ -11,8 +11,6 @@ from krishiv_py.kernels.distinct import DistinctOperator
 from krishiv_py.kernels.fixed import FixedOperator
 from krishiv_py.kernels.lookback import LookBackOperator
 from krishiv_py.kernels.panes import PaneOperator
-from krishiv_py.kernels.projected import ProjectedOperator
-from krishiv_py.kernels.punctual import PunctualOperator
 from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.session import SessionOperator
 from krishiv_py.kernels.session_capped import CappedSessionOperator
@@ -20,8 +18,10 @@ from krishiv_py.kernels.session_capped_triggered import CappedTriggeredOperator
 from krishiv_py.kernels.session_triggered import TriggeredSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.triggered import TriggeredOperator
-from krishiv_py.kernels.ttl import ExpiringOperator, KeyDropping
-from krishiv_py.kernels.ttl_fixed import ExpiringFixed
+from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
+from krishiv_py.kernels.wrappers.rename import ProjectedOperator
+from krishiv_py.kernels.wrappers.ttl import ExpiringOperator, KeyDropping
+from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringFixed
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow

@@ -84,7 +84,7 @@ class SessionOperator:
         return Opened(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
         return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
 
 

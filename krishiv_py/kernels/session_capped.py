@@ -77,7 +77,7 @@ class CappedSessionOperator:
         return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
         return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
 
 

@@ -74,7 +74,7 @@ class CappedTriggeredOperator:
         return Opened(self.layout).created(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not ended."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
         return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
 
 

@@ -75,7 +75,7 @@ class TriggeredSessionOperator:
         return opened.table(found, found[WRITTEN].to_numpy(), partials, found[TIME].to_numpy(), found[END].to_numpy())
 
     def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not ended."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
         keys = DeadKeys.of(dead, self.layout.key_names)
         gone = KeyedLog(store, meta, "k", self.entries.schema, self.entries.compact).remove(keys.hashes, keys.rows)
         return int(np.count_nonzero(self.entries.page(gone).sessions[END].to_numpy() > watermark_us))

@@ -254,7 +254,7 @@ class TriggeredOperator:
         return pa.concat_tables(tables)
 
     def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.ttl_fixed.WindowDropping`."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl_fixed.WindowDropping`."""
         runs = Runs(store, meta, WINDOW, self.log.compact)
         names = [WINDOW, *self.layout.key_names]
         parts = [pa.schema([pa.field(WINDOW, pa.int64()), *self.layout.key_fields]).empty_table()]

@@ -3,9 +3,10 @@
 The clock is the watermark, or processing time. A key is touched at what the clock shows in the batch that brings a row of it
 to its bucket, or, by event time, at the event time of that row if it is ahead of the watermark; once the clock shows the time
 to live more, its state is dropped. What is due in that step fires first. Fixed windows are remembered until they are over
-(:mod:`~krishiv_py.kernels.ttl_fixed`); of any other window, whose bounds follow from its rows, nothing is: later rows of the
-key begin anew, as if it had never been seen. So a look-back or distinct-set window that reaches back beyond the drop has the
-rows that came after it; where the time to live is longer than the window and the allowed lateness, by event time there is none.
+(:mod:`~krishiv_py.kernels.wrappers.ttl_fixed`); of any other window, whose bounds follow from its rows, nothing is: later rows
+of the key begin anew, as if it had never been seen. So a look-back or distinct-set window that reaches back beyond the drop
+has the rows that came after it; where the time to live is longer than the window and the allowed lateness, by event time there
+is none.
 
 Keys are looked through sixteen times per time to live, so a touch is read about seventeen times, however many windows are
 open, and state is read only where a key expired.

@@ -18,7 +18,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.window_log import WINDOW
-from krishiv_py.kernels.ttl import Expiring
+from krishiv_py.kernels.wrappers.ttl import Expiring
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _GRAVE = "grave"
