@@ -5,19 +5,19 @@ from __future__ import annotations
 import attrs
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.count import CountOperator
-from krishiv_py.kernels.count_triggered import TriggeredCountOperator
-from krishiv_py.kernels.distinct import DistinctOperator
-from krishiv_py.kernels.fixed import FixedOperator
-from krishiv_py.kernels.lookback import LookBackOperator
-from krishiv_py.kernels.panes import PaneOperator
 from krishiv_py.kernels.results.contract import WindowOperator
-from krishiv_py.kernels.session import SessionOperator
-from krishiv_py.kernels.session_capped import CappedSessionOperator
-from krishiv_py.kernels.session_capped_triggered import CappedTriggeredOperator
-from krishiv_py.kernels.session_triggered import TriggeredSessionOperator
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.triggered import TriggeredOperator
+from krishiv_py.kernels.windows.count.plain import CountOperator
+from krishiv_py.kernels.windows.count.triggered import TriggeredCountOperator
+from krishiv_py.kernels.windows.fixed.panes import PaneOperator
+from krishiv_py.kernels.windows.fixed.plain import FixedOperator
+from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
+from krishiv_py.kernels.windows.ranged.distinct import DistinctOperator
+from krishiv_py.kernels.windows.ranged.lookback import LookBackOperator
+from krishiv_py.kernels.windows.session.capped.plain import CappedSessionOperator
+from krishiv_py.kernels.windows.session.capped.triggered import CappedTriggeredOperator
+from krishiv_py.kernels.windows.session.growing.triggered import TriggeredSessionOperator
+from krishiv_py.kernels.windows.session.plain import SessionOperator
 from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
 from krishiv_py.kernels.wrappers.rename import ProjectedOperator
 from krishiv_py.kernels.wrappers.ttl import ExpiringOperator, KeyDropping

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.kernels import session_bench, session_pieces
 from krishiv_py.kernels.arrays.ranking import rank
-from krishiv_py.kernels.session_ledger import RowState
-from krishiv_py.kernels.session_pieces import Pieces
-from krishiv_py.kernels.walk import Limits
+from krishiv_py.kernels.windows.session.capped import bench as session_bench
+from krishiv_py.kernels.windows.session.capped import pieces as session_pieces
+from krishiv_py.kernels.windows.session.capped.ledger import RowState
+from krishiv_py.kernels.windows.session.capped.pieces import Pieces
+from krishiv_py.kernels.windows.session.capped.walk import Limits
 from krishiv_py.testing import Driver, stream_of
 
 Ints = Any

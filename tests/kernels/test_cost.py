@@ -26,12 +26,12 @@ from krishiv_py import (
     sum,
 )
 from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.kernels import range_values, sliding
 from krishiv_py.kernels.aggregates import base, collections
 from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.kernels.walk import Limits
+from krishiv_py.kernels.windows.ranged import range_values, sliding
+from krishiv_py.kernels.windows.session.capped.walk import Limits
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, stream_of
 

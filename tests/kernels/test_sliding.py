@@ -17,7 +17,7 @@ from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.sliding import range_partials
+from krishiv_py.kernels.windows.ranged.sliding import range_partials
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import stream_of
 

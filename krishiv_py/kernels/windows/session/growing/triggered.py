@@ -1,11 +1,12 @@
 """Session windows with triggers or discarding accumulation, without a longest duration (SEMANTICS §3.3, §5).
 
-Such sessions only grow and join, so of each its totals are kept (:mod:`~krishiv_py.kernels.session_totals`), not its rows. A
-key is looked at when rows of it come and when one of its sessions is due, and is then written anew.
+Such sessions only grow and join, so of each its totals are kept (:mod:`~krishiv_py.kernels.windows.session.growing.totals`),
+not its rows. A key is looked at when rows of it come and when one of its sessions is due, and is then written anew.
 
 Cost of a batch: proportional to the rows it brings and to the open sessions of the keys it brings and of those that are due,
 however many rows these hold. Triggers that count rows follow the rows of a batch along the sessions they fall into
-(:mod:`~krishiv_py.kernels.session_tracks`) and cumulate aggregates on the way (:mod:`~krishiv_py.kernels.session_firings`).
+(:mod:`~krishiv_py.kernels.windows.session.growing.tracks`) and cumulate aggregates on the way
+(:mod:`~krishiv_py.kernels.windows.session.growing.firings`).
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import refused_rows
 from krishiv_py.kernels.results.state_table import Opened
-from krishiv_py.kernels.session_book import UNDER
-from krishiv_py.kernels.session_firings import Firings, Play, Sessions, finished, value_schema
-from krishiv_py.kernels.session_lines import Results, lines, withdrawn_by
-from krishiv_py.kernels.session_rows import END, SessionRows
-from krishiv_py.kernels.session_totals import ID, PENDING, ROWS, Page, Totals, session_arrays
-from krishiv_py.kernels.session_tracks import Elements, Tracks, follow
-from krishiv_py.kernels.session_visits import Visits
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
+from krishiv_py.kernels.windows.session.book import UNDER
+from krishiv_py.kernels.windows.session.growing.firings import Firings, Play, Sessions, finished, value_schema
+from krishiv_py.kernels.windows.session.growing.lines import Results, lines, withdrawn_by
+from krishiv_py.kernels.windows.session.growing.totals import ID, PENDING, ROWS, Page, Totals, session_arrays
+from krishiv_py.kernels.windows.session.growing.tracks import Elements, Tracks, follow
+from krishiv_py.kernels.windows.session.rows import END, SessionRows
+from krishiv_py.kernels.windows.session.visits import Visits
 from krishiv_py.plan.durations import END_OF_TIME
 
 

@@ -23,10 +23,10 @@ from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import running_reach
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
-from krishiv_py.kernels.walk import Limits
+from krishiv_py.kernels.windows.session.capped.walk import Limits
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels.session_ledger import RowState
+    from krishiv_py.kernels.windows.session.capped.ledger import RowState
 
 
 _FEW, _MANY = 16, 2_048

@@ -21,7 +21,6 @@ from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.changelog import Firings, written
 from krishiv_py.kernels.firing.prefixes import Folder, Units, units_of
-from krishiv_py.kernels.fixed import SLICE, FixedOperator
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
@@ -30,6 +29,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs, remove_keys
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
+from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.windows.fixed import HoppingWindow

@@ -19,7 +19,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.runs import Runs
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.window_log import WINDOW
-from krishiv_py.kernels.triggered import TriggeredOperator
+from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
 from krishiv_py.plan.windows.panes import Pane, PaneTiming, PaneWindow
 
 _TIMINGS: Final[dict[str, PaneTiming]] = {"early": "early", "on_complete": "on_complete", "late": "late"}

@@ -13,10 +13,10 @@ from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.session_rows import SessionRows
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
+from krishiv_py.kernels.windows.session.rows import SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.triggers import Interval, Trigger
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.session_tracks import Tracks
+from krishiv_py.kernels.windows.session.growing.tracks import Tracks
 
 
 @attrs.frozen(eq=False)

@@ -8,9 +8,9 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.session_ledger import Cut, Ledger, RowState
-from krishiv_py.kernels.session_pieces import pieces
-from krishiv_py.kernels.session_stretch import play
+from krishiv_py.kernels.windows.session.capped.ledger import Cut, Ledger, RowState
+from krishiv_py.kernels.windows.session.capped.pieces import pieces
+from krishiv_py.kernels.windows.session.capped.stretch import play
 
 
 class Bench(Ledger):

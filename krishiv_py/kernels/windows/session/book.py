@@ -23,8 +23,8 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
-from krishiv_py.kernels.session_rows import END, KIND, SEQ
 from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ
 from krishiv_py.plan.durations import END_OF_TIME
 
 ROW, STANDING, MARK = 0, 1, 2

@@ -16,16 +16,16 @@ from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.met import product_for
-from krishiv_py.kernels.ordered import Ordered, ordered
-from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
+from krishiv_py.kernels.windows.ranged.listed import Listing
+from krishiv_py.kernels.windows.ranged.met import product_for
+from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
+from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.triggers import Trigger
 from krishiv_py.plan.windows.lookback import LookBackWindow

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group
-from krishiv_py.kernels.session_rows import FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.windows.session.rows import FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 ROW: Final = 0

@@ -34,14 +34,14 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import refused_rows
 from krishiv_py.kernels.results.state_table import Opened
-from krishiv_py.kernels.session_log import Firing, change_log, pane_names
-from krishiv_py.kernels.session_rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
-from krishiv_py.kernels.skeleton import Skeleton, Spans
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import ChunkStore, Meta, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
+from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
+from krishiv_py.kernels.windows.session.skeleton import Skeleton, Spans
 from krishiv_py.plan.durations import UNSET
 
 _DATA: Final = 0

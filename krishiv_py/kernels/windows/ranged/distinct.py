@@ -18,22 +18,22 @@ from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.distinct_changes import Changes
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.lookback import BLOCKS, shift
-from krishiv_py.kernels.ordered import Ordered, ordered
-from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import refused_rows
 from krishiv_py.kernels.results.state_table import Opened
-from krishiv_py.kernels.sliding import range_partials
-from krishiv_py.kernels.spans import FROM, Spans
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
+from krishiv_py.kernels.windows.ranged.distinct_changes import Changes
+from krishiv_py.kernels.windows.ranged.listed import Listing
+from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, shift
+from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
+from krishiv_py.kernels.windows.ranged.range_values import range_values
+from krishiv_py.kernels.windows.ranged.sliding import range_partials
+from krishiv_py.kernels.windows.ranged.spans import FROM, Spans
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.distinct import SlidingWindows
 

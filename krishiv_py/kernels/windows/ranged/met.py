@@ -16,10 +16,10 @@ from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.ordered import Ordered
-from krishiv_py.kernels.range_values import range_values
 from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.windows.ranged.listed import Listing
+from krishiv_py.kernels.windows.ranged.ordered import Ordered
+from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.plan.expr import Expr, columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
 

@@ -18,9 +18,9 @@ from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import running_reach
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.firing_rows import firing
-from krishiv_py.kernels.session_ledger import Cut, Ledger
-from krishiv_py.kernels.session_trail import Lines
+from krishiv_py.kernels.windows.session.capped.ledger import Cut, Ledger
+from krishiv_py.kernels.windows.session.firing_rows import firing
+from krishiv_py.kernels.windows.session.trail import Lines
 
 
 @attrs.frozen(eq=False)

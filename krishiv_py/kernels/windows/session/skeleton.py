@@ -15,9 +15,9 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import Components, components
 from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.session_rows import END, START
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.windows.session.rows import END, START
 
 _SCHEMA = pa.schema([pa.field(n, pa.int64()) for n in (HASH, START, END)])
 

@@ -18,21 +18,21 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import Codes, Components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.capped_log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import refused_rows
 from krishiv_py.kernels.results.state_table import Opened
-from krishiv_py.kernels.session_log import Firing, change_log, pane_names
-from krishiv_py.kernels.session_rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.walk import walk
+from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
+from krishiv_py.kernels.windows.session.capped.walk import walk
+from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
+from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])

@@ -11,7 +11,7 @@ from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.session_rows import END, START
+from krishiv_py.kernels.windows.session.rows import END, START
 from krishiv_py.plan.options import EmitMode
 
 

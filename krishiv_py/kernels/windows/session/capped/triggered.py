@@ -1,11 +1,12 @@
 """Session windows with a longest duration and triggers or discarding accumulation (SEMANTICS §3.3, §5).
 
-Rows are kept until their session is closed, in a log by key (:mod:`~krishiv_py.kernels.session_book`). A key is looked at when
-rows of it come and when one of its sessions is due, and is then written anew; a queue of small entries says when that is.
+Rows are kept until their session is closed, in a log by key (:mod:`~krishiv_py.kernels.windows.session.book`). A key is looked
+at when rows of it come and when one of its sessions is due, and is then written anew; a queue of small entries says when that
+is.
 
-Cost of a batch: proportional to the rows held for the keys it brings and for those that are due. Triggers that count rows
-let rows come in pieces (:mod:`~krishiv_py.kernels.session_pieces`): rows in order of time at once, and a row that divides
-sessions anew in a round of its own, over the rows held for the keys that take part in it.
+Cost of a batch: proportional to the rows held for the keys it brings and for those that are due. Triggers that count rows let
+rows come in pieces (:mod:`~krishiv_py.kernels.windows.session.capped.pieces`): rows in order of time at once, and a row that
+divides sessions anew in a round of its own, over the rows held for the keys that take part in it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import refused_rows
 from krishiv_py.kernels.results.state_table import Opened
-from krishiv_py.kernels.session_bench import Bench
-from krishiv_py.kernels.session_book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
-from krishiv_py.kernels.session_ledger import Cut, RowState
-from krishiv_py.kernels.session_rows import END, SessionRows
-from krishiv_py.kernels.session_trail import Contents, Results, written
-from krishiv_py.kernels.session_visits import Visits
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import ChunkStore, Meta
-from krishiv_py.kernels.walk import Limits
+from krishiv_py.kernels.windows.session.book import DONE, OFTEN, UNDER, WRITTEN, Book, Page
+from krishiv_py.kernels.windows.session.capped.bench import Bench
+from krishiv_py.kernels.windows.session.capped.ledger import Cut, RowState
+from krishiv_py.kernels.windows.session.capped.walk import Limits
+from krishiv_py.kernels.windows.session.rows import END, SessionRows
+from krishiv_py.kernels.windows.session.trail import Contents, Results, written
+from krishiv_py.kernels.windows.session.visits import Visits
 from krishiv_py.plan.durations import END_OF_TIME
 
 

@@ -18,10 +18,10 @@ from krishiv_py.kernels.arrays.grouping import Ints, group
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.ordered import Ordered, ordered
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.spans import FROM, Spans
+from krishiv_py.kernels.windows.ranged.listed import Listing
+from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
+from krishiv_py.kernels.windows.ranged.spans import FROM, Spans
 from krishiv_py.plan.triggers import Trigger
 
 _PAIRS: Final = 2_000_000

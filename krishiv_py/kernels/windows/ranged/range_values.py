@@ -35,8 +35,8 @@ from krishiv_py.kernels.arrays.ranges import Ranges, expand, overlapping, portio
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import Bounds, place_of
-from krishiv_py.kernels.listed import Listing
-from krishiv_py.kernels.sliding import Column, column_of, kernel_partials
+from krishiv_py.kernels.windows.ranged.listed import Listing
+from krishiv_py.kernels.windows.ranged.sliding import Column, column_of, kernel_partials
 
 _PIECE: Final = 4_000_000
 

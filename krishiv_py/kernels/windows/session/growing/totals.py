@@ -25,10 +25,10 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.session_book import DONE, MARK, OFTEN, STANDING, UNDER, newest
-from krishiv_py.kernels.session_firings import Sessions, value_schema
-from krishiv_py.kernels.session_rows import END, KIND, SEQ
 from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.windows.session.book import DONE, MARK, OFTEN, STANDING, UNDER, newest
+from krishiv_py.kernels.windows.session.growing.firings import Sessions, value_schema
+from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ
 from krishiv_py.plan.durations import END_OF_TIME
 
 SESSION: Final = 0

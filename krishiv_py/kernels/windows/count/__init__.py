@@ -1,0 +1,1 @@
+"""Count windows (SEMANTICS §3.7)."""

@@ -1,0 +1,1 @@
+"""Windows around rows: look-back and distinct-set sliding windows (SEMANTICS §3.4, §3.5)."""

@@ -1,0 +1,3 @@
+"""Session windows (SEMANTICS §3.3): here those that fire once, and what all kinds share.
+
+``growing`` has those with triggers, ``capped`` those with a longest duration."""
