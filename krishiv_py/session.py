@@ -76,7 +76,7 @@ class SessionBuilder:
             When no Java 17 or newer is found; names the command that installs it.
         """
         runtime = _runtime()
-        profile = importlib.import_module("krishiv_py.spark.config").checked_profile(self._profile)
+        profile = importlib.import_module("krishiv_py.spark.setup.config").checked_profile(self._profile)
         given = dict(self._settings)
         spark, owned = runtime.local_session(self._master, self._app, given, profile)
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))

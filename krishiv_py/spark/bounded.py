@@ -35,7 +35,7 @@ from krishiv_py.spark.moments import Moment, branch_reader, one_path, timetable
 from krishiv_py.spark.pack import split
 from krishiv_py.spark.scan import Reader, scan
 from krishiv_py.spark.scanned import Scanned
-from krishiv_py.spark.workers import release_memory, settle_worker
+from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spool import Spool
 
 _DDL: Final = "bucket int, batch int, seq bigint, kind string, blob binary"

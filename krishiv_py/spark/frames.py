@@ -16,7 +16,7 @@ from krishiv_py.spark.codec import decode
 from krishiv_py.spark.files import file_system, sync_files
 from krishiv_py.spark.outputs import Publisher, claim_folder, staging_of
 from krishiv_py.spark.places import LATE
-from krishiv_py.spark.types import spark_ddl
+from krishiv_py.spark.setup.types import spark_ddl
 
 
 def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:

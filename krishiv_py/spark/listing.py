@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.errors import SourceError, message
-from krishiv_py.spark.config import is_connect
+from krishiv_py.spark.setup.config import is_connect
 
 _LISTING: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _NO_AGE: Final = "36500d"

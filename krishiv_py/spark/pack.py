@@ -28,7 +28,7 @@ from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.malformed import Malformed, in_columns
 from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.scanned import Scanned
-from krishiv_py.spark.workers import release_memory, settle_worker
+from krishiv_py.spark.setup.workers import release_memory, settle_worker
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"

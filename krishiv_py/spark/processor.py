@@ -27,7 +27,7 @@ from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.marks import MarkCheck
 from krishiv_py.spark.outputs import TaskOutput
 from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
-from krishiv_py.spark.workers import release_memory, settle_worker
+from krishiv_py.spark.setup.workers import release_memory, settle_worker
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"

@@ -33,8 +33,8 @@ from krishiv_py.spark.batch import Halt
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.failures import cause, failure, is_gone
 from krishiv_py.spark.lost import lost_file
+from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.stored import read_state
-from krishiv_py.spark.waiting import Call, waited
 
 _PATIENCE_S: Final = 2.0
 """How long a stop may take before Spark is told again."""

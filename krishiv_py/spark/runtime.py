@@ -29,26 +29,26 @@ from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.batch import deliver
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.config import FSYNC, QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
 from krishiv_py.spark.failures import as_own, require_alive
 from krishiv_py.spark.folders import new_folder, remove_leftovers, spark_folder
 from krishiv_py.spark.frames import write_once
 from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.inferred import inferred
-from krishiv_py.spark.interpreter import choose_worker_python
-from krishiv_py.spark.java import require_java
-from krishiv_py.spark.jvm import forget_dead_jvm, quiet_jvm, stop_spark
 from krishiv_py.spark.listing import Located, located
 from krishiv_py.spark.marks import refuse_marked
 from krishiv_py.spark.opening import open_checkpoint, release_at_end
 from krishiv_py.spark.places import check_places, homed
 from krishiv_py.spark.query import StreamQuery
+from krishiv_py.spark.setup.config import FSYNC, QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
+from krishiv_py.spark.setup.interpreter import choose_worker_python
+from krishiv_py.spark.setup.java import require_java
+from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, stop_spark
+from krishiv_py.spark.setup.progress import counted
+from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
+from krishiv_py.spark.setup.waiting import cancellable
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.taken import Owner, check_free, take_sinks
-from krishiv_py.spark.tasks import counted
 from krishiv_py.spark.trimming import trim
-from krishiv_py.spark.types import arrow_schema, spark_ddl
-from krishiv_py.spark.waiting import cancellable
 from krishiv_py.spool import wall_clock_us
 
 CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")

@@ -21,8 +21,8 @@ from krishiv_py.spark.listing import Located, listing, own_files
 from krishiv_py.spark.malformed import Rules
 from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.setup.types import quoted, spark_ddl
 from krishiv_py.spark.sparkread import RecordReader, spark_read
-from krishiv_py.spark.types import quoted, spark_ddl
 
 
 @attrs.frozen(eq=False)

@@ -25,7 +25,7 @@ from krishiv_py.spark.jsonlines import blocks
 from krishiv_py.spark.listing import UNFINISHED, Located, every_file, loaded
 from krishiv_py.spark.malformed import Malformed, Rules, opened, shown_path
 from krishiv_py.spark.scanned import Scanned
-from krishiv_py.spark.types import quoted, spark_ddl
+from krishiv_py.spark.setup.types import quoted, spark_ddl
 
 _RECORD: Final = "__krishiv_record"
 _FILE: Final = "__krishiv_file"

@@ -31,7 +31,6 @@ from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.codec import decode
-from krishiv_py.spark.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
@@ -51,6 +50,7 @@ from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT
 from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery
 from krishiv_py.spark.scan import arrow_scanned, scan
+from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.sparklog import forget_unplanned
 from krishiv_py.spool import Control
 

@@ -18,7 +18,7 @@ from krishiv_py import (
     count,
 )
 from krishiv_py.errors import CheckpointError, PlanError
-from krishiv_py.spark.config import check_checkpoint
+from krishiv_py.spark.setup.config import check_checkpoint
 from krishiv_py.testing import Driver
 from tests.spark.conftest import DDL, found, per_second, row
 

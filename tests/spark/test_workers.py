@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from krishiv_py import MemorySink, QueryTrigger, Sender, Session, Stream
-from krishiv_py.spark.interpreter import WORKER, choose_worker_python
+from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
 from tests.spark.conftest import per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]

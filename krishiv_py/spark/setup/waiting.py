@@ -17,7 +17,7 @@ from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.spark.config import is_connect
+from krishiv_py.spark.setup.config import is_connect
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from krishiv_py.spark.config import is_connect
+from krishiv_py.spark.setup.config import is_connect
 
 _GROUP: Final = "spark.jobGroup.id"
 

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from krishiv_py.spark.waiting import on_main_thread
+from krishiv_py.spark.setup.waiting import on_main_thread
 
 _CHATTER: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
