@@ -25,7 +25,7 @@ import pyarrow.fs as pafs
 from krishiv_py.disk import try_lock, unlock
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.seals import sealed, unsealed
-from krishiv_py.spark.files import file_system, make_folder, read_whole, write_whole
+from krishiv_py.spark.storage.files import file_system, make_folder, read_whole, write_whole
 
 _RENEWED_S: Final = 30
 _OVER_S: Final = 120

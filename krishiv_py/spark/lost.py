@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.spark.hadoopsums import BEGIN_ANEW
 from krishiv_py.spark.logcheck import damaged_state
+from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _SIGNS: Final = re.compile(
     r"ChecksumException|Checksum error|CANNOT_LOAD_STATE_STORE|STATE_STORE|StateStore|STDS_FAILED_TO_READ|_stateSchema|"

@@ -19,11 +19,11 @@ from krishiv_py.errors import CheckpointError, message
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.changed import warn_if_changed
-from krishiv_py.spark.files import file_system, read_whole, write_whole
-from krishiv_py.spark.hadoopsums import checked_lines
 from krishiv_py.spark.places import place_of
 from krishiv_py.spark.setup.config import is_local_path
 from krishiv_py.spark.sparklog import batches_of, entries_of, rewrite
+from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
+from krishiv_py.spark.storage.hadoopsums import checked_lines
 from krishiv_py.spark.trimming import check_begin, note_reader
 from krishiv_py.spool import Spool
 

@@ -13,8 +13,8 @@ from krishiv_py.disk import absolute
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source, UnionSource, source_of
 from krishiv_py.plan.sinks import JsonSink, MemorySink, ParquetSink, Sink
-from krishiv_py.spark.files import file_system
 from krishiv_py.spark.setup.config import is_local_path
+from krishiv_py.spark.storage.files import file_system
 
 Place: TypeAlias = tuple[str, ...]
 RESULTS: Final = "results"

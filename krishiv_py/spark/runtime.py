@@ -30,9 +30,7 @@ from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.batch import deliver
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.failures import as_own, require_alive
-from krishiv_py.spark.folders import new_folder, remove_leftovers, spark_folder
 from krishiv_py.spark.frames import write_once
-from krishiv_py.spark.handover import handed_over, handover
 from krishiv_py.spark.inferred import inferred
 from krishiv_py.spark.listing import Located, located
 from krishiv_py.spark.marks import refuse_marked
@@ -46,6 +44,8 @@ from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, stop_spark
 from krishiv_py.spark.setup.progress import counted
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
+from krishiv_py.spark.storage.folders import new_folder, remove_leftovers, spark_folder
+from krishiv_py.spark.storage.handover import handed_over, handover
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.taken import Owner, check_free, take_sinks
 from krishiv_py.spark.trimming import trim

@@ -20,12 +20,12 @@ from pyspark.sql import functions as f
 from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.filereader import FileReader, Misfit, by_folders
-from krishiv_py.spark.files import file_system
 from krishiv_py.spark.jsonlines import blocks
 from krishiv_py.spark.listing import UNFINISHED, Located, every_file, loaded
 from krishiv_py.spark.malformed import Malformed, Rules, opened, shown_path
 from krishiv_py.spark.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl
+from krishiv_py.spark.storage.files import file_system
 
 _RECORD: Final = "__krishiv_record"
 _FILE: Final = "__krishiv_file"

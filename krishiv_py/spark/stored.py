@@ -19,11 +19,11 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.spark.blobs import BlobFolder, chunk_of
 from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.codec import decode, encode
-from krishiv_py.spark.files import file_system
 from krishiv_py.spark.processor import META, STATE
+from krishiv_py.spark.storage.blobs import BlobFolder, chunk_of
+from krishiv_py.spark.storage.codec import decode, encode
+from krishiv_py.spark.storage.files import file_system
 
 _DDL: Final = "blob binary"
 _SCHEMA: Final = pa.schema([pa.field("blob", pa.binary())])

@@ -27,15 +27,12 @@ from krishiv_py.planner.branches import branches
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.spark.batch import Halt, TaskRow, deliver, metrics_of
-from krishiv_py.spark.blobs import BlobFolder
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
-from krishiv_py.spark.codec import decode
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
-from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.lease import Lease
 from krishiv_py.spark.listing import own_files
 from krishiv_py.spark.logcheck import check_log
@@ -52,6 +49,9 @@ from krishiv_py.spark.query import Ledger, StreamQuery
 from krishiv_py.spark.scan import arrow_scanned, scan
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.sparklog import forget_unplanned
+from krishiv_py.spark.storage.blobs import BlobFolder
+from krishiv_py.spark.storage.codec import decode
+from krishiv_py.spark.storage.handover import Handover
 from krishiv_py.spool import Control
 
 ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)

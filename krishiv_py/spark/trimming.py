@@ -12,8 +12,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.seals import checksum, sealed, unsealed
-from krishiv_py.spark.files import file_system, write_whole
 from krishiv_py.spark.sparklog import entries_of, numbered, offsets_of
+from krishiv_py.spark.storage.files import file_system, write_whole
 from krishiv_py.spool import Spool
 
 _READER: Final = "_krishiv_reader_"

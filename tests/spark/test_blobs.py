@@ -10,8 +10,8 @@ import pytest
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.seals import block_checksum
-from krishiv_py.spark import blobs
-from krishiv_py.spark.blobs import BlobFolder, BucketBlobs, chunk_of
+from krishiv_py.spark.storage import blobs
+from krishiv_py.spark.storage.blobs import BlobFolder, BucketBlobs, chunk_of
 
 
 @pytest.fixture

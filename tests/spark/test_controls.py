@@ -14,9 +14,9 @@ from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.controls import ControlFolder
-from krishiv_py.spark.hadoopsums import sums
 from krishiv_py.spark.pulse import Pulse
 from krishiv_py.spark.sparklog import add_source
+from krishiv_py.spark.storage.hadoopsums import sums
 from krishiv_py.spool import Control
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import DDL, found, per_second, row

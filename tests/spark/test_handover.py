@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import MemorySink, Sender, Session, Stream
-from krishiv_py.spark.handover import Handover
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES
+from krishiv_py.spark.storage.handover import Handover
 from tests.spark.conftest import found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]

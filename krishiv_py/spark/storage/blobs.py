@@ -23,8 +23,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.seals import block_checksum, damaged, missing
-from krishiv_py.spark.codec import decode
-from krishiv_py.spark.files import file_system, make_folder, sync_files
+from krishiv_py.spark.storage.codec import decode
+from krishiv_py.spark.storage.files import file_system, make_folder, sync_files
 
 _MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255
 _NAME: Final = re.compile("([0-9a-f]+)-[0-9a-f]{12}")  # batch, and what makes it unique
