@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py.errors import SourceError
-from krishiv_py.spark import jsonlines
-from krishiv_py.spark.jsonfiles import JsonReader
-from krishiv_py.spark.malformed import Malformed, Rules
-from krishiv_py.spark.parquet import ParquetReader
+from krishiv_py.spark.reading import jsonlines
+from krishiv_py.spark.reading.jsonfiles import JsonReader
+from krishiv_py.spark.reading.malformed import Malformed, Rules
+from krishiv_py.spark.reading.parquet import ParquetReader
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
 STRICT = Rules(missing_null=False)

@@ -29,11 +29,11 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import branches
 from krishiv_py.spark.failures import in_task
-from krishiv_py.spark.malformed import in_columns
 from krishiv_py.spark.moments import Moment, branch_reader, one_path, timetable
 from krishiv_py.spark.pack import split
-from krishiv_py.spark.scan import Reader, scan
-from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.reading.malformed import in_columns
+from krishiv_py.spark.reading.scan import Reader, scan
+from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.handover import Handover
 from krishiv_py.spool import Spool

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py import errors
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
-from krishiv_py.spark.malformed import gone, shown_path
+from krishiv_py.spark.reading.malformed import gone, shown_path
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"

@@ -18,11 +18,11 @@ from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.branches import Branch
-from krishiv_py.spark.filereader import FileReader
-from krishiv_py.spark.listing import Located, hidden, listed
-from krishiv_py.spark.malformed import shown_path
-from krishiv_py.spark.parquet import ParquetReader
-from krishiv_py.spark.scan import arrow_scanned, file_reader
+from krishiv_py.spark.reading.filereader import FileReader
+from krishiv_py.spark.reading.listing import Located, hidden, listed
+from krishiv_py.spark.reading.malformed import shown_path
+from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.scan import arrow_scanned, file_reader
 from krishiv_py.spool import Spool
 
 

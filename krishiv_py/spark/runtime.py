@@ -31,12 +31,12 @@ from krishiv_py.spark.batch import deliver
 from krishiv_py.spark.checkpoint import CheckpointNotes
 from krishiv_py.spark.failures import as_own, require_alive
 from krishiv_py.spark.frames import write_once
-from krishiv_py.spark.inferred import inferred
-from krishiv_py.spark.listing import Located, located
 from krishiv_py.spark.marks import refuse_marked
 from krishiv_py.spark.opening import open_checkpoint, release_at_end
 from krishiv_py.spark.places import check_places, homed
 from krishiv_py.spark.query import StreamQuery
+from krishiv_py.spark.reading.inferred import inferred
+from krishiv_py.spark.reading.listing import Located, located
 from krishiv_py.spark.setup.config import FSYNC, QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java

@@ -34,19 +34,19 @@ from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
 from krishiv_py.spark.lease import Lease
-from krishiv_py.spark.listing import own_files
 from krishiv_py.spark.logcheck import check_log
 from krishiv_py.spark.moved import follow
 from krishiv_py.spark.opening import Opened
 from krishiv_py.spark.outputs import Publisher, TaskOutput, claim_folder
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
-from krishiv_py.spark.parquet import ParquetReader
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.places import LATE, RESULTS, homed
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery
-from krishiv_py.spark.scan import arrow_scanned, scan
+from krishiv_py.spark.reading.listing import own_files
+from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.scan import arrow_scanned, scan
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.sparklog import forget_unplanned
 from krishiv_py.spark.storage.blobs import BlobFolder

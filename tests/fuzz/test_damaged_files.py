@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import SourceError
-from krishiv_py.spark import jsonlines
-from krishiv_py.spark.filereader import FileReader
-from krishiv_py.spark.jsonfiles import JsonReader
-from krishiv_py.spark.malformed import Malformed, Rules
-from krishiv_py.spark.parquet import ParquetReader
+from krishiv_py.spark.reading import jsonlines
+from krishiv_py.spark.reading.filereader import FileReader
+from krishiv_py.spark.reading.jsonfiles import JsonReader
+from krishiv_py.spark.reading.malformed import Malformed, Rules
+from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.testing import Driver, stream_of
 
 TRIED: Final = settings.default.max_examples if settings.default else 40

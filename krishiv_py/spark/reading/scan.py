@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
-from krishiv_py.spark.filereader import FileReader
-from krishiv_py.spark.jsonfiles import JsonReader
-from krishiv_py.spark.listing import Located, listing, own_files
-from krishiv_py.spark.malformed import Rules
-from krishiv_py.spark.parquet import ParquetReader
-from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.reading.filereader import FileReader
+from krishiv_py.spark.reading.jsonfiles import JsonReader
+from krishiv_py.spark.reading.listing import Located, listing, own_files
+from krishiv_py.spark.reading.malformed import Rules
+from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.scanned import Scanned
+from krishiv_py.spark.reading.sparkread import RecordReader, spark_read
 from krishiv_py.spark.setup.types import quoted, spark_ddl
-from krishiv_py.spark.sparkread import RecordReader, spark_read
 from krishiv_py.spark.storage.files import arrow_reads
 
 

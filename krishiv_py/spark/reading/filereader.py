@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import SourceError, message
-from krishiv_py.spark.listing import partitions, passed_over
-from krishiv_py.spark.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
-from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.reading.listing import partitions, passed_over
+from krishiv_py.spark.reading.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
+from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.storage.files import file_system
 
 

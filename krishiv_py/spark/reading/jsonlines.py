@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from krishiv_py.spark.jsonvalues import JsonNumber, JsonObject, converter
+from krishiv_py.spark.reading.jsonvalues import JsonNumber, JsonObject, converter
 
 BLOCK_BYTES: Final = 8 << 20
 _LONG_LINE: Final = 4_000

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import attrs
 
-from krishiv_py.spark.filereader import FileReader, by_folders
-from krishiv_py.spark.jsonlines import JsonLines
-from krishiv_py.spark.malformed import Malformed, shown_path
-from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.reading.filereader import FileReader, by_folders
+from krishiv_py.spark.reading.jsonlines import JsonLines
+from krishiv_py.spark.reading.malformed import Malformed, shown_path
+from krishiv_py.spark.reading.scanned import Scanned
 
 
 @attrs.frozen(eq=False)

@@ -19,11 +19,11 @@ from pyspark.sql import functions as f
 
 from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.spark.filereader import FileReader, Misfit, by_folders
-from krishiv_py.spark.jsonlines import blocks
-from krishiv_py.spark.listing import UNFINISHED, Located, every_file, loaded
-from krishiv_py.spark.malformed import Malformed, Rules, opened, shown_path
-from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
+from krishiv_py.spark.reading.jsonlines import blocks
+from krishiv_py.spark.reading.listing import UNFINISHED, Located, every_file, loaded
+from krishiv_py.spark.reading.malformed import Malformed, Rules, opened, shown_path
+from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 from krishiv_py.spark.storage.files import file_system
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from krishiv_py.errors import SchemaError
 from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.sends import open_sent
-from krishiv_py.spark.filereader import FileReader, Misfit, SameValue, spelt
-from krishiv_py.spark.listing import partitions
-from krishiv_py.spark.scanned import Scanned
+from krishiv_py.spark.reading.filereader import FileReader, Misfit, SameValue, spelt
+from krishiv_py.spark.reading.listing import partitions
+from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.storage.files import file_system
 from krishiv_py.spool import CONTROL, control_of, sent_at
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.errors import SourceError, message
 from krishiv_py.plan.schema import checked
-from krishiv_py.spark.listing import Located, listed, passed_over, with_partitions
+from krishiv_py.spark.reading.listing import Located, listed, passed_over, with_partitions
 from krishiv_py.spark.setup.types import arrow_schema
 from krishiv_py.spark.storage.files import arrow_reads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.spark.malformed import Malformed
+from krishiv_py.spark.reading.malformed import Malformed
 from krishiv_py.spool import Control
 
 
