@@ -20,7 +20,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.seals import missing, sealed, unsealed
-from krishiv_py.spark.sparklog import planned
+from krishiv_py.spark.checkpoint.sparklog import planned
 from krishiv_py.spark.storage.codec import clock_ms, wakeup_ms, watermark_of
 from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW

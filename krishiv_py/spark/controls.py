@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.seals import sealed_parquet
-from krishiv_py.spark.sparklog import add_source, sources_of
+from krishiv_py.spark.checkpoint.sparklog import add_source, sources_of
 from krishiv_py.spark.storage.files import file_system, make_folder, write_whole
 from krishiv_py.spool import Control, control_table
 

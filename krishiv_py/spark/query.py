@@ -30,9 +30,9 @@ from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.batch import Halt
-from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.checkpoint.lost import lost_file
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.failures import cause, failure, is_gone
-from krishiv_py.spark.lost import lost_file
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.stored import read_state
 

@@ -19,7 +19,7 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.processor import META, STATE
 from krishiv_py.spark.storage.blobs import BlobFolder, chunk_of
 from krishiv_py.spark.storage.codec import decode, encode

@@ -27,20 +27,21 @@ from krishiv_py.planner.branches import branches
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.spark.batch import Halt, TaskRow, deliver, metrics_of
-from krishiv_py.spark.checkpoint import CheckpointNotes
+from krishiv_py.spark.checkpoint.lease import Lease
+from krishiv_py.spark.checkpoint.logcheck import check_log
+from krishiv_py.spark.checkpoint.moved import follow
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.checkpoint.places import LATE, RESULTS, homed
+from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
 from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.controls import ControlFolder
 from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
-from krishiv_py.spark.lease import Lease
-from krishiv_py.spark.logcheck import check_log
-from krishiv_py.spark.moved import follow
 from krishiv_py.spark.opening import Opened
 from krishiv_py.spark.outputs import Publisher, TaskOutput, claim_folder
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
 from krishiv_py.spark.partitioning import bucket_ids
-from krishiv_py.spark.places import LATE, RESULTS, homed
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery
@@ -48,7 +49,6 @@ from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
-from krishiv_py.spark.sparklog import forget_unplanned
 from krishiv_py.spark.storage.blobs import BlobFolder
 from krishiv_py.spark.storage.codec import decode
 from krishiv_py.spark.storage.handover import Handover

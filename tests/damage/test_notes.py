@@ -20,14 +20,14 @@ from krishiv_py import ParquetSink
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.sends import open_sent
-from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.formats import FORMAT
-from krishiv_py.spark.logcheck import check_log
-from krishiv_py.spark.moved import follow
+from krishiv_py.spark.checkpoint.formats import FORMAT
+from krishiv_py.spark.checkpoint.logcheck import check_log
+from krishiv_py.spark.checkpoint.moved import follow
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.checkpoint.sparklog import entries_of, forget_unplanned, offsets_of, planned
+from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.outputs import claim_folder
-from krishiv_py.spark.sparklog import entries_of, forget_unplanned, offsets_of, planned
 from krishiv_py.spark.storage.hadoopsums import sum_of, sums
-from krishiv_py.spark.trimming import trim
 from krishiv_py.spool import Sender, Spool
 from krishiv_py.testing import stream_of
 from tests.damage.kinds import kind_of

@@ -15,9 +15,9 @@ import pytest
 from krishiv_py import ParquetSink, Session
 from krishiv_py.errors import CheckpointError
 from krishiv_py.seals import sealed, unsealed
-from krishiv_py.spark import formats
-from krishiv_py.spark.checkpoint import CheckpointNotes
-from krishiv_py.spark.formats import FORMAT, own_version
+from krishiv_py.spark.checkpoint import formats
+from krishiv_py.spark.checkpoint.formats import FORMAT, own_version
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of
 from tests.spark.conftest import DDL, found, per_second
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows

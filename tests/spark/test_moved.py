@@ -12,9 +12,9 @@ import pytest
 from krishiv_py import ParquetSink, QueryTrigger, Session
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
-from krishiv_py.spark.moved import follow
-from krishiv_py.spark.sparklog import forget_unplanned
-from krishiv_py.spark.trimming import trim
+from krishiv_py.spark.checkpoint.moved import follow
+from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
+from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spool import Sender, Spool
 from tests.spark.conftest import DDL, found, per_second, row
 

@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.seals import checksum, sealed, unsealed
-from krishiv_py.spark.sparklog import entries_of, numbered, offsets_of
+from krishiv_py.spark.checkpoint.sparklog import entries_of, numbered, offsets_of
 from krishiv_py.spark.storage.files import file_system, write_whole
 from krishiv_py.spool import Spool
 

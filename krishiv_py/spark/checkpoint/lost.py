@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.spark.logcheck import damaged_state
+from krishiv_py.spark.checkpoint.logcheck import damaged_state
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _SIGNS: Final = re.compile(

@@ -18,13 +18,13 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.seals import sealed, unsealed
-from krishiv_py.spark.changed import warn_if_changed
-from krishiv_py.spark.places import place_of
+from krishiv_py.spark.checkpoint.changed import warn_if_changed
+from krishiv_py.spark.checkpoint.places import place_of
+from krishiv_py.spark.checkpoint.sparklog import batches_of, entries_of, rewrite
+from krishiv_py.spark.checkpoint.trimming import check_begin, note_reader
 from krishiv_py.spark.setup.config import is_local_path
-from krishiv_py.spark.sparklog import batches_of, entries_of, rewrite
 from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import checked_lines
-from krishiv_py.spark.trimming import check_begin, note_reader
 from krishiv_py.spool import Spool
 
 _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')

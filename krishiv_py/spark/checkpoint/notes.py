@@ -14,8 +14,8 @@ from krishiv_py.errors import CheckpointError, message
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.seals import missing, sealed, unsealed
-from krishiv_py.spark.formats import check_format, format_note, unnumbered
-from krishiv_py.spark.sparklog import batches_of
+from krishiv_py.spark.checkpoint.formats import check_format, format_note, unnumbered
+from krishiv_py.spark.checkpoint.sparklog import batches_of
 from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
