@@ -22,7 +22,7 @@ from krishiv_py.errors import CheckpointError, PlanError, message
 from krishiv_py.plan.sinks import JsonSink, ParquetSink
 from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.checkpoint.places import place_of
-from krishiv_py.spark.clocks import batch_number
+from krishiv_py.spark.clock.clocks import batch_number
 from krishiv_py.spark.setup.config import is_local_path
 from krishiv_py.spark.storage.files import file_system, read_whole, sync_files, write_whole
 

@@ -21,7 +21,7 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.spark.clocks import Clock, batch_number
+from krishiv_py.spark.clock.clocks import Clock, batch_number
 from krishiv_py.spark.failures import in_task
 from krishiv_py.spark.reading.malformed import Malformed, in_columns
 from krishiv_py.spark.reading.scan import Reader

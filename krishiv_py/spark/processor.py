@@ -19,9 +19,9 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import NOW_MS, Meta
 from krishiv_py.plan.watermarks import WatermarkSpec
-from krishiv_py.spark.clocks import Clock, InForce, batch_number
+from krishiv_py.spark.clock.clocks import Clock, InForce, batch_number
+from krishiv_py.spark.clock.marks import MarkCheck
 from krishiv_py.spark.failures import in_task
-from krishiv_py.spark.marks import MarkCheck
 from krishiv_py.spark.outputs import TaskOutput
 from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

@@ -31,9 +31,9 @@ from krishiv_py.spark.batch import deliver
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.places import check_places, homed
 from krishiv_py.spark.checkpoint.trimming import trim
+from krishiv_py.spark.clock.marks import refuse_marked
 from krishiv_py.spark.failures import as_own, require_alive
 from krishiv_py.spark.frames import write_once
-from krishiv_py.spark.marks import refuse_marked
 from krishiv_py.spark.opening import open_checkpoint, release_at_end
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.inferred import inferred

@@ -33,17 +33,17 @@ from krishiv_py.spark.checkpoint.moved import follow
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.places import LATE, RESULTS, homed
 from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
-from krishiv_py.spark.clocks import Clock, LedgerClock, SparkClock, clock_for
-from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.spark.clock.controls import ControlFolder
+from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.spark.clock.pulse import Pulse, period_us
 from krishiv_py.spark.failures import cause, failed_batch, passable
-from krishiv_py.spark.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
 from krishiv_py.spark.opening import Opened
 from krishiv_py.spark.outputs import Publisher, TaskOutput, claim_folder
 from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
 from krishiv_py.spark.partitioning import bucket_ids
 from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
-from krishiv_py.spark.pulse import Pulse, period_us
 from krishiv_py.spark.query import Ledger, StreamQuery
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader

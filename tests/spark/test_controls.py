@@ -14,8 +14,8 @@ from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.sparklog import add_source
-from krishiv_py.spark.controls import ControlFolder
-from krishiv_py.spark.pulse import Pulse
+from krishiv_py.spark.clock.controls import ControlFolder
+from krishiv_py.spark.clock.pulse import Pulse
 from krishiv_py.spark.storage.hadoopsums import sums
 from krishiv_py.spool import Control
 from krishiv_py.testing import stream_of

@@ -15,7 +15,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.triggers import Interval
 from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.spark.controls import ControlFolder
+from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spool import Control
 
 _SHORTEST_US: Final = 100_000
