@@ -29,7 +29,7 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.spark.pack import split
+from krishiv_py.spark.tasks.pack import split
 from krishiv_py.testing import stream_of
 
 ROWS, TURNS = 1_000_000, 7

@@ -28,14 +28,14 @@ from krishiv_py.kernels.state.store import MemoryStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source, source_of
 from krishiv_py.planner.branches import branches
-from krishiv_py.spark.failures import in_task
-from krishiv_py.spark.moments import Moment, branch_reader, one_path, timetable
-from krishiv_py.spark.pack import split
 from krishiv_py.spark.reading.malformed import in_columns
 from krishiv_py.spark.reading.scan import Reader, scan
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.handover import Handover
+from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.spark.tasks.moments import Moment, branch_reader, one_path, timetable
+from krishiv_py.spark.tasks.pack import split
 from krishiv_py.spool import Spool
 
 _DDL: Final = "bucket int, batch int, seq bigint, kind string, blob binary"

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.errors import OperatorError, message, told
 from krishiv_py.plan.sinks import BatchConsumer, ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, Sink
 from krishiv_py.spark.checkpoint.places import LATE
-from krishiv_py.spark.outputs import Publisher, claim_folder, staging_of
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.storage.codec import decode
 from krishiv_py.spark.storage.files import file_system, sync_files
+from krishiv_py.spark.tasks.outputs import Publisher, claim_folder, staging_of
 
 
 def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:

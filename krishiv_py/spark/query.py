@@ -29,12 +29,12 @@ from krishiv_py.plan.progress import Progress
 from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.redaction import redacted
-from krishiv_py.spark.batch import Halt
 from krishiv_py.spark.checkpoint.lost import lost_file
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.failures import cause, failure, is_gone
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.stored import read_state
+from krishiv_py.spark.tasks.batch import Halt
+from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 
 _PATIENCE_S: Final = 2.0
 """How long a stop may take before Spark is told again."""

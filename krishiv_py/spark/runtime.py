@@ -27,12 +27,10 @@ from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
 from krishiv_py.plan.sinks import QueryTrigger, Sink
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
-from krishiv_py.spark.batch import deliver
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.places import check_places, homed
 from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.clock.marks import refuse_marked
-from krishiv_py.spark.failures import as_own, require_alive
 from krishiv_py.spark.frames import write_once
 from krishiv_py.spark.opening import open_checkpoint, release_at_end
 from krishiv_py.spark.query import StreamQuery
@@ -49,6 +47,8 @@ from krishiv_py.spark.storage.folders import new_folder, remove_leftovers, spark
 from krishiv_py.spark.storage.handover import handed_over, handover
 from krishiv_py.spark.stored import read_state
 from krishiv_py.spark.taken import Owner, check_free, take_sinks
+from krishiv_py.spark.tasks.batch import deliver
+from krishiv_py.spark.tasks.failures import as_own, require_alive
 from krishiv_py.spool import wall_clock_us
 
 CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")

@@ -20,10 +20,10 @@ from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.processor import META, STATE
 from krishiv_py.spark.storage.blobs import BlobFolder, chunk_of
 from krishiv_py.spark.storage.codec import decode, encode
 from krishiv_py.spark.storage.files import file_system
+from krishiv_py.spark.tasks.processor import META, STATE
 
 _DDL: Final = "blob binary"
 _SCHEMA: Final = pa.schema([pa.field("blob", pa.binary())])

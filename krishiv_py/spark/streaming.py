@@ -26,7 +26,6 @@ from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, Memor
 from krishiv_py.planner.branches import branches
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger
-from krishiv_py.spark.batch import Halt, TaskRow, deliver, metrics_of
 from krishiv_py.spark.checkpoint.lease import Lease
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
@@ -37,13 +36,8 @@ from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.clock.pulse import Pulse, period_us
-from krishiv_py.spark.failures import cause, failed_batch, passable
 from krishiv_py.spark.frames import call_batch, explode, show, written_files
 from krishiv_py.spark.opening import Opened
-from krishiv_py.spark.outputs import Publisher, TaskOutput, claim_folder
-from krishiv_py.spark.pack import PACKED_DDL, Pack, RawPack
-from krishiv_py.spark.partitioning import bucket_ids
-from krishiv_py.spark.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spark.query import Ledger, StreamQuery
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
@@ -52,6 +46,12 @@ from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_und
 from krishiv_py.spark.storage.blobs import BlobFolder
 from krishiv_py.spark.storage.codec import decode
 from krishiv_py.spark.storage.handover import Handover
+from krishiv_py.spark.tasks.batch import Halt, TaskRow, deliver, metrics_of
+from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
+from krishiv_py.spark.tasks.outputs import Publisher, TaskOutput, claim_folder
+from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, RawPack
+from krishiv_py.spark.tasks.partitioning import bucket_ids
+from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
 from krishiv_py.spool import Control
 
 ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)

@@ -26,8 +26,8 @@ from krishiv_py.spark.checkpoint.moved import follow
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.sparklog import entries_of, forget_unplanned, offsets_of, planned
 from krishiv_py.spark.checkpoint.trimming import trim
-from krishiv_py.spark.outputs import claim_folder
 from krishiv_py.spark.storage.hadoopsums import sum_of, sums
+from krishiv_py.spark.tasks.outputs import claim_folder
 from krishiv_py.spool import Sender, Spool
 from krishiv_py.testing import stream_of
 from tests.damage.kinds import kind_of

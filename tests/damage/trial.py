@@ -32,7 +32,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.controls import ControlFolder
-from krishiv_py.spark.outputs import Publisher
+from krishiv_py.spark.tasks.outputs import Publisher
 from krishiv_py.spool import Control, wall_clock_us
 from tests.damage.kinds import kind_of
 

@@ -13,8 +13,8 @@ import pytest
 
 from krishiv_py import MemorySink, Query, QueryTrigger, Session, Stream, Trigger, count
 from krishiv_py.errors import KrishivError, PlanError, SourceError
-from krishiv_py.spark.failures import as_own
 from krishiv_py.spark.reading.listing import Located, listing
+from krishiv_py.spark.tasks.failures import as_own
 from tests.spark.conftest import DDL, per_second, row
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])

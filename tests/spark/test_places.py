@@ -16,7 +16,7 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource
 from krishiv_py.plan.sinks import Sink
 from krishiv_py.spark.checkpoint.places import check_cluster, check_places, homed, place_of
-from krishiv_py.spark.outputs import Publisher, claim_folder
+from krishiv_py.spark.tasks.outputs import Publisher, claim_folder
 from tests.spark.conftest import DDL, per_second, row
 
 SCHEMA = pa.schema([("n", pa.int64())])

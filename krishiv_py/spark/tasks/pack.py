@@ -22,13 +22,13 @@ from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.clocks import Clock, batch_number
-from krishiv_py.spark.failures import in_task
 from krishiv_py.spark.reading.malformed import Malformed, in_columns
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.storage.handover import Handover
+from krishiv_py.spark.tasks.failures import in_task
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"

@@ -21,13 +21,13 @@ from krishiv_py.kernels.state.store import NOW_MS, Meta
 from krishiv_py.plan.watermarks import WatermarkSpec
 from krishiv_py.spark.clock.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.clock.marks import MarkCheck
-from krishiv_py.spark.failures import in_task
-from krishiv_py.spark.outputs import TaskOutput
-from krishiv_py.spark.pack import CHUNK, RAW, TICK, Notes, notes_of
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.blobs import BlobFolder, BucketBlobs
 from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.storage.handover import Handover
+from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.spark.tasks.outputs import TaskOutput
+from krishiv_py.spark.tasks.pack import CHUNK, RAW, TICK, Notes, notes_of
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
