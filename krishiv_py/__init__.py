@@ -26,7 +26,7 @@ from krishiv_py.plan.aggregates import (
 from krishiv_py.plan.aggregates import max as max
 from krishiv_py.plan.aggregates import min as min
 from krishiv_py.plan.aggregates import sum as sum
-from krishiv_py.plan.expr import col, func, lit
+from krishiv_py.plan.expressions.expr import col, func, lit
 from krishiv_py.plan.late import (
     CountByKeyLateEventHandler,
     CountingLateEventHandler,

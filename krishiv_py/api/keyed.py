@@ -15,7 +15,7 @@ from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expr import Col
+from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, prefix_of, source_of
 from krishiv_py.plan.options import QueryOptions

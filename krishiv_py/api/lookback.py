@@ -11,7 +11,7 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.checks import expression
-from krishiv_py.plan.expr import Expr, StructOf
+from krishiv_py.plan.expressions.expr import Expr, StructOf
 from krishiv_py.plan.nodes import WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields

@@ -8,7 +8,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.aggregates import collect_list
-from krishiv_py.plan.expr import Func, col, lit
+from krishiv_py.plan.expressions.expr import Func, col, lit
 from krishiv_py.plan.nodes import WindowAggregate
 from krishiv_py.plan.windows.panes import PaneHandler, PaneWindow, TimeIntervalWindowOptions, handler_ref
 from krishiv_py.planner.check import row_schema

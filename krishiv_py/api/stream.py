@@ -13,7 +13,7 @@ from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expr import Expr, col, name_of
+from krishiv_py.plan.expressions.expr import Expr, col, name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
 from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec

@@ -9,7 +9,7 @@ from krishiv_py.api.keyed import KeyedStream, checked_keys
 from krishiv_py.api.runner import Runner
 from krishiv_py.errors import ColumnError, DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.expr import Col, Expr
+from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.late import CountingLateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
 from krishiv_py.plan.options import QueryOptions

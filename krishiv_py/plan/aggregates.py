@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import expression
-from krishiv_py.plan.expr import Col, Expr, col, name_of
+from krishiv_py.plan.expressions.expr import Col, Expr, col, name_of
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.types import normal_type
 

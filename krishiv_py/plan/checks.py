@@ -7,9 +7,9 @@ from typing import Final
 
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, message, shown, unknown_column
 from krishiv_py.plan.durations import to_us
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.plan.names import encodable
-from krishiv_py.plan.parse import parse_expr
 
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 """The durability profiles of SEMANTICS §6.2."""

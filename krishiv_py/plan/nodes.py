@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Col, Expr
+from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.options import QueryOptions
 from krishiv_py.plan.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, shown, unknown_column
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.expr import Col, Expr, Field, columns_of
+from krishiv_py.plan.expressions.expr import Col, Expr, Field, columns_of
+from krishiv_py.plan.expressions.parse import parse_schema
+from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import encodable
-from krishiv_py.plan.parse import parse_schema
-from krishiv_py.plan.trees import walk
 from krishiv_py.plan.types import normal_type, spark_arrow
 
 SchemaLike: TypeAlias = "pa.Schema | str"

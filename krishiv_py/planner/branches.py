@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expr import Expr, col, lit
+from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.nodes import Node, Project, Source, UnionSource, prefix_of, source_of
 from krishiv_py.planner.prune import needed_columns, pruned
 

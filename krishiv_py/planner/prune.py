@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from krishiv_py.plan.expr import Alias, Col, Expr, columns_of, lit
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, columns_of, lit
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 
 

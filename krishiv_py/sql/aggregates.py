@@ -10,8 +10,8 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan import aggregates as agg
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Expr
-from krishiv_py.plan.parse import expr_of
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.parse import expr_of
 
 _TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
     sg.Sum: agg.sum, sg.Avg: agg.avg, sg.Min: agg.min, sg.Max: agg.max, sg.Stddev: agg.stddev, sg.StddevSamp: agg.stddev,

@@ -8,7 +8,7 @@ from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.stream import Stream
 from krishiv_py.api.timed import TimedStream
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.sqltext import quiet_parser
+from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import Registered, registered, unknown_table
 from krishiv_py.sql.select import plan
 from krishiv_py.sql.statements import lag_of, statement_of, table_of

@@ -9,8 +9,8 @@ from sqlglot import expressions as sg
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message, unknown_column
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Col, Expr, name_of
-from krishiv_py.plan.parse import expr_of
+from krishiv_py.plan.expressions.expr import Col, Expr, name_of
+from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.schema import unknown_field
 from krishiv_py.sql.aggregates import aggregate
 from krishiv_py.sql.catalog import Registered

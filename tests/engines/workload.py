@@ -18,7 +18,7 @@ from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.api.stream import Stream
 from krishiv_py.errors import ExpressionError
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.testing import stream_of
 from tests.engines.arrow_types import ACCEPTED, is_key
 from tests.engines.longest import Longest

@@ -20,7 +20,7 @@ from krishiv_py.api.keyed import KeyedStream
 from krishiv_py.api.stream import KeyedUntimedStream, Stream
 from krishiv_py.api.windowed import WindowedStream
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 SCHEMA = "user string, amount double, n int, at bigint, when timestamp, tags array<string>, flag boolean"

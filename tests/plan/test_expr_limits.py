@@ -16,8 +16,8 @@ import pytest
 from krishiv_py import col, count, func, lit
 from krishiv_py.errors import ExpressionError, KrishivError, OperatorError
 from krishiv_py.kernels.columns.evaluate import evaluate
-from krishiv_py.plan.expr import Expr
-from krishiv_py.plan.parse import parse_expr
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.testing import Driver, stream_of
 
 A, B = col("a"), col("b")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from krishiv_py import avg, col, count, first, func, last, lit, max, sum
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expr import Alias, Expr, Field, Func, IsIn, StructOf, identity_of
-from krishiv_py.plan.parse import parse_expr
+from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn, StructOf, identity_of
+from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of

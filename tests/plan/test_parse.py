@@ -7,8 +7,8 @@ import pytest
 
 from krishiv_py import col, func, lit
 from krishiv_py.errors import ExpressionError, SchemaError
-from krishiv_py.plan.expr import Expr
-from krishiv_py.plan.parse import parse_expr, parse_schema
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.parse import parse_expr, parse_schema
 from krishiv_py.plan.schema import as_schema
 
 A, B = col("a"), col("b")

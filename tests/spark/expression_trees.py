@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from krishiv_py import col, func, lit
-from krishiv_py.plan.expr import BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.expr import BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 
 UTC = dt.timezone.utc
 D = decimal.Decimal

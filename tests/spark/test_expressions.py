@@ -16,8 +16,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from krishiv_py import Session
 from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
-from krishiv_py.plan.expr import Expr
-from krishiv_py.plan.parse import parse_expr
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.parse import parse_expr
 from tests.spark.expression_trees import TARGETS, sql, table, tree
 
 ROWS = 30

@@ -15,8 +15,8 @@ from krishiv_py.kernels.aggregates.sketch import HyperLogLog
 from krishiv_py.kernels.aggregates.sums import DecimalSum, IntAvg, IntSum
 from krishiv_py.kernels.aggregates.user import User
 from krishiv_py.plan.aggregates import NUMERIC_ONLY, AggCall
-from krishiv_py.plan.expr import Col, Expr, Field
-from krishiv_py.plan.trees import walk
+from krishiv_py.plan.expressions.expr import Col, Expr, Field
+from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.redaction import is_secret
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]

@@ -16,7 +16,7 @@ from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other na
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
 from krishiv_py.kernels.columns.times import time_type
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expr import Expr, identity_of
+from krishiv_py.plan.expressions.expr import Expr, identity_of
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow
 

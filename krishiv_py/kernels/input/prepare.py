@@ -21,7 +21,7 @@ from krishiv_py.kernels.input.sources import unknown_sources
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow

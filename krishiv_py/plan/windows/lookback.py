@@ -16,7 +16,7 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.windows.base import LATER, Window
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]

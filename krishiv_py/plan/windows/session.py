@@ -16,7 +16,7 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, message
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expr import Col
+from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.windows.base import Window
 
 Touch: TypeAlias = Literal["separate", "merge"]

@@ -28,7 +28,7 @@ from krishiv_py.kernels.columns.expressions.values import (
     nearest,
     wide,
 )
-from krishiv_py.plan.expr import Cast
+from krishiv_py.plan.expressions.expr import Cast
 from krishiv_py.plan.types import normal_type
 
 _US_PER: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, decimal_parts, first_true, joined, wide
-from krishiv_py.plan.constants import MAX_DIGITS
+from krishiv_py.plan.expressions.constants import MAX_DIGITS
 
 _LEAST_SCALE: Final = 6  # digits after the point that a long result keeps
 _EXACT: Final = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_UP)

@@ -13,7 +13,7 @@ from krishiv_py.kernels.columns.expressions import arithmetic, functions
 from krishiv_py.kernels.columns.expressions.casts import cast
 from krishiv_py.kernels.columns.expressions.compare import COMPARISONS, compare, is_in
 from krishiv_py.kernels.columns.expressions.values import FaultError, MisfitError, Value, beside, is_moment, literal
-from krishiv_py.plan.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp, columns_of
+from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp, columns_of
 from krishiv_py.plan.schema import unknown_field
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.plan.constants import MAX_DIGITS
+from krishiv_py.plan.expressions.constants import MAX_DIGITS
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Value: TypeAlias = Any  # a pyarrow Array or Scalar: pyarrow's own functions take both

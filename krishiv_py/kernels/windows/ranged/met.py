@@ -20,7 +20,7 @@ from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.ranged.listed import Listing
 from krishiv_py.kernels.windows.ranged.ordered import Ordered
 from krishiv_py.kernels.windows.ranged.range_values import range_values
-from krishiv_py.plan.expr import Expr, columns_of
+from krishiv_py.plan.expressions.expr import Expr, columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 Op: TypeAlias = "str | npt.NDArray[np.str_]"

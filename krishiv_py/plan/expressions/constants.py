@@ -23,7 +23,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "abs": (1, 1), "coalesce": (1, 255), "contains": (2, 2), "if_else": (3, 3), "length": (1, 1), "lower": (1, 1),
     "named_struct": (2, 2_000), "nullif": (2, 2), "round": (1, 2), "starts_with": (2, 2), "upper": (1, 1),
 }  # fmt: skip
-"""The functions of :func:`~krishiv_py.plan.expr.func`, and how many arguments they take (docs/expressions.md)."""
+"""The functions of :func:`~krishiv_py.plan.expressions.expr.func`, and how many arguments they take (docs/expressions.md)."""
 
 _TYPE_NAMES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(),

@@ -12,9 +12,9 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
-from krishiv_py.plan.constants import Scalar, check_arguments, constant, is_scalar, named_type
+from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
+from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render, walk
 from krishiv_py.plan.names import checked_name, encodable, quoted
-from krishiv_py.plan.trees import Flat, flat, identity, listed, rebuilt, render, walk
 
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
@@ -254,7 +254,7 @@ class Field(Expr):
 
 @attrs.frozen(eq=False, repr=False)
 class Func(Expr):
-    """A function; those there are, and their arguments: :data:`~krishiv_py.plan.constants.FUNCTIONS`."""
+    """A function; those there are, and their arguments: :data:`~krishiv_py.plan.expressions.constants.FUNCTIONS`."""
 
     name: str
     args: tuple[Expr, ...] = ()

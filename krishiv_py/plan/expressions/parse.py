@@ -12,9 +12,9 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, SchemaError, message
-from krishiv_py.plan.constants import MAX_DIGITS, Scalar
-from krishiv_py.plan.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
-from krishiv_py.plan.sqltext import quiet_parser
+from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
+from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.sqltext import quiet_parser
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+", sg.Sub: "-", sg.Mul: "*", sg.Div: "/", sg.Mod: "%", sg.EQ: "==", sg.NEQ: "!=", sg.LT: "<",
