@@ -27,18 +27,18 @@ from krishiv_py.plan.aggregates import max as max
 from krishiv_py.plan.aggregates import min as min
 from krishiv_py.plan.aggregates import sum as sum
 from krishiv_py.plan.expressions.expr import col, func, lit
-from krishiv_py.plan.late import (
+from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
     LateEventHandler,
     LateRows,
     SideOutputLateEventHandler,
 )
-from krishiv_py.plan.options import StateTtlConfig
+from krishiv_py.plan.options.query import StateTtlConfig
+from krishiv_py.plan.options.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
+from krishiv_py.plan.options.triggers import Interval, Trigger
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.progress import Progress
-from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
-from krishiv_py.plan.triggers import Interval, Trigger
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.panes import Pane, PaneHandler, TimeIntervalWindowOptions
 from krishiv_py.session import Session, SessionBuilder

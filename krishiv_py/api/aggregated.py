@@ -21,10 +21,10 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.checks import a_text
-from krishiv_py.plan.late import LateColumns, LateEventHandler
 from krishiv_py.plan.nodes import WindowAggregate
-from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink, known_sink
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink, known_sink
 from krishiv_py.planner.check import check
 from krishiv_py.planner.explain import explain
 from krishiv_py.redaction import shown_text
@@ -144,7 +144,7 @@ class AggregatedStream(OptionMethods):
         Raises
         ------
         PlanError
-            For a sink that is none of those in :mod:`krishiv_py.plan.sinks`: its rows would vanish.
+            For a sink that is none of those in :mod:`krishiv_py.plan.options.sinks`: its rows would vanish.
         CheckpointError
             When the checkpoint belongs to another plan; names what changed.
         """

@@ -16,10 +16,10 @@ from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, prefix_of, source_of
-from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.presets import PRESETS, PresetName
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.presets import PRESETS, PresetName
+from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.distinct import SlidingWindows

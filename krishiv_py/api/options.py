@@ -8,8 +8,8 @@ from typing_extensions import Self
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.late import LateEventHandler
-from krishiv_py.plan.options import (
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.query import (
     EmitMode,
     FutureAction,
     FutureReference,
@@ -18,7 +18,7 @@ from krishiv_py.plan.options import (
     QueryOptions,
     StateTtlConfig,
 )
-from krishiv_py.plan.triggers import Accumulation, Trigger
+from krishiv_py.plan.options.triggers import Accumulation, Trigger
 
 
 class OptionMethods:

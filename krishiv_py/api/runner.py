@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.sinks import QueryTrigger, Sink
+from krishiv_py.plan.options.sinks import QueryTrigger, Sink
 
 if TYPE_CHECKING:
     from krishiv_py.api.aggregated import AggregatedStream

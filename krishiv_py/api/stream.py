@@ -15,8 +15,8 @@ from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, col, name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
-from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.redaction import shown_text
 
 

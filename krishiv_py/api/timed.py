@@ -10,11 +10,11 @@ from krishiv_py.api.runner import Runner
 from krishiv_py.errors import ColumnError, DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.late import CountingLateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.late import CountingLateEventHandler
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import time_kind
-from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 
 
 @attrs.frozen(eq=False)

@@ -13,9 +13,9 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.api.runner import Runner
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.late import LateEventHandler
 from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import shown_text
 

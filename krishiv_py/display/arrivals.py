@@ -17,9 +17,9 @@ from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import TimeKind, time_kind
 from krishiv_py.plan.types import normal_type
-from krishiv_py.plan.watermarks import WatermarkSpec
 
 
 @attrs.frozen(eq=False)

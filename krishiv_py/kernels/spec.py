@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.nodes import Prefix
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.schema import TimeKind
-from krishiv_py.plan.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.watermarks import AnyWatermarkSpec
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 

@@ -11,8 +11,8 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.expr import columns_of
-from krishiv_py.plan.late import LateColumns
 from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, puts_aside, source_of
+from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.schema import is_key_type, left_out, refuse_left_out, require_columns, time_kind
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 

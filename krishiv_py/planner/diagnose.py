@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import HoppingWindow

@@ -10,8 +10,8 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.triggers import Interval
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.options.triggers import Interval
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow

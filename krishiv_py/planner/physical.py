@@ -6,8 +6,8 @@ import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.triggers import Trigger
-from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows.count import CountWindow
 
 

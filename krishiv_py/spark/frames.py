@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.errors import OperatorError, message, told
-from krishiv_py.plan.sinks import BatchConsumer, ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, Sink
+from krishiv_py.plan.options.sinks import BatchConsumer, ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, Sink
 from krishiv_py.spark.checkpoint.places import LATE
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.storage.codec import decode

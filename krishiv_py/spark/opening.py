@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.disk import absolute, private_folder
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
-from krishiv_py.plan.sinks import Sink
+from krishiv_py.plan.options.sinks import Sink
 from krishiv_py.spark.checkpoint.lease import Lease, take
 from krishiv_py.spark.checkpoint.places import check_cluster, check_places
 from krishiv_py.spark.query import StreamQuery

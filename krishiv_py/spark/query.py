@@ -25,8 +25,8 @@ from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import UNSET, TimePoint, time_point_us
+from krishiv_py.plan.options.sinks import MemorySink
 from krishiv_py.plan.progress import Progress
-from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file

@@ -22,9 +22,9 @@ from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stream import Stream
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
-from krishiv_py.plan.late import SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
-from krishiv_py.plan.sinks import QueryTrigger, Sink
+from krishiv_py.plan.options.late import SideOutputLateEventHandler
+from krishiv_py.plan.options.sinks import QueryTrigger, Sink
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes

@@ -20,9 +20,9 @@ from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.nodes import FileSource, Source, UnionSource, source_of
-from krishiv_py.plan.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
+from krishiv_py.plan.options.late import LateEventHandler, SideOutputLateEventHandler
+from krishiv_py.plan.options.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
 from krishiv_py.planner.branches import branches
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.sinks import MemorySink, Sink
+from krishiv_py.plan.options.sinks import MemorySink, Sink
 
 _HINT: Final = "pass a new MemorySink() to each query"
 

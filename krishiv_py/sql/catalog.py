@@ -11,9 +11,9 @@ from krishiv_py.api.stream import Stream
 from krishiv_py.api.timed import TimedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.late import LateEventHandler
-from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 
 
 @attrs.frozen(eq=False)

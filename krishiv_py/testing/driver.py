@@ -21,9 +21,9 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.state.store import NOW_MS, MemoryStore, Meta
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.late import LateEventHandler, LateRows, SideOutputLateEventHandler, hand_over
+from krishiv_py.plan.options.late import LateEventHandler, LateRows, SideOutputLateEventHandler, hand_over
+from krishiv_py.plan.options.sinks import MemorySink
 from krishiv_py.plan.progress import Progress
-from krishiv_py.plan.sinks import MemorySink
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.testing.clock import ManualClock
 

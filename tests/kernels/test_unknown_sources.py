@@ -10,7 +10,7 @@ import krishiv_py as kv
 from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.union import union_of
 from krishiv_py.errors import OperatorError, PlanError
-from krishiv_py.plan.sinks import MemorySink, ParquetSink
+from krishiv_py.plan.options.sinks import MemorySink, ParquetSink
 from krishiv_py.session import Session
 from krishiv_py.testing import Driver, stream_of
 

@@ -12,7 +12,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import stream_of
 

@@ -26,8 +26,8 @@ from krishiv_py import (
     udaf,
 )
 from krishiv_py.errors import AggregateOverflowError, KrishivError, OperatorError, PlanError, SessionClosedError
-from krishiv_py.plan.late import LateWanted
-from krishiv_py.plan.sinks import Sink
+from krishiv_py.plan.options.late import LateWanted
+from krishiv_py.plan.options.sinks import Sink
 from tests.spark.conftest import per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]

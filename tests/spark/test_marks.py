@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from krishiv_py import Sender, Session, SideOutputLateEventHandler, Stream
 from krishiv_py.errors import DurationError, PlanError
-from krishiv_py.plan.sinks import MemorySink, Sink
+from krishiv_py.plan.options.sinks import MemorySink, Sink
 from tests.spark.conftest import per_second, row
 
 

@@ -14,7 +14,7 @@ import pytest
 from krishiv_py import JsonSink, MemorySink, ParquetSink, Sender, Session, SideOutputLateEventHandler, Stream
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource
-from krishiv_py.plan.sinks import Sink
+from krishiv_py.plan.options.sinks import Sink
 from krishiv_py.spark.checkpoint.places import check_cluster, check_places, homed, place_of
 from krishiv_py.spark.tasks.outputs import Publisher, claim_folder
 from tests.spark.conftest import DDL, per_second, row

@@ -30,7 +30,7 @@ from krishiv_py import (
     last,
 )
 from krishiv_py.errors import OperatorError, PlanError, SchemaError, SenderClosedError
-from krishiv_py.plan.late import LateWanted
+from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.testing import Driver
 from tests.spark.conftest import found, per_second, row
 

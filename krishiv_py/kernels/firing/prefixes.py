@@ -16,7 +16,7 @@ from krishiv_py.kernels.firing.changelog import Firings
 from krishiv_py.kernels.firing.cumulated import cumulated, with_results
 from krishiv_py.kernels.firing.running import group_starts
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
-from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.options.triggers import Trigger
 
 
 @attrs.frozen(eq=False)

@@ -9,7 +9,7 @@ from krishiv_py.errors import OperatorError, message
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.query import QueryOptions
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from krishiv_py.errors import OperatorError, message, shown
 from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 
 
 def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 
 ONLY = ""
 """Name of the source where there is one."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.query import QueryOptions
 
 LATER: Final = {"later": True}
 """Metadata of attributes that windows of older releases have not: checkpoints of such windows have their defaults."""

@@ -17,7 +17,7 @@ import attrs
 from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
-from krishiv_py.plan.options import QueryOptions
+from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.windows.base import Window
 
 Direction: TypeAlias = Literal["backward", "forward"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
-from krishiv_py.plan.options import QueryOptions
-from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
 
 Seconds: TypeAlias = "float | Duration"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.disk import absolute
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source, UnionSource, source_of
-from krishiv_py.plan.sinks import JsonSink, MemorySink, ParquetSink, Sink
+from krishiv_py.plan.options.sinks import JsonSink, MemorySink, ParquetSink, Sink
 from krishiv_py.spark.setup.config import is_local_path
 from krishiv_py.spark.storage.files import file_system
 

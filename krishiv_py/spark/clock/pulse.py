@@ -13,8 +13,8 @@ from typing import Final
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.triggers import Interval
-from krishiv_py.plan.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.options.triggers import Interval
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spool import Control
 

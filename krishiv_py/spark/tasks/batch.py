@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.plan.late import LateEventHandler, LateRows, hand_over
+from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 
 
 def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, batch_id: int) -> None:

@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.errors import CheckpointError, PlanError, message
-from krishiv_py.plan.sinks import JsonSink, ParquetSink
+from krishiv_py.plan.options.sinks import JsonSink, ParquetSink
 from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.checkpoint.places import place_of
 from krishiv_py.spark.clock.clocks import batch_number

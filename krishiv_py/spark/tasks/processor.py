@@ -18,7 +18,7 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import NOW_MS, Meta
-from krishiv_py.plan.watermarks import WatermarkSpec
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.spark.clock.clocks import Clock, InForce, batch_number
 from krishiv_py.spark.clock.marks import MarkCheck
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

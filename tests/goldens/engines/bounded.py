@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krishiv_py.plan.late import LateWanted
+from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.testing import ManualClock
 from tests.goldens.cases import Case
 from tests.goldens.engines import Observed

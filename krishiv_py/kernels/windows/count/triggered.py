@@ -36,7 +36,7 @@ from krishiv_py.kernels.state.dead_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.triggers import Interval
+from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.fixed import HoppingWindow
 

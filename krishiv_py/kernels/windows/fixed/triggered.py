@@ -31,7 +31,7 @@ from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.triggers import Interval
+from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _FIRE_ROWS = 4_000_000

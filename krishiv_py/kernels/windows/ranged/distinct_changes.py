@@ -22,7 +22,7 @@ from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.ranged.listed import Listing
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
 from krishiv_py.kernels.windows.ranged.spans import FROM, Spans
-from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.options.triggers import Trigger
 
 _PAIRS: Final = 2_000_000
 

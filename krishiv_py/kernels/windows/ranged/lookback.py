@@ -27,7 +27,7 @@ from krishiv_py.kernels.windows.ranged.met import product_for
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
 from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 BLOCKS: Final = 64

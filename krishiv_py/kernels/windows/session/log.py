@@ -12,7 +12,7 @@ from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.session.rows import END, START
-from krishiv_py.plan.options import EmitMode
+from krishiv_py.plan.options.query import EmitMode
 
 
 @attrs.frozen(eq=False)

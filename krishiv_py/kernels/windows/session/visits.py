@@ -18,7 +18,7 @@ from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.windows.session.rows import SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.triggers import Interval, Trigger
+from krishiv_py.plan.options.triggers import Interval, Trigger
 
 _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 _HASHES = pa.schema([pa.field(HASH, pa.int64())])

@@ -15,7 +15,7 @@ from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import Components
 from krishiv_py.kernels.windows.session.capped.walk import Limits
 from krishiv_py.kernels.windows.session.trail import Contents, Lines, Results
-from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.options.triggers import Trigger
 
 
 @attrs.define(eq=False)

@@ -20,7 +20,7 @@ from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.prefix_values import prefixes
 from krishiv_py.kernels.windows.session.firing_rows import firing
 from krishiv_py.kernels.windows.session.growing.tracks import Tracks
-from krishiv_py.plan.triggers import Trigger
+from krishiv_py.plan.options.triggers import Trigger
 
 
 @attrs.frozen(eq=False)

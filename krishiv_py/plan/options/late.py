@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, message, told
-from krishiv_py.plan.sinks import Sink, known_sink
+from krishiv_py.plan.options.sinks import Sink, known_sink
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
 LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]

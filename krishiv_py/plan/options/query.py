@@ -8,7 +8,7 @@ import attrs
 
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.triggers import Accumulation, Trigger
+from krishiv_py.plan.options.triggers import Accumulation, Trigger
 
 LateRule: TypeAlias = Literal["event", "window"]
 NullKeys: TypeAlias = Literal["group", "side_output"]

@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.plan.options import EmitMode, LateRule, QueryOptions, SessionTouch
+from krishiv_py.plan.options.query import EmitMode, LateRule, QueryOptions, SessionTouch
 
 PresetName: TypeAlias = Literal["krishiv", "ripple", "spl", "kip450", "flink"]
 
@@ -20,7 +20,7 @@ class Preset:
     allowed_lateness_us : int
         How long windows take late rows, µs.
     late_rule, emit, touch, pane
-        As in :class:`~krishiv_py.plan.options.QueryOptions`.
+        As in :class:`~krishiv_py.plan.options.query.QueryOptions`.
     initial_us : int or None
         Where its watermark starts, µs; None leaves that as it is.
     """
