@@ -22,10 +22,10 @@ from krishiv_py import (
     count,
 )
 from krishiv_py import sum as total
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.stream import Stream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.windowed import WindowedStream
 
 NAME = "krishiv"
 SCHEMA = "user_id bigint, event_time timestamp, amount bigint"

@@ -4,10 +4,10 @@ Importing the package starts no JVM and imports no Spark. ``from krishiv_py impo
 so that Python's own stay what they are: name them, ``from krishiv_py import sum``, or write ``krishiv_py.sum``.
 """
 
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.changes import Emit, Retract, changes, fold
 from krishiv_py.api.query import Query
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.changes import Emit, Retract, changes, fold
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.plan.aggregates import (
     Aggregator,
     approx_count_distinct,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.query import Query
 from krishiv_py.api.sources import FileSources
-from krishiv_py.api.stream import Stream
-from krishiv_py.api.timed import TimedStream
-from krishiv_py.api.union import union_of
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.union import union_of
 from krishiv_py.disk import private_folder
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting

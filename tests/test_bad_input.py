@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import WatermarkSpec, col, collect_list, count, count_distinct, max, min, percentile, sum
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, OrderError, PlanError, SchemaError
 from krishiv_py.plan.durations import MAX_TIME_MS, MAX_TIME_US
 from krishiv_py.testing import Driver, stream_of

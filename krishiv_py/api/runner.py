@@ -12,8 +12,8 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.options.sinks import QueryTrigger, Sink
 
 if TYPE_CHECKING:
-    from krishiv_py.api.aggregated import AggregatedStream
     from krishiv_py.api.query import Query
+    from krishiv_py.api.stages.aggregated import AggregatedStream
 
 
 @attrs.frozen(eq=False)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable

@@ -16,8 +16,8 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema, malformed_rows

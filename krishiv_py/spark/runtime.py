@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.aggregated import AggregatedStream
 from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
 from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of

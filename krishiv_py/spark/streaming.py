@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from krishiv_py.api.stream import Stream
-from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.options.late import LateEventHandler

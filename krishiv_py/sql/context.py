@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlglot import expressions as sg
 
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.stream import Stream
-from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import Registered, registered, unknown_table

@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message, unknown_column
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.expressions.expr import Col, Expr, name_of

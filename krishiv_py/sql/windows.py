@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias
 import attrs
 from sqlglot import expressions as sg
 
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import DurationError, PlanError, message
 from krishiv_py.plan.durations import show_us, to_us
 

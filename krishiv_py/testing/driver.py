@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError, PlanError, message, own_type, shown
 from krishiv_py.kernels.columns.layout import late_names
 from krishiv_py.kernels.input.prepare import COUNTERS, Prepare, refused

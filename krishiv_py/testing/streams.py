@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krishiv_py.api.runner import NoRunner
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.schema import SchemaLike, as_schema
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from krishiv_py import ParquetSink, QueryTrigger, Session, SideOutputLateEventHandler, count, max, sum
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
 
 SCHEMA = "user bigint, at bigint, amount bigint"
 KINDS = ("tumbling", "session", "lookback")

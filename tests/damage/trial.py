@@ -28,7 +28,7 @@ from krishiv_py import (
     count,
     sum,
 )
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.controls import ControlFolder

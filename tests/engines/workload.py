@@ -13,9 +13,9 @@ import pyarrow as pa
 
 import krishiv_py as kv
 from krishiv_py import SlidingWindows, TimeIntervalWindowOptions, col, lit
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import ExpressionError
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.expressions.expr import Expr

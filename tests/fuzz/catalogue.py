@@ -11,9 +11,9 @@ import pyarrow as pa
 
 import krishiv_py as kv
 from krishiv_py import col, count
-from krishiv_py.api.stream import Stream
-from krishiv_py.api.timed import TimedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.fuzz.running import ROWS, SCHEMA

@@ -15,10 +15,10 @@ from krishiv_py import (
     WatermarkSpec,
     count,
 )
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.stream import KeyedUntimedStream, Stream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.testing import Driver, ManualClock, stream_of

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import krishiv_py
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.lookback import LookBackStream
-from krishiv_py.api.panes import PaneStream
-from krishiv_py.api.stream import KeyedUntimedStream, Stream
-from krishiv_py.api.timed import TimedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.lookback import LookBackStream
+from krishiv_py.api.stages.panes import PaneStream
+from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import Driver, ManualClock

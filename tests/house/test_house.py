@@ -18,11 +18,11 @@ import pytest
 
 import krishiv_py
 from krishiv_py import errors
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.stream import KeyedUntimedStream, Stream
-from krishiv_py.api.timed import TimedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.session import Session
 
 PACKAGE = Path(krishiv_py.__file__).parent

@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.testing import Driver, stream_of

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import settings
 
 from krishiv_py import collect_list, collect_set, count, first, last, max, min, sum
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.testing import Driver
 from tests import reference as ref
 

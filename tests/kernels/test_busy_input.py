@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.kernels.session_streams import SCHEMA, Shape

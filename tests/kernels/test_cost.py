@@ -25,7 +25,7 @@ from krishiv_py import (
     stddev,
     sum,
 )
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.kernels.aggregates import base, collections
 from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.columns.layout import Layout

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.kernels.windows.fixed import plain as fixed
 from krishiv_py.testing import Driver, stream_of
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import Driver, stream_of

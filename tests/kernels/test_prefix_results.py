@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.kernels.windows.count import triggered as count_triggered
 from krishiv_py.testing import Driver, stream_of
 

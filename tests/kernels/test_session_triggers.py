@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
 from tests.kernels.fixed_runs import LISTS, Line, folded, lines_of, sets, values, without_repeats

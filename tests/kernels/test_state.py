@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for

@@ -20,7 +20,7 @@ from krishiv_py import (
     count,
     udaf,
 )
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.errors import OperatorError
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.options.late import LateWanted

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.planner.fingerprint import differences, fingerprint

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import stream_of
 

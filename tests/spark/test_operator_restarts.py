@@ -26,7 +26,7 @@ from krishiv_py import (
     max,
     sum,
 )
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES
 from krishiv_py.testing import Driver
 from tests.spark.conftest import DDL, found, row

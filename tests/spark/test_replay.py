@@ -23,7 +23,7 @@ from krishiv_py import (
     count,
     sum,
 )
-from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.stages.timed import TimedStream
 from tests.spark.conftest import DDL, found, row
 from tests.spark.test_files import write
 

@@ -29,8 +29,8 @@ from krishiv_py import (
     sum,
     variance,
 )
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.timed import TimedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.planner.fingerprint import fingerprint

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 

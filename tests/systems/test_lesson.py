@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.testing import Driver, stream_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "conjunctions.py"

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.panes import PaneStream
+from krishiv_py.api.stages.panes import PaneStream
 from krishiv_py.testing import Driver, stream_of
 
 S = 1_000

@@ -14,7 +14,7 @@ import krishiv_py
 ROOT = Path(krishiv_py.__file__).parent.parent
 HEAD = """\
 from krishiv_py import WatermarkSpec, col, count, max, min, sum, udaf
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of
 stream: Stream = stream_of("user string, at bigint")
 """

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 import krishiv_py as kv
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.keyed import KeyedStream
-from krishiv_py.api.stream import Stream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.windowed import WindowedStream
 from tests.goldens.cases import Case, Key, LateRow, Result, Row, Written
 
 SCHEMA = pa.schema([

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.aggregates import collect_list

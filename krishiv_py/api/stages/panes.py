@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.api.aggregated import AggregatedStream
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.expressions.expr import Func, col, lit

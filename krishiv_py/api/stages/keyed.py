@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 from typing_extensions import Self
 
-from krishiv_py.api.lookback import LookBackStream
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.order import ON_TIMED, RESULTS, instead, needs
-from krishiv_py.api.panes import PaneStream, checked_options
 from krishiv_py.api.runner import Runner
-from krishiv_py.api.windowed import WindowedStream
+from krishiv_py.api.stages.lookback import LookBackStream
+from krishiv_py.api.stages.order import ON_TIMED, RESULTS, instead, needs
+from krishiv_py.api.stages.panes import PaneStream, checked_options
+from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.plan.checks import known_column, one_of

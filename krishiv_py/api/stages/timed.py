@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.keyed import KeyedStream, checked_keys
 from krishiv_py.api.runner import Runner
+from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
 from krishiv_py.errors import ColumnError, DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.expr import Col, Expr

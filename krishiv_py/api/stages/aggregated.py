@@ -10,9 +10,9 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.order import ON_RESULTS, instead
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.api.stages.order import ON_RESULTS, instead
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text

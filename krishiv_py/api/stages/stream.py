@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.keyed import KeyedStream, checked_keys
-from krishiv_py.api.order import ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
 from krishiv_py.api.runner import Runner
-from krishiv_py.api.timed import TimedStream, timed
+from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
+from krishiv_py.api.stages.order import ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
+from krishiv_py.api.stages.timed import TimedStream, timed
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.checks import column_name, expression, known_column

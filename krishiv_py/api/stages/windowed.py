@@ -8,10 +8,10 @@ import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
-from krishiv_py.api.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.api.runner import Runner
+from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
+from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
 from krishiv_py.plan.options.late import LateEventHandler

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
-from krishiv_py.api.stream import Stream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, SchemaError, message, shown
 from krishiv_py.plan.checks import a_text, column_name
 from krishiv_py.plan.nodes import UnionSource, source_of

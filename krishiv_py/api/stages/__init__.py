@@ -1,0 +1,1 @@
+"""The builder: ``Stream → TimedStream → KeyedStream → WindowedStream → AggregatedStream``; one stage, one type, one file."""
