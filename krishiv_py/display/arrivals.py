@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds

@@ -18,7 +18,7 @@ from krishiv_py.display.bands import Band, bands, in_lanes
 from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
 from krishiv_py.errors import PlanError, message, missing_extra, shown
-from krishiv_py.kernels.aggregates.base import Mask
+from krishiv_py.kernels.arrays.types import Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration
 
 try:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import AggregateOverflowError
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.windows.ranged.sliding import range_partials
 from krishiv_py.plan.aggregates import AggCall

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
-NumPy: TypeAlias = npt.NDArray[Any]
+from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 
 @attrs.frozen(eq=False)

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggregates.base import NumPy, Rows, flatten, lists, numbers, valid_rows
+from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.extremes import ranks
-from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 
 
 @attrs.frozen

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggregates.base import NumPy, Rows, numbers, valid_rows
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
+from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
 def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from krishiv_py.errors import OperatorError, message, shown
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.redaction import shown_setting
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggregates.base import Mask, NumPy, Rows, numbers, present_groups, valid_rows, with_nulls
+from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.addends import Addends, Terms, exact_sums
 from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
 """Types of an exact sum in state: the nearest double, null over no value; the rest; the number, where two doubles do not do."""

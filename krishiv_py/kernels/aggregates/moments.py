@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggregates.base import NumPy, Rows, numbers, valid_rows
+from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
 from krishiv_py.kernels.aggregates.exact.expansions import nearest, two_product
 from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
 from krishiv_py.kernels.aggregates.floats import EXACT, columns_of, merge_groups
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 _SQUARES: Final = [*[pa.float64()] * 4, limbs.TYPE]
 _LARGE: Final = 2.0**500

@@ -6,9 +6,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import NumPy, Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.arrays.grouping import Ints, hash_values
+from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
+from krishiv_py.kernels.arrays.grouping import hash_values
 from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
 @attrs.frozen

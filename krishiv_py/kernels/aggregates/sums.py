@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.errors import AggregateOverflowError, message
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 
 _LIMIT = 2**63
 

@@ -15,7 +15,7 @@ from krishiv_py.errors import RAISED, shown, told
 from krishiv_py.kernels.aggregates.accumulators import StateTypes
 from krishiv_py.kernels.aggregates.base import Rows, valid_rows
 from krishiv_py.kernels.aggregates.failed import GroupError
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates import Aggregator
 from krishiv_py.redaction import HIDDEN
 

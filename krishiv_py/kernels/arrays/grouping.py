@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Hashes: TypeAlias = npt.NDArray[np.uint64]
+from krishiv_py.kernels.arrays.types import Hashes, Ints
+
 _DENSE_SLACK: Final = 1 << 20
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 
 _ROOM: Final = 1 << 62
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggregates.base import NumPy
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
 @attrs.frozen(eq=False)

@@ -7,8 +7,7 @@ from typing import Final
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggregates.base import NumPy
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 _LONG: Final = 256
 _IDEMPOTENT: Final = (np.minimum, np.maximum, np.fmin, np.fmax)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints
 
 
 def rank(groups: Ints) -> Ints:

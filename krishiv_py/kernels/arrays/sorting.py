@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 
 _BITS = 63
 _SMALL = 64

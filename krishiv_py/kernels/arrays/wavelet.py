@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import running
+from krishiv_py.kernels.arrays.types import Ints
 
 
 def smallest(ranks: Ints, low: Ints, high: Ints, k: Ints) -> Ints:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import expand
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.evaluate import expr_type
 from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of

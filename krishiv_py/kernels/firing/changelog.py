@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.state.window_log import PairLog
 

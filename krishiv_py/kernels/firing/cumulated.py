@@ -23,11 +23,12 @@ from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggregates.moments import Variance
 from krishiv_py.kernels.aggregates.percentiles import percentiles
 from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
-from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.occurrences import Spread
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.ranges import running as sums
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout, finished_name, whole
 from krishiv_py.kernels.firing.running import group_starts, running
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.failed import regrouped
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.firing.cumulated import few_each, holds_values, told
 from krishiv_py.kernels.firing.running import running
 

@@ -6,10 +6,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.changelog import Firings

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel
-from krishiv_py.kernels.aggregates.base import Mask, NumPy, numbers
+from krishiv_py.kernels.aggregates.base import numbers
 from krishiv_py.kernels.aggregates.counting import Count
 from krishiv_py.kernels.aggregates.exact.reducers import ByRange
 from krishiv_py.kernels.aggregates.extremes import Extreme, ranks
@@ -18,7 +18,8 @@ from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.aggregates.floats import EXACT, FloatAvg, FloatSum, columns_of, merge_sums
 from krishiv_py.kernels.aggregates.moments import Variance
 from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
-from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import normal_key
+from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 _SAFE = float(2**62)
 

@@ -6,8 +6,7 @@ import attrs
 import numpy as np
 
 from krishiv_py.errors import OperatorError, message
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import QueryOptions
 

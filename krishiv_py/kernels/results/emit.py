@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.plan.windows.count import CountWindow

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import told_where
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import pair_order
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.columns.times import time_type, unstamp

@@ -19,9 +19,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.runs import Runs
 from krishiv_py.kernels.state.store import ChunkStore, Meta
 from krishiv_py.plan.durations import UNSET

@@ -13,9 +13,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import regrouped
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import WINDOW as WINDOW
 

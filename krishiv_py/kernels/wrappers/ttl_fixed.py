@@ -10,8 +10,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints, among
+from krishiv_py.kernels.arrays.grouping import among
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec

@@ -7,9 +7,8 @@ from typing import Protocol
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.aggregates.base import Mask, NumPy
 from krishiv_py.kernels.aggregates.exact.limbs import Pieces
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 
 class Reducer(Protocol):

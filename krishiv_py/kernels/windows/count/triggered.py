@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Groups, Ints, group, key_hashes
+from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing.cumulated import cumulated, exactly

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
 from krishiv_py.kernels.aggregates.failed import shown_key
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.changelog import Firings

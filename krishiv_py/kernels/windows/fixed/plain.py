@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints, distinct, group
+from krishiv_py.kernels.arrays.grouping import distinct, group
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import told_where
-from krishiv_py.kernels.arrays.grouping import Ints, distinct, group
+from krishiv_py.kernels.arrays.grouping import distinct, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of

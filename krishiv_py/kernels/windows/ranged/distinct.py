@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.input.lateness import floor_watermark

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.ranged.listed import Listing

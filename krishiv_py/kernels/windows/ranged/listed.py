@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, message, shown
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 
 

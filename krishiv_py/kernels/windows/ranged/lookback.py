@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, running
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggregates.base import Mask, lists
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp

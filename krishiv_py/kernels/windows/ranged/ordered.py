@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.time_log import times_of
 
 _BITS: Final = 62

@@ -23,16 +23,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import AggKernel, Mask, Rows, lists, numbers
+from krishiv_py.kernels.aggregates.base import AggKernel, Rows, lists, numbers
 from krishiv_py.kernels.aggregates.collections import CollectList, Distinct, Percentile
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.aggregates.percentiles import percentiles
 from krishiv_py.kernels.aggregates.sketch import HyperLogLog
-from krishiv_py.kernels.arrays.grouping import Ints, normal_key
+from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, overlapping, portions, running
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import Bounds, place_of
 from krishiv_py.kernels.windows.ranged.listed import Listing

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.aggregates.base import AggKernel, Mask, NumPy, Rows, numbers, with_nulls
+from krishiv_py.kernels.aggregates.base import AggKernel, Rows, numbers, with_nulls
 from krishiv_py.kernels.aggregates.counting import Count
 from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
 from krishiv_py.kernels.aggregates.exact.reducers import ByRange
@@ -18,8 +18,8 @@ from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum, columns_of
 from krishiv_py.kernels.aggregates.moments import Variance, moments
 from krishiv_py.kernels.aggregates.sums import IntAvg, IntSum
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, portions, running
+from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 
 _PAIRS: Final = 2_000_000

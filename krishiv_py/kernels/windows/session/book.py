@@ -19,9 +19,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.arrays.grouping import group, key_hashes
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import pair_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.session.rows import END, START
 from krishiv_py.plan.options.query import EmitMode

@@ -24,10 +24,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints, group
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult

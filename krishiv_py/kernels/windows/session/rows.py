@@ -8,8 +8,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.arrays.grouping import group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.plan.windows.session import SessionWindow

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.cumulated import cumulated
@@ -92,7 +91,7 @@ class Contents:
         self._next += len(parents)
 
     def table(self, kept: Ints) -> pa.Table:
-        """Partials of all results, by number, with the values of those `kept`; see :mod:`~krishiv_py.kernels.firing.cumulated`."""
+        """Partials of all results, by number, with the values of those `kept` (``firing.cumulated``)."""
         n_old, n = self._old.num_rows, self._next
         if n == n_old:
             return self._old

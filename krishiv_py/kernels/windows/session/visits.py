@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.arrays.grouping import group, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult

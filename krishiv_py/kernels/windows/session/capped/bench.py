@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.ledger import Cut, Ledger, RowState
 from krishiv_py.kernels.windows.session.capped.pieces import pieces
 from krishiv_py.kernels.windows.session.capped.stretch import play

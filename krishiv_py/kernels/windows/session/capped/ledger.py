@@ -10,9 +10,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import Components
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.walk import Limits
 from krishiv_py.kernels.windows.session.trail import Contents, Lines, Results
 from krishiv_py.plan.options.triggers import Trigger

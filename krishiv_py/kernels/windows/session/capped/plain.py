@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Ints, group, key_hashes
+from krishiv_py.kernels.arrays.grouping import group, key_hashes
 from krishiv_py.kernels.arrays.intervals import Codes, Components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.results.contract import StepResult

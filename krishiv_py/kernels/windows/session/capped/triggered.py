@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
-from krishiv_py.kernels.arrays.grouping import Groups, Ints, group
+from krishiv_py.kernels.arrays.grouping import Groups, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter

@@ -10,11 +10,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.aggregates.base import Mask
 from krishiv_py.kernels.aggregates.failed import first_of, regrouped, told_where
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.intervals import running_reach
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.prefix_values import prefixes

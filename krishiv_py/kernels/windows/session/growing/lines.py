@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.session.growing.tracks import Tracks
 

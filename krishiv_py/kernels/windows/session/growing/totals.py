@@ -22,8 +22,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Ints
 from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.windows.session.book import DONE, MARK, OFTEN, STANDING, UNDER, newest
