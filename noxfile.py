@@ -24,8 +24,15 @@ def check(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style; ``-- --fix`` mends what can be mended."""
+    """Style; ``-- --fix`` mends what can be mended, ``nox -s format`` lays out."""
     session.run(PYTHON, "-m", "ruff", "check", *session.posargs, ".")
+    session.run(PYTHON, "-m", "ruff", "format", "--check", ".")
+
+
+@nox.session(name="format")
+def lay_out(session: nox.Session) -> None:
+    """Lay all files out; the formatter alone decides."""
+    session.run(PYTHON, "-m", "ruff", "format", ".")
 
 
 @nox.session
@@ -61,8 +68,18 @@ def doctests(session: nox.Session) -> None:
 @nox.session
 def properties(session: nox.Session) -> None:
     """The property tests, each on 50 000 generated streams."""
-    session.run(PYTHON, "-m", "pytest", "tests", "-m", "hypothesis and not spark", "-n", "2", *session.posargs,
-                env={"KRISHIV_EXAMPLES": "50000"})
+    session.run(
+        PYTHON,
+        "-m",
+        "pytest",
+        "tests",
+        "-m",
+        "hypothesis and not spark",
+        "-n",
+        "2",
+        *session.posargs,
+        env={"KRISHIV_EXAMPLES": "50000"},
+    )
 
 
 @nox.session

@@ -44,9 +44,13 @@ def observations(n: int) -> list[Observation]:
         at = 1_700_000_000_000 + i * 40
         sensor, delay = rng.choice([("radar", 0), ("optical", rng.randrange(LAG_MS))])
         row: Observation = {
-            "sensor": sensor, "object": rng.randrange(200), "shell": rng.choice(["LEO", "MEO", "GEO"]), "at": at,
-            "x": rng.uniform(0, 400), "y": rng.uniform(0, 400),
-        }  # fmt: skip
+            "sensor": sensor,
+            "object": rng.randrange(200),
+            "shell": rng.choice(["LEO", "MEO", "GEO"]),
+            "at": at,
+            "x": rng.uniform(0, 400),
+            "y": rng.uniform(0, 400),
+        }
         seen.append((at + delay, row))
     return [row for _, row in sorted(seen, key=lambda pair: pair[0])]
 
@@ -84,8 +88,10 @@ def main() -> None:
     assert straddling > 0
     print(f"{len(rows)} observations, {len(found)} conjunctions; fixed 30-second buckets would miss {straddling}")
     first = min(found, key=lambda p: (p["right_at"], p["left_at"]))
-    print(f"the first: objects {first['left_object']} and {first['right_object']} in {first['left_shell']}, "
-          f"{first['right_at'] - first['left_at']} ms apart")
+    print(
+        f"the first: objects {first['left_object']} and {first['right_object']} in {first['left_shell']}, "
+        f"{first['right_at'] - first['left_at']} ms apart"
+    )
 
 
 if __name__ == "__main__":

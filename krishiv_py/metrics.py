@@ -49,9 +49,16 @@ if TYPE_CHECKING:
 PREFIX: Final = "krishiv_window_"
 LABELS: Final = ("query", "operator")
 REASONS: Final = (
-    "late", "null_time", "null_key", "out_of_range", "unassigned", "future_dropped", "future_side_output", "unknown_source",
+    "late",
+    "null_time",
+    "null_key",
+    "out_of_range",
+    "unassigned",
+    "future_dropped",
+    "future_side_output",
+    "unknown_source",
     "malformed",
-)  # fmt: skip
+)
 
 
 class Observed(Protocol):

@@ -108,8 +108,14 @@ class Session(FileSources):
     def connect(cls, url: str) -> Session:
         """A session on the Spark Connect server at `url`: ``sc://host:15002``."""
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
-            raise PlanError(message("not a Spark Connect address", shown(url), "there is no server to talk to",
-                                    'write Session.connect("sc://host:15002")'))
+            raise PlanError(
+                message(
+                    "not a Spark Connect address",
+                    shown(url),
+                    "there is no server to talk to",
+                    'write Session.connect("sc://host:15002")',
+                )
+            )
         runtime = _runtime()
         return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
 
@@ -213,8 +219,14 @@ class Session(FileSources):
             When no query has kept its state there, or one with another plan; names what differs.
         """
         if not isinstance(stream, AggregatedStream):
-            raise PlanError(message("not an aggregated stream", shown(stream), "the state cannot be read without its plan",
-                                    "pass the stream the query was started with"))
+            raise PlanError(
+                message(
+                    "not an aggregated stream",
+                    shown(stream),
+                    "the state cannot be read without its plan",
+                    "pass the stream the query was started with",
+                )
+            )
         return self._runner.read_state(stream, a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint"))
 
     @property

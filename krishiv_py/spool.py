@@ -250,8 +250,7 @@ def sent_at(schema: pa.Schema) -> int | None:
 
 def _closed(what: str) -> str:
     return (
-        f"{what} on a closed sender: the end of input was declared and every window has fired. "
-        "Hint: open another memory_stream"
+        f"{what} on a closed sender: the end of input was declared and every window has fired. Hint: open another memory_stream"
     )
 
 

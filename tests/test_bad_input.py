@@ -107,8 +107,27 @@ def test_a_key_named_twice_or_no_text_is_refused() -> None:
 
 # Durations
 
-BAD_LENGTHS = [0, -1, 1.5, math.nan, math.inf, True, None, "", "soon", "5 parsecs", "-5 s", "0 s", dt.timedelta(0),
-               dt.timedelta(seconds=-1), "0.0000001 s", [5], 10**30, "1 s 5", "5"]  # fmt: skip
+BAD_LENGTHS = [
+    0,
+    -1,
+    1.5,
+    math.nan,
+    math.inf,
+    True,
+    None,
+    "",
+    "soon",
+    "5 parsecs",
+    "-5 s",
+    "0 s",
+    dt.timedelta(0),
+    dt.timedelta(seconds=-1),
+    "0.0000001 s",
+    [5],
+    10**30,
+    "1 s 5",
+    "5",
+]
 
 
 @pytest.mark.parametrize("size", BAD_LENGTHS, ids=repr)
@@ -295,9 +314,7 @@ def test_ten_thousand_columns() -> None:
     stream = stream_of(wide).with_column("twice", col("c9999") * 2).filter("c5000 = 1").watermark("at", 0).key_by("c7")
     driver = Driver(stream.tumbling_window(10).agg(count(), sum("twice")))
     driver.send([{"at": 1, "c7": 7, "c5000": 1, "c9999": 21}, {"at": 2, "c7": 7, "c5000": 0, "c9999": 5}])
-    assert driver.close().results.to_pylist() == [
-        {"c7": 7, "window_start": 0, "window_end": 10, "count": 1, "sum_twice": 42}
-    ]
+    assert driver.close().results.to_pylist() == [{"c7": 7, "window_start": 0, "window_end": 10, "count": 1, "sum_twice": 42}]
     with pytest.raises(ColumnError, match="there is no column 'c10000'") as caught:
         stream.tumbling_window(10).agg(sum("c10000"))
     assert len(str(caught.value)) < 1_000

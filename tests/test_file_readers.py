@@ -236,17 +236,26 @@ def test_what_json_files_may_look_like(tmp_path: Path) -> None:
 
 
 def test_both_ways_to_read_a_block_give_the_same(tmp_path: Path) -> None:
-    schema = pa.schema([
-        ("t", pa.timestamp("us", "UTC")), ("n", pa.timestamp("us")), ("d", pa.date32()), ("f", pa.float64()),
-        ("g", pa.float32()), ("b", pa.bool_()), ("s", pa.string()), ("l", pa.list_(pa.int64())),
-        ("r", pa.struct([("x", pa.int32())])),
-    ])  # fmt: skip
+    schema = pa.schema(
+        [
+            ("t", pa.timestamp("us", "UTC")),
+            ("n", pa.timestamp("us")),
+            ("d", pa.date32()),
+            ("f", pa.float64()),
+            ("g", pa.float32()),
+            ("b", pa.bool_()),
+            ("s", pa.string()),
+            ("l", pa.list_(pa.int64())),
+            ("r", pa.struct([("x", pa.int32())])),
+        ]
+    )
     stamps = ["2024-02-29T01:02:03Z", "2024-02-29T01:02:03.5+02:00", "2024-02-29 01:02", "2024-02-29", "1969-12-31T23:59:59.1Z"]
     stamps += ["2024-02-29T01:02:03.123456789Z", "1969-12-31T23:59:59.9999999Z"]
     rows: list[dict[str, Any]] = [
         {"t": s, "n": s, "d": "2024-02-29", "f": f, "g": f, "b": True, "s": "ä\n", "l": [1, None], "r": {"x": 1}}
-        for s in stamps for f in (1, -0.5, 1e300, 16777217)
-    ] + [{"t": None}, {"f": float("nan"), "t": stamps[0]}]  # fmt: skip
+        for s in stamps
+        for f in (1, -0.5, 1e300, 16777217)
+    ] + [{"t": None}, {"f": float("nan"), "t": stamps[0]}]
     for row in rows:
         data = (json.dumps({k: v for k, v in row.items() if v is not None} | {"s": row.get("s", "x")}) + "\n").encode()
         fast = list(jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data)))
@@ -261,6 +270,7 @@ def test_types_arrow_reads_otherwise(tmp_path: Path) -> None:
     data = b'{"m":{"x":1},"d":1.25,"b":"aGk=","s":1.10}\n{"d":"2.5","s":{"k":[1.0,null,"y"]}}\n{"d":1.234}\n{"b":"*"}\n'
     (parsed,) = jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data))
     assert [list(r.values()) for r in parsed.batch.to_pylist()] == [
-        [[("x", 1)], Decimal("1.25"), b"hi", "1.10"], [None, Decimal("2.50"), None, '{"k":[1.0,null,"y"]}'],
-    ]  # fmt: skip
+        [[("x", 1)], Decimal("1.25"), b"hi", "1.10"],
+        [None, Decimal("2.50"), None, '{"k":[1.0,null,"y"]}'],
+    ]
     assert [b.line for b in parsed.bad] == [3, 4]

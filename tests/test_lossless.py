@@ -18,12 +18,16 @@ from krishiv_py.testing import Driver, stream_of
 @pytest.mark.parametrize(
     ("type_", "value", "kept"),
     [
-        (pa.int64(), 2.7, 2.0), (pa.int32(), Decimal("2.7"), Decimal(2)), (pa.int64(), np.float64(0.5), np.float64(3)),
-        (pa.date32(), dt.datetime(2024, 1, 1, 12), dt.datetime(2024, 1, 1)), (pa.float32(), 1e300, float("inf")),
-        (pa.list_(pa.int64()), [1, 2.5], [1, 2.0]), (pa.struct([("x", pa.int32())]), {"x": 1.5}, {"x": None}),
+        (pa.int64(), 2.7, 2.0),
+        (pa.int32(), Decimal("2.7"), Decimal(2)),
+        (pa.int64(), np.float64(0.5), np.float64(3)),
+        (pa.date32(), dt.datetime(2024, 1, 1, 12), dt.datetime(2024, 1, 1)),
+        (pa.float32(), 1e300, float("inf")),
+        (pa.list_(pa.int64()), [1, 2.5], [1, 2.0]),
+        (pa.struct([("x", pa.int32())]), {"x": 1.5}, {"x": None}),
         (pa.map_(pa.string(), pa.int64()), {"a": 0.1}, {"a": 1.0}),
     ],
-)  # fmt: skip
+)
 def test_no_part_of_a_value_is_dropped_in_silence(type_: pa.DataType, value: Any, kept: Any) -> None:
     stream = stream_of(pa.schema([("at", pa.int64()), ("x", type_)]))
     driver = Driver(stream.watermark("at", 0).tumbling_window(10).agg(collect_list("x")))

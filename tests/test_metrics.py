@@ -38,9 +38,13 @@ def rows(*times: int | None) -> list[dict[str, object]]:
 
 FIRST, SECOND = rows(200), rows(195, 140, 130, 200, 260, 261, None)
 WANTED = {
-    "rows_total": 8, "mildly_late_events_total": 2, "very_late_events_total": 1, "future_events_total": 1,
-    "pending_window_count": 1, "last_batch_id": 1,
-}  # fmt: skip
+    "rows_total": 8,
+    "mildly_late_events_total": 2,
+    "very_late_events_total": 1,
+    "future_events_total": 1,
+    "pending_window_count": 1,
+    "last_batch_id": 1,
+}
 
 
 def scraped(registry: CollectorRegistry) -> Samples:

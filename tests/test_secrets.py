@@ -77,11 +77,21 @@ def test_a_text_loses_its_secret_and_nothing_is_taken_twice(text: str) -> None:
     assert shown.startswith("before ") and redacted(shown) == shown
 
 
-@pytest.mark.parametrize("text", [
-    "hdfs://namenode:8020/in/a@b", "file:///in/a@b.parquet", "abfss://events@account.dfs.core.windows.net/in", "mail a@b.c",
-    "tokens: string, user: string", "(token = 'abc')", "count(*) AS n [late_rule=event, emit=final]", "",
-    "https://host/x?design=1&sv=2", "Bearer of news",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hdfs://namenode:8020/in/a@b",
+        "file:///in/a@b.parquet",
+        "abfss://events@account.dfs.core.windows.net/in",
+        "mail a@b.c",
+        "tokens: string, user: string",
+        "(token = 'abc')",
+        "count(*) AS n [late_rule=event, emit=final]",
+        "",
+        "https://host/x?design=1&sv=2",
+        "Bearer of news",
+    ],
+)
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redacted(text) == text
 
@@ -102,10 +112,15 @@ def test_streams_plans_and_pages(address: str) -> None:
     assert WORD in plan.node.input.input.path  # type: ignore[attr-defined]  # what Spark gets is whole
 
 
-@pytest.mark.parametrize("step", [
-    lambda s, a: s, lambda s, a: s.filter(f"url = '{a}'"), lambda s, a: s.watermark("at", 1),
-    lambda s, a: s.watermark("at", 1).tumbling_window(1_000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, a: s,
+        lambda s, a: s.filter(f"url = '{a}'"),
+        lambda s, a: s.watermark("at", 1),
+        lambda s, a: s.watermark("at", 1).tumbling_window(1_000),
+    ],
+)
 @pytest.mark.parametrize("address", addresses())
 def test_every_stage_of_the_builder(step: Callable[[Stream, str], object], address: str) -> None:
     schema = as_schema(SCHEMA)

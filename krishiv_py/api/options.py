@@ -79,8 +79,14 @@ class OptionMethods:
             on-time and late firings one by one.
         """
         if not isinstance(trigger, Trigger):
-            raise PlanError(message("not a Trigger", shown(trigger), "it is not known when windows fire",
-                                    "pass Trigger.on_count(100) or another"))
+            raise PlanError(
+                message(
+                    "not a Trigger",
+                    shown(trigger),
+                    "it is not known when windows fire",
+                    "pass Trigger.on_count(100) or another",
+                )
+            )
         return self._with_options(attrs.evolve(self.options, trigger=trigger))
 
     def accumulation(self, mode: Accumulation) -> Self:
@@ -136,14 +142,23 @@ class OptionMethods:
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop, and count, state of keys untouched for the time that `config` sets (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
-            raise PlanError(message("not a StateTtlConfig", shown(config), "no time to live is known",
-                                    "pass StateTtlConfig(ttl_ms=3_600_000)"))
+            raise PlanError(
+                message(
+                    "not a StateTtlConfig", shown(config), "no time to live is known", "pass StateTtlConfig(ttl_ms=3_600_000)"
+                )
+            )
         return self._with_options(attrs.evolve(self.options, ttl=config))
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:
         """Hand late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""
         if isinstance(handler, type) or not isinstance(handler, LateEventHandler):
-            raise PlanError(message("not a LateEventHandler", shown(handler), "late rows would be lost",
-                                    "pass an instance with `wants` and `handle(late)`"))
+            raise PlanError(
+                message(
+                    "not a LateEventHandler",
+                    shown(handler),
+                    "late rows would be lost",
+                    "pass an instance with `wants` and `handle(late)`",
+                )
+            )
         one_of(handler.wants, "wants", ("rows", "keys", "count"))
         return self._with_handler(handler)

@@ -42,8 +42,9 @@ class Runner(Protocol):
         """One batch job over a finite input, with or without a `progress` line."""
         ...
 
-    def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
-              name: str | None) -> Query:
+    def start(
+        self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
+    ) -> Query:
         """An unbounded query."""
         ...
 
@@ -56,15 +57,22 @@ class NoRunner:
     """The runner of streams that belong to no session (``krishiv_py.testing.stream_of``)."""
 
     def _refuse(self, what: str) -> NoReturn:
-        raise PlanError(message(f"{what} needs a session", "a stream made without one", "there is nothing to run it on",
-                                "use krishiv_py.testing.Driver, or make the stream from a Session"))
+        raise PlanError(
+            message(
+                f"{what} needs a session",
+                "a stream made without one",
+                "there is nothing to run it on",
+                "use krishiv_py.testing.Driver, or make the stream from a Session",
+            )
+        )
 
     def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
         """Refuse."""
         self._refuse("collect()")
 
-    def start(self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger,
-              name: str | None) -> Query:
+    def start(
+        self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
+    ) -> Query:
         """Refuse."""
         self._refuse("start()")
 

@@ -166,16 +166,28 @@ class FileSources:
         settings = dict(setting(k, v) for k, v in options.items())
         for taken in settings:
             if taken.lower() in ("mode", "columnnameofcorruptrecord", "badrecordspath"):
-                raise PlanError(message(f"the option {taken!r} would drop input in silence", settings[taken],
-                                        "no row may vanish", 'use on_malformed="fail" or "side_output"'))  # fmt: skip
+                raise PlanError(
+                    message(
+                        f"the option {taken!r} would drop input in silence",
+                        settings[taken],
+                        "no row may vanish",
+                        'use on_malformed="fail" or "side_output"',
+                    )
+                )
         columns = as_schema(schema) if schema is not None else None
         found = self._runner.located(name, streaming)
         columns = self._runner.infer(found, kind, settings) if columns is None else columns
         source = FileSource(
-            found[0], kind, columns, bounded=not streaming, max_files_per_batch=max_files,
+            found[0],
+            kind,
+            columns,
+            bounded=not streaming,
+            max_files_per_batch=max_files,
             options=tuple(sorted(settings.items())),
-            literal=found[1], missing_columns=missing_columns, on_malformed=on_malformed,
-        )  # fmt: skip
+            literal=found[1],
+            missing_columns=missing_columns,
+            on_malformed=on_malformed,
+        )
         return Stream(source, columns, self._runner)
 
 

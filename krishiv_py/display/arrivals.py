@@ -49,12 +49,24 @@ class Arrivals:
     reasons: tuple[str | None, ...]
 
 
-def arrivals(batches: Sequence[pa.Table], time: str, lag: Duration | None, watermarks_us: Sequence[int] | None,
-             late: pa.Table | None, key: str | None) -> Arrivals:  # fmt: skip
+def arrivals(
+    batches: Sequence[pa.Table],
+    time: str,
+    lag: Duration | None,
+    watermarks_us: Sequence[int] | None,
+    late: pa.Table | None,
+    key: str | None,
+) -> Arrivals:
     """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
     if not isinstance(batches, Sequence) or not all(isinstance(b, pa.Table) for b in batches):
-        raise PlanError(message("batches are Arrow tables, one per micro-batch", shown(batches), "there are no rows to draw",
-                                "pass [pyarrow.Table.from_pylist(rows), ...]"))
+        raise PlanError(
+            message(
+                "batches are Arrow tables, one per micro-batch",
+                shown(batches),
+                "there are no rows to draw",
+                "pass [pyarrow.Table.from_pylist(rows), ...]",
+            )
+        )
     if late is not None:
         a_table(late, "late")
     if not batches:
@@ -79,8 +91,14 @@ def arrivals(batches: Sequence[pa.Table], time: str, lag: Duration | None, water
 def a_table(value: object, name: str) -> None:
     """Refuse anything but an Arrow table."""
     if not isinstance(value, pa.Table):
-        raise PlanError(message(f"`{name}` is no Arrow table", shown(value), "its rows cannot be drawn",
-                                "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)"))
+        raise PlanError(
+            message(
+                f"`{name}` is no Arrow table",
+                shown(value),
+                "its rows cannot be drawn",
+                "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)",
+            )
+        )
 
 
 def kind_of(rows: pa.Table, time: str) -> TimeKind:
@@ -95,20 +113,39 @@ def instants(column: pa.ChunkedArray, kind: TimeKind) -> tuple[Ints, Mask]:
     return stamped.times, ~(stamped.null | stamped.out_of_range)
 
 
-def _in_force(times: Ints, usable: Mask, edges: tuple[int, ...], lag: Duration | None,
-              given: Sequence[int] | None) -> tuple[int, ...]:  # fmt: skip
+def _in_force(
+    times: Ints, usable: Mask, edges: tuple[int, ...], lag: Duration | None, given: Sequence[int] | None
+) -> tuple[int, ...]:
     if (lag is None) == (given is None):
         got = "neither" if lag is None else "both"
-        raise PlanError(message("a timeline takes either `lag` or `watermarks_us`", got, "the watermark cannot be drawn",
-                                'pass lag="10 seconds", as in the plan'))  # fmt: skip
+        raise PlanError(
+            message(
+                "a timeline takes either `lag` or `watermarks_us`",
+                got,
+                "the watermark cannot be drawn",
+                'pass lag="10 seconds", as in the plan',
+            )
+        )
     if given is not None:
         if isinstance(given, str) or not isinstance(given, Sequence):
-            raise PlanError(message("`watermarks_us` is a sequence", shown(given), "the watermark cannot be drawn",
-                                    "pass whole microseconds, one per batch"))
+            raise PlanError(
+                message(
+                    "`watermarks_us` is a sequence",
+                    shown(given),
+                    "the watermark cannot be drawn",
+                    "pass whole microseconds, one per batch",
+                )
+            )
         if len(given) != len(edges) - 1:
             got = f"{len(given)} for {len(edges) - 1} batches"
-            raise PlanError(message("`watermarks_us` needs one watermark per batch", got, "rows would meet the wrong one",
-                                    "pass the one that was in force in each batch"))  # fmt: skip
+            raise PlanError(
+                message(
+                    "`watermarks_us` needs one watermark per batch",
+                    got,
+                    "rows would meet the wrong one",
+                    "pass the one that was in force in each batch",
+                )
+            )
         return tuple(microseconds(us, "watermarks_us", UNSET, END_OF_TIME) for us in given)
     tracker = WatermarkTracker(WatermarkSpec(to_us(lag or 0, "lag", allow_zero=True)))
     found = []
@@ -120,8 +157,9 @@ def _in_force(times: Ints, usable: Mask, edges: tuple[int, ...], lag: Duration |
     return tuple(found)
 
 
-def _reasons(rows: pa.Table, time: str, kind: TimeKind, edges: tuple[int, ...], in_force: tuple[int, ...],
-             late: pa.Table) -> tuple[str | None, ...]:  # fmt: skip
+def _reasons(
+    rows: pa.Table, time: str, kind: TimeKind, edges: tuple[int, ...], in_force: tuple[int, ...], late: pa.Table
+) -> tuple[str | None, ...]:
     """Find every late row among those that came: equal in all columns both have, and in the watermark it met.
 
     Rows that agree in all of that share their fate, so it does not matter which of them is taken.
@@ -129,9 +167,14 @@ def _reasons(rows: pa.Table, time: str, kind: TimeKind, edges: tuple[int, ...], 
     own, (reason, watermark, _) = late.column_names[:-3], late.column_names[-3:]
     shared = [name for name in own if name in rows.column_names]
     if time not in shared:
-        raise PlanError(message(f"the late rows have no column {time!r}", ", ".join(late.column_names),
-                                "they cannot be found among the batches",
-                                "collect whole late rows: SideOutputLateEventHandler(MemorySink())"))  # fmt: skip
+        raise PlanError(
+            message(
+                f"the late rows have no column {time!r}",
+                ", ".join(late.column_names),
+                "they cannot be found among the batches",
+                "collect whole late rows: SideOutputLateEventHandler(MemorySink())",
+            )
+        )
     met, known = instants(late[watermark], kind)
     tick = 1_000 if kind == "bigint_ms" else 1
     marks = [int(us) if ok else UNSET for us, ok in zip(met, known, strict=True)]
@@ -149,9 +192,14 @@ def _reasons(rows: pa.Table, time: str, kind: TimeKind, edges: tuple[int, ...], 
             found[at] = waiting.pop()
     lost = sum(map(len, by_row.values()))
     if lost:
-        raise PlanError(message("late rows that came in no batch", f"{lost} of {late.num_rows}",
-                                "the picture would not be true",
-                                "pass the batches as they were sent, and the lag, or watermarks_us, of the query"))  # fmt: skip
+        raise PlanError(
+            message(
+                "late rows that came in no batch",
+                f"{lost} of {late.num_rows}",
+                "the picture would not be true",
+                "pass the batches as they were sent, and the lag, or watermarks_us, of the query",
+            )
+        )
     return tuple(found)
 
 

@@ -163,9 +163,13 @@ def _chosen(came: Arrivals, keys: Sequence[object] | None) -> list[object]:
         unknown = [k for k in keys if k not in came.keys]
         if unknown or not 1 <= len(keys) <= _MOST_KEYS:
             raise PlanError(
-                message("`keys` cannot be drawn", repr(list(keys)), "there is no panel for them",
-                        f"name one to {_MOST_KEYS} keys that are among the rows")
-            )  # fmt: skip
+                message(
+                    "`keys` cannot be drawn",
+                    repr(list(keys)),
+                    "there is no panel for them",
+                    f"name one to {_MOST_KEYS} keys that are among the rows",
+                )
+            )
         return list(keys)
     refused = Counter(k for k, why in zip(came.keys, came.reasons, strict=True) if why is not None)
     rows = Counter(came.keys)
@@ -184,8 +188,17 @@ def _rows(axes: Axes, axis: TimeAxis, came: Arrivals, mask: Mask) -> None:
             axes.scatter(times[here], order[here], s=14, color=_ROW, alpha=0.8, linewidths=0, label="row", zorder=3)
         else:
             mark, colour = ("X", _LATE) if why == "late" else ("s", _OTHER)
-            axes.scatter(times[here], order[here], s=42, marker=mark, color=colour, edgecolors="white", linewidths=0.6,
-                         label=f"refused: {why}", zorder=4)  # fmt: skip
+            axes.scatter(
+                times[here],
+                order[here],
+                s=42,
+                marker=mark,
+                color=colour,
+                edgecolors="white",
+                linewidths=0.6,
+                label=f"refused: {why}",
+                zorder=4,
+            )
     steps = [
         (us, begin - 0.5, end - 0.5)
         for us, begin, end in zip(came.watermarks_us, came.edges[:-1], came.edges[1:], strict=True)

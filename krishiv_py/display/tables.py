@@ -50,11 +50,23 @@ def as_tables(batches: Any) -> list[pa.Table]:
         For one table instead of a list of them, and for batches with different columns.
     """
     if isinstance(batches, (pa.Table, pa.RecordBatch, dict, str, bytes)) or not isinstance(batches, Sequence):
-        raise PlanError(message("`batches` is no list of batches", type(batches).__name__, "their order would be unknown",
-                                  "pass a list with one table, or one list of dicts, per micro-batch"))  # fmt: skip
+        raise PlanError(
+            message(
+                "`batches` is no list of batches",
+                type(batches).__name__,
+                "their order would be unknown",
+                "pass a list with one table, or one list of dicts, per micro-batch",
+            )
+        )
     if batches and all(isinstance(b, dict) for b in batches):
-        raise PlanError(message("`batches` is one batch", "a list of dicts", "what came in which micro-batch is unknown",
-                                  "pass a list of batches: [first, second]"))  # fmt: skip
+        raise PlanError(
+            message(
+                "`batches` is one batch",
+                "a list of dicts",
+                "what came in which micro-batch is unknown",
+                "pass a list of batches: [first, second]",
+            )
+        )
     tables = [as_table(b, f"batches[{n}]") for n, b in enumerate(batches)]
     schema = next((t.schema for t in tables if t.num_columns), None)
     if schema is None:
@@ -63,9 +75,14 @@ def as_tables(batches: Any) -> list[pa.Table]:
         return [t.select(schema.names).cast(schema) if t.num_columns else schema.empty_table() for t in tables]
     except (pa.ArrowException, KeyError, ValueError) as problem:
         names = [n for n, t in enumerate(tables) if t.num_columns and not t.schema.equals(schema)]
-        raise PlanError(message("batches with different columns", f"batches {names} differ from the first",
-                                  str(problem).splitlines()[0], f"give each the columns {', '.join(schema.names)}"))  \
-            from problem  # fmt: skip
+        raise PlanError(
+            message(
+                "batches with different columns",
+                f"batches {names} differ from the first",
+                str(problem).splitlines()[0],
+                f"give each the columns {', '.join(schema.names)}",
+            )
+        ) from problem
 
 
 def late_table(late: Any) -> pa.Table:
@@ -98,5 +115,11 @@ def require_name(name: object, what: str) -> None:
 
 
 def _refused(what: str, rows: object, consequence: str) -> PlanError:
-    return PlanError(message(f"`{what}` is no table of rows", shown(rows), consequence,
-                               "pass a pyarrow Table or RecordBatch, a list of dicts, or a pandas DataFrame"))  # fmt: skip
+    return PlanError(
+        message(
+            f"`{what}` is no table of rows",
+            shown(rows),
+            consequence,
+            "pass a pyarrow Table or RecordBatch, a list of dicts, or a pandas DataFrame",
+        )
+    )

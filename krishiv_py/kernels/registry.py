@@ -58,8 +58,14 @@ def _of_window(spec: OperatorSpec) -> WindowOperator:
     if spec.options.ttl is None:
         return found
     if not isinstance(found, KeyDropping):
-        raise PlanError(message("no time to live with these triggers", spec.window.kind, "state would be kept for ever",
-                                "leave the trigger or with_state_ttl out"))
+        raise PlanError(
+            message(
+                "no time to live with these triggers",
+                spec.window.kind,
+                "state would be kept for ever",
+                "leave the trigger or with_state_ttl out",
+            )
+        )
     return ExpiringOperator(spec, found)
 
 

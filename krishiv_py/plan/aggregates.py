@@ -9,14 +9,28 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import expression
-from krishiv_py.plan.expressions.expr import Col, Expr, col, name_of
+from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.types import normal_type
 
 AggName: TypeAlias = Literal[
-    "count", "sum", "min", "max", "avg", "stddev", "variance", "first", "last", "count_distinct",
-    "approx_count_distinct", "collect_list", "collect_set", "percentile", "udaf",
-]  # fmt: skip
+    "count",
+    "sum",
+    "min",
+    "max",
+    "avg",
+    "stddev",
+    "variance",
+    "first",
+    "last",
+    "count_distinct",
+    "approx_count_distinct",
+    "collect_list",
+    "collect_set",
+    "percentile",
+    "udaf",
+]
 A = TypeVar("A")
 
 
@@ -202,8 +216,14 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
         4 to 16; the relative standard error is about ``1.04 / sqrt(2**precision)`` (1.6 % at 12).
     """
     if isinstance(precision, bool) or not isinstance(precision, int) or not 4 <= precision <= 16:
-        raise PlanError(message("`precision` is out of range", shown(precision), "no sketch has that many registers",
-                                "use a whole number from 4 to 16"))
+        raise PlanError(
+            message(
+                "`precision` is out of range",
+                shown(precision),
+                "no sketch has that many registers",
+                "use a whole number from 4 to 16",
+            )
+        )
     return _call("approx_count_distinct", arg, precision=precision)
 
 
@@ -245,11 +265,23 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
         Type of what ``finish`` returns.
     """
     if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
-        raise PlanError(message("not an Aggregator", shown(aggregator), "it cannot be run",
-                                "pass an instance with create, add, merge and finish"))
+        raise PlanError(
+            message(
+                "not an Aggregator",
+                shown(aggregator),
+                "it cannot be run",
+                "pass an instance with create, add, merge and finish",
+            )
+        )
     if not isinstance(result_type, pa.DataType):
-        raise PlanError(message("`result_type` is no Arrow type", shown(result_type), "results have no column type",
-                                "pass for instance pyarrow.float64()"))
+        raise PlanError(
+            message(
+                "`result_type` is no Arrow type",
+                shown(result_type),
+                "results have no column type",
+                "pass for instance pyarrow.float64()",
+            )
+        )
     return _call("udaf", arg, udaf=aggregator, result_type=normal_type(result_type))
 
 

@@ -20,8 +20,14 @@ MOST_ROWS: Final = (1 << 31) - 1
 def one_of(value: object, name: str, legal: tuple[str, ...]) -> None:
     """Refuse a switch that has no such position."""
     if not isinstance(value, str) or value not in legal:
-        raise PlanError(message(f"`{name}` has no such setting", shown(value), "the query would have no meaning",
-                                f"use one of {', '.join(map(repr, legal))}"))
+        raise PlanError(
+            message(
+                f"`{name}` has no such setting",
+                shown(value),
+                "the query would have no meaning",
+                f"use one of {', '.join(map(repr, legal))}",
+            )
+        )
 
 
 def a_switch(value: object, name: str) -> bool:
@@ -49,8 +55,14 @@ def setting(key: object, value: object) -> tuple[str, str]:
     """A setting of Spark as two texts."""
     name = a_text(key, "key", 'write .config("spark.sql.shuffle.partitions", 4)')
     if not isinstance(value, (str, int)):
-        raise PlanError(message(f"{name!r} has no such value", shown(value), "Spark takes texts, numbers and switches",
-                                "pass a text, a whole number, True or False"))
+        raise PlanError(
+            message(
+                f"{name!r} has no such value",
+                shown(value),
+                "Spark takes texts, numbers and switches",
+                "pass a text, a whole number, True or False",
+            )
+        )
     return name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -58,8 +70,14 @@ def file_name(value: object) -> str:
     """`value`, which must be a text that can be part of a file's name."""
     name = a_text(value, "name", 'pass a short text such as "checkpoint"')
     if "/" in name or "\0" in name or len(name.encode()) > 200:
-        raise PlanError(message("`name` cannot be part of a file's name", shown(name), "there would be no such folder",
-                                "leave out slashes, and keep it short"))
+        raise PlanError(
+            message(
+                "`name` cannot be part of a file's name",
+                shown(name),
+                "there would be no such folder",
+                "leave out slashes, and keep it short",
+            )
+        )
     return name
 
 
@@ -74,16 +92,23 @@ def wait_us(value: object, name: str) -> int:
     A bare number is refused: elsewhere in the library it would be milliseconds, in Spark it is seconds.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise DurationError(message(f"`{name}` has no unit", shown(value), "Spark means seconds, durations here milliseconds",
-                                    'write "2 s", "200 ms" or a timedelta'))
+        raise DurationError(
+            message(
+                f"`{name}` has no unit",
+                shown(value),
+                "Spark means seconds, durations here milliseconds",
+                'write "2 s", "200 ms" or a timedelta',
+            )
+        )
     return to_us(value, name)  # type: ignore[arg-type]  # refused there if it is neither
 
 
 def column_name(value: object, where: str) -> str:
     """`value`, which must be a text that can name a column."""
     if not isinstance(value, str) or not value or not encodable(value):
-        raise ColumnError(message(f"{where}: a column is named by a text", shown(value), "no column is meant",
-                                  'write for instance "user_id"'))
+        raise ColumnError(
+            message(f"{where}: a column is named by a text", shown(value), "no column is meant", 'write for instance "user_id"')
+        )
     return value
 
 
@@ -101,6 +126,12 @@ def expression(value: object, where: str) -> Expr:
     if isinstance(value, str):
         return parse_expr(value)
     if not isinstance(value, Expr):
-        raise ExpressionError(message(f"{where} takes an expression", shown(value), "nothing can be computed from it",
-                                      'write col("amount") > 0, or the same as SQL text'))
+        raise ExpressionError(
+            message(
+                f"{where} takes an expression",
+                shown(value),
+                "nothing can be computed from it",
+                'write col("amount") > 0, or the same as SQL text',
+            )
+        )
     return value

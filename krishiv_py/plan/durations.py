@@ -23,14 +23,26 @@ MAX_TIME_MS: Final = MAX_TIME_US
 """The same bound for ``bigint`` millisecond columns, in milliseconds (about ± 142 000 years)."""
 
 _UNITS: Final[dict[str, int]] = {
-    "us": 1, "microsecond": 1, "µs": 1, "μs": 1,  # the micro sign and the Greek letter
-    "ms": 1_000, "millisecond": 1_000, "milli": 1_000,
-    "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000,
-    "m": 60_000_000, "min": 60_000_000, "minute": 60_000_000,
-    "h": 3_600_000_000, "hour": 3_600_000_000,
-    "d": 86_400_000_000, "day": 86_400_000_000,
-    "w": 604_800_000_000, "week": 604_800_000_000,
-}  # fmt: skip
+    "us": 1,
+    "microsecond": 1,
+    "µs": 1,
+    "μs": 1,  # the micro sign and the Greek letter
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "milli": 1_000,
+    "s": 1_000_000,
+    "sec": 1_000_000,
+    "second": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "minute": 60_000_000,
+    "h": 3_600_000_000,
+    "hour": 3_600_000_000,
+    "d": 86_400_000_000,
+    "day": 86_400_000_000,
+    "w": 604_800_000_000,
+    "week": 604_800_000_000,
+}
 _MAX_TEXT: Final = 200  # characters; Python reads no integer of thousands of digits
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]+)\s*")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -54,8 +66,9 @@ def _parse(value: str, name: str) -> int:
     total, pos = 0, 0
     text = value.strip()
     if len(text) > _MAX_TEXT:
-        raise _bad(name, f"{text[:20]}… ({len(text)} characters)", "no length of time is that long",
-                   'write for instance "5 seconds"')
+        raise _bad(
+            name, f"{text[:20]}… ({len(text)} characters)", "no length of time is that long", 'write for instance "5 seconds"'
+        )
     while pos < len(text):
         part = _PART.match(text, pos)
         scale = None if part is None else _scale(part.group(2), value, name)
@@ -118,11 +131,23 @@ def time_point_us(value: TimePoint, name: str) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DurationError(message(f"`{name}` is no point in time", shown(value), "it cannot be placed on the time axis",
-                                    "pass whole milliseconds since the epoch or a datetime"))
+        raise DurationError(
+            message(
+                f"`{name}` is no point in time",
+                shown(value),
+                "it cannot be placed on the time axis",
+                "pass whole milliseconds since the epoch or a datetime",
+            )
+        )
     if abs(value) > MAX_TIME_MS:
-        raise DurationError(message(f"`{name}` is out of the supported range of time", shown(value), "no row can be there",
-                                    f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them"))
+        raise DurationError(
+            message(
+                f"`{name}` is out of the supported range of time",
+                shown(value),
+                "no row can be there",
+                f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them",
+            )
+        )
     return value * 1_000
 
 

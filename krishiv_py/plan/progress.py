@@ -47,5 +47,7 @@ class Progress:
 
     def __str__(self) -> str:
         late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
-        return (f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
-                f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings")
+        return (
+            f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
+            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings"
+        )

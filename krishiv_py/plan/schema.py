@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, shown, unknown_column
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.expressions.expr import Col, Expr, Field, columns_of
+from krishiv_py.plan.expressions.expr import Col, Expr, Field
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.parse import parse_schema
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import encodable
@@ -39,8 +40,11 @@ def as_schema(schema: object) -> pa.Schema:
     elif hasattr(schema, "jsonValue") and hasattr(schema, "fields"):
         found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     else:
-        raise SchemaError(message("not a schema", shown(schema), "no column is known",
-                                  "pass a pyarrow.Schema, a Spark StructType or DDL text"))
+        raise SchemaError(
+            message(
+                "not a schema", shown(schema), "no column is known", "pass a pyarrow.Schema, a Spark StructType or DDL text"
+            )
+        )
     return checked(found)
 
 
@@ -58,14 +62,24 @@ def checked(schema: pa.Schema) -> pa.Schema:
     seen: set[str] = set()
     for name in schema.names:
         if name.lower() in seen:
-            raise SchemaError(message("two columns share a name (Spark ignores case)", name, "neither can be meant alone",
-                                      "rename one of them"))
+            raise SchemaError(
+                message(
+                    "two columns share a name (Spark ignores case)", name, "neither can be meant alone", "rename one of them"
+                )
+            )
         if not encodable(name):
-            raise SchemaError(message("a column name cannot be written as UTF-8", shown(name), "no engine could read it",
-                                      "rename the column"))
+            raise SchemaError(
+                message("a column name cannot be written as UTF-8", shown(name), "no engine could read it", "rename the column")
+            )
         if name.startswith(RESERVED) or name in ("", "*"):
-            raise SchemaError(message("a column name is reserved", repr(name), "it would clash with the library's own",
-                                      f"do not start names with {RESERVED}, and call no column '*'"))
+            raise SchemaError(
+                message(
+                    "a column name is reserved",
+                    repr(name),
+                    "it would clash with the library's own",
+                    f"do not start names with {RESERVED}, and call no column '*'",
+                )
+            )
         seen.add(name.lower())
     return pa.schema([_normal(f) for f in schema], _notes(left_out(schema)))
 
@@ -93,8 +107,14 @@ def refuse_left_out(names: Iterable[str], schema: pa.Schema, where: str) -> None
     unfit = left_out(schema)
     for name in names:
         if isinstance(name, str) and name in unfit:
-            raise ColumnError(message(f"{where}: column {name!r} has a type no stream can have", unfit[name],
-                                      "it was left out when the stream was made", "cast it in Spark before from_dataframe"))
+            raise ColumnError(
+                message(
+                    f"{where}: column {name!r} has a type no stream can have",
+                    unfit[name],
+                    "it was left out when the stream was made",
+                    "cast it in Spark before from_dataframe",
+                )
+            )
 
 
 def found_schema(schema: Any) -> pa.Schema:
@@ -115,8 +135,14 @@ def found_schema(schema: Any) -> pa.Schema:
             kind = field["type"]
             unfit[field["name"]] = kind if isinstance(kind, str) else str(kind.get("type"))
     if not fields:
-        raise SchemaError(message("no column has a type a stream can have", unfit or "0 columns", "there is nothing to read",
-                                  "cast the columns in Spark before"))
+        raise SchemaError(
+            message(
+                "no column has a type a stream can have",
+                unfit or "0 columns",
+                "there is nothing to read",
+                "cast the columns in Spark before",
+            )
+        )
     return checked(pa.schema(fields, _notes(unfit)))
 
 
@@ -129,8 +155,14 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
         return "timestamp" if type_.tz else "timestamp_ntz"
     if pa.types.is_int64(type_):
         return "bigint_ms"
-    raise ColumnError(message(f"column {column!r} cannot be event time", type_, "rows cannot be placed on the time axis",
-                              "use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before"))
+    raise ColumnError(
+        message(
+            f"column {column!r} cannot be event time",
+            type_,
+            "rows cannot be placed on the time axis",
+            "use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before",
+        )
+    )
 
 
 def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
@@ -141,12 +173,24 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
             continue
         column, _, field = name.partition(".")
         if field and column in schema.names and pa.types.is_struct(schema.field(column).type):
-            raise ColumnError(message(f"{where}: there is no column {name!r}", f"a struct {column!r}", "here a dot is part of "
-                                      "a name", f'write col("{column}").field("{field}"), or {name} in SQL text'))
+            raise ColumnError(
+                message(
+                    f"{where}: there is no column {name!r}",
+                    f"a struct {column!r}",
+                    "here a dot is part of a name",
+                    f'write col("{column}").field("{field}"), or {name} in SQL text',
+                )
+            )
         dotted = {_path(node) for node in walk(expr) if isinstance(node, Field)}
         for found in sorted(n for n in dotted if n.startswith(f"{name}.") and n in schema.names):
-            raise ColumnError(message(f"{where}: there is no column {name!r}", f"a column {found!r}", f"{found} is a field of "
-                                      f"{name!r}", f"write `{found}` in backquotes, or col({found!r})"))
+            raise ColumnError(
+                message(
+                    f"{where}: there is no column {name!r}",
+                    f"a column {found!r}",
+                    f"{found} is a field of {name!r}",
+                    f"write `{found}` in backquotes, or col({found!r})",
+                )
+            )
         raise unknown_column(name, schema.names, where)
 
 
@@ -163,8 +207,14 @@ def _path(node: Field) -> str:
 def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
     """The error for a field that a value of `type_` does not have."""
     if not pa.types.is_struct(type_):
-        return ExpressionError(message(f"{where} is no struct", f"{name!r} of a {type_}", "it has no fields",
-                                       "name a column of type struct, or in backquotes a column with a dot in its name"))
+        return ExpressionError(
+            message(
+                f"{where} is no struct",
+                f"{name!r} of a {type_}",
+                "it has no fields",
+                "name a column of type struct, or in backquotes a column with a dot in its name",
+            )
+        )
     names = [field.name for field in type_]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are: {', '.join(names[:20])}"

@@ -21,15 +21,36 @@ _UNFIT: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_union, "use a struct with a field a kind"),
     (lambda t: pa.types.is_list_view(t) or pa.types.is_large_list_view(t), "cast it to a list"),
 )
-_SAME: Final = frozenset({
-    pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
-    pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"),
-})  # fmt: skip
+_SAME: Final = frozenset(
+    {
+        pa.null(),
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+        pa.duration("us"),
+    }
+)
 _PLAIN: Final = {
-    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64(),
-    pa.float16(): pa.float32(), pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(), pa.date64(): pa.date32(),
-}  # fmt: skip
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
 
 
 def normal_type(type_: pa.DataType) -> pa.DataType:
@@ -94,10 +115,20 @@ def unfit(type_: object, hint: str) -> SchemaError:
 
 
 _SPARK: Final = {
-    "boolean": pa.bool_(), "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
-    "void": pa.null(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
-}  # fmt: skip
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "void": pa.null(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
 _SPARK_PATTERNS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], pa.DataType]], ...]] = (
     (re.compile(r"decimal\((\d+),\s*(-?\d+)\)"), lambda m: _decimal_of(int(m[1]), int(m[2]))),
     (re.compile(r"(?:char|varchar)\(\d+\)|string collate .*"), lambda m: pa.string()),

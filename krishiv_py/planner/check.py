@@ -10,7 +10,7 @@ from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expressions.expr import columns_of
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, puts_aside, source_of
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.schema import is_key_type, left_out, refuse_left_out, require_columns, time_kind
@@ -32,23 +32,47 @@ def _check_names(node: WindowAggregate, schema: pa.Schema) -> None:
     own = {"window_start", "window_end", "op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
     for name in outputs:
         if outputs.count(name) > 1:
-            raise PlanError(message("two aggregates have one output name", name, "one would hide the other",
-                                    'name one with .alias("other")'))
+            raise PlanError(
+                message(
+                    "two aggregates have one output name", name, "one would hide the other", 'name one with .alias("other")'
+                )
+            )
         if name in keys:
-            raise PlanError(message("an aggregate is named like a key column", name, "one would hide the other",
-                                    'rename it with .alias("other")'))
+            raise PlanError(
+                message(
+                    "an aggregate is named like a key column",
+                    name,
+                    "one would hide the other",
+                    'rename it with .alias("other")',
+                )
+            )
         if name in own:
-            raise PlanError(message("an aggregate is named like a window column", name, "one would hide the other",
-                                    'rename it with .alias("other")'))
+            raise PlanError(
+                message(
+                    "an aggregate is named like a window column",
+                    name,
+                    "one would hide the other",
+                    'rename it with .alias("other")',
+                )
+            )
     taken = {"window_start", "window_end", "op", "pane_timing", "pane_index", *outputs}
     for name in node.window.carried(node.keys, schema):
         if name.lower() in taken:
-            raise PlanError(message("a column of the row is named like another of the result", name, "one would hide the other",
-                                    "rename it before: .rename, or name the aggregate otherwise with .alias"))
+            raise PlanError(
+                message(
+                    "a column of the row is named like another of the result",
+                    name,
+                    "one would hide the other",
+                    "rename it before: .rename, or name the aggregate otherwise with .alias",
+                )
+            )
     for key in node.keys:
         if key.lower() in own:
-            raise PlanError(message("a key is named like a window column", key, "one would hide the other",
-                                    ".rename the column before key_by"))
+            raise PlanError(
+                message(
+                    "a key is named like a window column", key, "one would hide the other", ".rename the column before key_by"
+                )
+            )
 
 
 def _check_output(node: WindowAggregate) -> None:
@@ -58,8 +82,14 @@ def _check_output(node: WindowAggregate) -> None:
         if names.count(name) > 1:
             raise PlanError(message("two result columns have one name", name, "one would hide the other", "name one with AS"))
         if name in own:
-            raise PlanError(message("a result column has a name of the library's own", name, "one would hide the other",
-                                    "name it otherwise with AS"))
+            raise PlanError(
+                message(
+                    "a result column has a name of the library's own",
+                    name,
+                    "one would hide the other",
+                    "name it otherwise with AS",
+                )
+            )
 
 
 def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
@@ -68,8 +98,14 @@ def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
         if key not in schema.names:
             raise unknown_column(key, schema.names, "key_by")
         if not is_key_type(schema.field(key).type):
-            raise ColumnError(message(f"column {key!r} cannot be a key", schema.field(key).type, "only plain values can be "
-                                      "grouped", "key by a field of it, or cast it"))
+            raise ColumnError(
+                message(
+                    f"column {key!r} cannot be a key",
+                    schema.field(key).type,
+                    "only plain values can be grouped",
+                    "key by a field of it, or cast it",
+                )
+            )
 
 
 def _late_columns(node: WindowAggregate, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:
@@ -86,8 +122,14 @@ def _check_whole_rows(node: WindowAggregate) -> None:
     unfit = left_out(source_of(node).schema)
     picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node))
     if unfit and not picked:
-        raise SchemaError(message("late rows cannot be whole: columns were left out for their types", unfit,
-                                  "the side output would lack them", "pick the columns of the stream: .select(...)"))
+        raise SchemaError(
+            message(
+                "late rows cannot be whole: columns were left out for their types",
+                unfit,
+                "the side output would lack them",
+                "pick the columns of the stream: .select(...)",
+            )
+        )
 
 
 def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "window-aggregate") -> OperatorSpec:
@@ -111,8 +153,9 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
     kind = time_kind(schema, node.input.column)
     _check_keys(node, schema)
     if not node.aggs:
-        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result",
-                                "write .agg(count())"))
+        raise PlanError(
+            message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
+        )
     for call in node.aggs:
         require_columns(call.arg, schema, f"agg({call.output_name})")
         if call.where is not None:
@@ -135,11 +178,23 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
     needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
-        name=name, source_schema=source, row_schema=schema, prefix=prefix, time_column=node.input.column, time_kind=kind,
-        watermark=node.input.spec, source_column=node.input.source_column, keys=node.keys, window=node.window,
-        aggs=node.aggs, options=node.options, needs_columns=needs, late_columns=late_columns, output=node.output,
+        name=name,
+        source_schema=source,
+        row_schema=schema,
+        prefix=prefix,
+        time_column=node.input.column,
+        time_kind=kind,
+        watermark=node.input.spec,
+        source_column=node.input.source_column,
+        keys=node.keys,
+        window=node.window,
+        aggs=node.aggs,
+        options=node.options,
+        needs_columns=needs,
+        late_columns=late_columns,
+        output=node.output,
         malformed=whole and puts_aside(node),
-    )  # fmt: skip
+    )
     operator_for(spec)
     Layout(spec).result_schema  # noqa: B018  # built here so that a type that does not fit is found at the call
     return spec

@@ -32,8 +32,10 @@ def why_not_fired(
         Sources silent for longer than the idle time-out; None where nobody knows.
     """
     if isinstance(spec.window, CountWindow):
-        return (f"count windows do not wait for the watermark: one fires when {spec.window.size} rows of its key are there, "
-                "or at the end of input")
+        return (
+            f"count windows do not wait for the watermark: one fires when {spec.window.size} rows of its key are there, "
+            "or at the end of input"
+        )
     odd = _no_end(spec, end_us)
     if odd is not None:
         return odd
@@ -46,8 +48,10 @@ def why_not_fired(
     if not spec.options.trigger.on_time and not final:
         return f"{window} does not wait for the watermark: its trigger fires {spec.options.trigger.describe()}"
     if watermark_us >= needed:
-        return (f"{window} does not wait: the watermark is {show_instant(watermark_us)}, so it has fired if a row of it was "
-                "accepted in time. Where a result is missing, look at the late rows.")
+        return (
+            f"{window} does not wait: the watermark is {show_instant(watermark_us)}, so it has fired if a row of it was "
+            "accepted in time. Where a result is missing, look at the late rows."
+        )
     extra = f" (its end and the allowed lateness of {show_us(waits)}, for emit is final)" if waits else ""
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
     return f"{text} {_holder(spec, sources_us, needed, idle)}"

@@ -27,9 +27,10 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     window: Any = spec.window
     parts = {"window kind": window.kind, "time column": spec.time_column, "time column type": spec.time_kind}
     parts |= {
-        f"window {f.name}": repr(getattr(window, f.name)) for f in attrs.fields(type(window))
+        f"window {f.name}": repr(getattr(window, f.name))
+        for f in attrs.fields(type(window))
         if not (f.metadata.get("later") and getattr(window, f.name) == f.default)
-    }  # fmt: skip
+    }
     parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}
     parts |= {

@@ -39,17 +39,23 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     lag_us = longest_lag_us(spec)
     if lag_us >= options.future_us and options.future_reference == "watermark":
         enough = show_us(lag_us + options.future_us)
-        found.append(f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
-                     f"that come in order count as future; write future_tolerance(\"{enough}\")")
+        found.append(
+            f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
+            f'that come in order count as future; write future_tolerance("{enough}")'
+        )
     if options.future_action != "warn" and options.future_reference == "watermark":
-        found.append(f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
-                     "row would be refused, for refused rows do not move the watermark; use reference=\"clock\"")
+        found.append(
+            f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
+            'row would be refused, for refused rows do not move the watermark; use reference="clock"'
+        )
     if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
     length_us = getattr(spec.window, "size_us", None) or getattr(spec.window, "gap_us", None) or 0
     if options.ttl is not None and options.ttl.ttl_us < length_us + options.allowed_lateness_us:
-        found.append(f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window and the allowed lateness: "
-                     "windows of quiet keys are lost")
+        found.append(
+            f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window and the allowed lateness: "
+            "windows of quiet keys are lost"
+        )
     if options.emit_mode == "final" and options.allowed_lateness_us > 0:
         found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
     return tuple(found)
@@ -78,11 +84,23 @@ def physical(spec: OperatorSpec, *, bounded: bool, started: bool = False) -> Phy
     state = "transformWithState keyed by bucket"
     how = f"run() and collect(): one Spark batch job; start(): {state}" if bounded and not started else state
     stages = (
-        Stage("scan", route, f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
-              "only columns that keys, time, aggregates and late rows need are read"),
-        Stage("prepare", route, "stateless steps, stamp, judge, combine by key and window part (mapInArrow)",
-              "late rows leave whole before the shuffle, and only partial aggregates are shuffled"),
-        Stage("window", route, f"{spec.window.describe()} over chunks per bucket ({how})",
-              "state is moved in Arrow chunks, so a batch costs what it brings and what fires, not what is open"),
-    )  # fmt: skip
+        Stage(
+            "scan",
+            route,
+            f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
+            "only columns that keys, time, aggregates and late rows need are read",
+        ),
+        Stage(
+            "prepare",
+            route,
+            "stateless steps, stamp, judge, combine by key and window part (mapInArrow)",
+            "late rows leave whole before the shuffle, and only partial aggregates are shuffled",
+        ),
+        Stage(
+            "window",
+            route,
+            f"{spec.window.describe()} over chunks per bucket ({how})",
+            "state is moved in Arrow chunks, so a batch costs what it brings and what fires, not what is open",
+        ),
+    )
     return PhysicalPlan(stages, warnings(spec))

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, columns_of, lit
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, lit
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 
 

@@ -39,10 +39,15 @@ from krishiv_py.spark.tasks.pack import split
 from krishiv_py.spool import Spool
 
 _DDL: Final = "bucket int, batch int, seq bigint, kind string, blob binary"
-_SCHEMA: Final = pa.schema([
-    pa.field("bucket", pa.int32()), pa.field("batch", pa.int32()), pa.field("seq", pa.int64()), pa.field("kind", pa.string()),
-    pa.field("blob", pa.binary()),
-])  # fmt: skip
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("batch", pa.int32()),
+        pa.field("seq", pa.int64()),
+        pa.field("kind", pa.string()),
+        pa.field("blob", pa.binary()),
+    ]
+)
 _OUT_DDL: Final = "kind string, blob binary"
 _OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("blob", pa.binary())])
 _ONE_TASK_BYTES: Final = 8 << 20
@@ -82,10 +87,15 @@ class BoundedPack:
             if not rows:
                 continue
             yield pa.RecordBatch.from_arrays(
-                [pa.array([r[0] for r in rows], pa.int32()), pa.array([moment.number] * len(rows), pa.int32()),
-                 pa.array([seq] * len(rows), pa.int64()), pa.array([r[1] for r in rows]),
-                 pa.array([r[2] for r in rows], pa.binary())], schema=_SCHEMA,
-            )  # fmt: skip
+                [
+                    pa.array([r[0] for r in rows], pa.int32()),
+                    pa.array([moment.number] * len(rows), pa.int32()),
+                    pa.array([seq] * len(rows), pa.int64()),
+                    pa.array([r[1] for r in rows]),
+                    pa.array([r[2] for r in rows], pa.binary()),
+                ],
+                schema=_SCHEMA,
+            )
 
     def _late(self, late: pa.Table, counters: dict[str, int]) -> tuple[int, str, bytes]:
         tagged = late.replace_schema_metadata({b"counters": json.dumps(counters).encode()})

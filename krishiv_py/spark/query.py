@@ -79,12 +79,17 @@ class Ledger:
             for name, n in entry["counters"].items():
                 counters[name] = counters.get(name, 0) + n
         return Progress(
-            batch_id=batch_id, watermark_us=watermark, rows=counters.get("rows", 0),
-            late=refused(counters), counters=counters,
+            batch_id=batch_id,
+            watermark_us=watermark,
+            rows=counters.get("rows", 0),
+            late=refused(counters),
+            counters=counters,
             open_windows=max((e["open_windows"] for e in entries), default=0),
-            open_rows=sum(e["open_rows"] for e in entries), state_bytes=sum(e["state_bytes"] for e in entries),
-            firings=counters.get("firings", 0), source_watermarks_us=dict(self.sources_us),
-        )  # fmt: skip
+            open_rows=sum(e["open_rows"] for e in entries),
+            state_bytes=sum(e["state_bytes"] for e in entries),
+            firings=counters.get("firings", 0),
+            source_watermarks_us=dict(self.sources_us),
+        )
 
 
 class StreamQuery:

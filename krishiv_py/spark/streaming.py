@@ -249,7 +249,7 @@ def start(
     halt = Halt()
     steps = BatchSteps(
         spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, halt, pulse, opened.lease
-    )  # fmt: skip
+    )
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )

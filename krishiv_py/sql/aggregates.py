@@ -14,17 +14,32 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
 
 _TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
-    sg.Sum: agg.sum, sg.Avg: agg.avg, sg.Min: agg.min, sg.Max: agg.max, sg.Stddev: agg.stddev, sg.StddevSamp: agg.stddev,
-    sg.Variance: agg.variance, sg.First: agg.first, sg.FirstValue: agg.first, sg.Last: agg.last, sg.LastValue: agg.last,
-    sg.ApproxDistinct: agg.approx_count_distinct, sg.ArrayAgg: agg.collect_list, sg.ArrayUniqueAgg: agg.collect_set,
+    sg.Sum: agg.sum,
+    sg.Avg: agg.avg,
+    sg.Min: agg.min,
+    sg.Max: agg.max,
+    sg.Stddev: agg.stddev,
+    sg.StddevSamp: agg.stddev,
+    sg.Variance: agg.variance,
+    sg.First: agg.first,
+    sg.FirstValue: agg.first,
+    sg.Last: agg.last,
+    sg.LastValue: agg.last,
+    sg.ApproxDistinct: agg.approx_count_distinct,
+    sg.ArrayAgg: agg.collect_list,
+    sg.ArrayUniqueAgg: agg.collect_set,
     sg.Median: agg.percentile,
-}  # fmt: skip
+}
 _NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
-    "count_distinct": agg.count_distinct, "mean": agg.avg, "std": agg.stddev,
-}  # fmt: skip
+    "count_distinct": agg.count_distinct,
+    "mean": agg.avg,
+    "std": agg.stddev,
+}
 _FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
-_HINT: Final = ("the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST, COUNT(DISTINCT x), "
-                "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p)")
+_HINT: Final = (
+    "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST, COUNT(DISTINCT x), "
+    "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p)"
+)
 
 
 def _refused(node: sg.Expression, what: str, hint: str = _HINT) -> PlanError:

@@ -48,9 +48,15 @@ class Registered:
         """The `stream`, made of this one, with event time; `lag_us` is what SET said, and outweighs what is registered."""
         spec = self.spec if lag_us is None else _with_lag(self.spec, lag_us)
         if spec is None:
-            raise PlanError(message(f"no watermark is known for table {self.name!r}", "no lag", "no window would ever end",
-                                    "SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
-                                    f"or register({self.name!r}, ..., lag=5_000)"))
+            raise PlanError(
+                message(
+                    f"no watermark is known for table {self.name!r}",
+                    "no lag",
+                    "no window would ever end",
+                    "SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
+                    f"or register({self.name!r}, ..., lag=5_000)",
+                )
+            )
         found = stream.with_watermark(spec, self.event_time, source_column=self.source_column)
         return attrs.evolve(found, options=self.options, late_handler=self.late_handler or found.late_handler)
 
@@ -66,19 +72,33 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
 def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
     """A checked :class:`Registered`."""
     if not isinstance(name, str) or not name:
-        raise PlanError(message("a table is named by a text", shown(name), "no query could name it",
-                                'write register("events", stream)'))
+        raise PlanError(
+            message("a table is named by a text", shown(name), "no query could name it", 'write register("events", stream)')
+        )
     if isinstance(stream, TimedStream):
         if lag is not None or event_time not in (None, stream.input.column):
             got = f"event_time={event_time!r}, lag={lag!r}"
-            raise PlanError(message("this stream has its event time and watermark already", got, "there cannot be two",
-                                    f"register({name!r}, stream), or pass the stream as it was before .watermark(...)"))
+            raise PlanError(
+                message(
+                    "this stream has its event time and watermark already",
+                    got,
+                    "there cannot be two",
+                    f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
+                )
+            )
         below = Stream(stream.input.input, stream.schema, stream.runner)
-        return Registered(name, below, stream.input.column, stream.input.spec, stream.input.source_column, stream.options,
-                          stream.late_handler)
+        return Registered(
+            name, below, stream.input.column, stream.input.spec, stream.input.source_column, stream.options, stream.late_handler
+        )
     if not isinstance(stream, Stream):
-        raise PlanError(message("not a stream that can be queried", type(stream).__name__, "keys and windows come from the "
-                                "query", "register a Stream, or the stream that .watermark(...) returns"))
+        raise PlanError(
+            message(
+                "not a stream that can be queried",
+                type(stream).__name__,
+                "keys and windows come from the query",
+                "register a Stream, or the stream that .watermark(...) returns",
+            )
+        )
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
     checked = stream.with_watermark(spec or WatermarkSpec(0), event_time)
     return Registered(name, stream, checked.input.column, spec)
@@ -88,6 +108,11 @@ def unknown_table(name: str, known: Iterable[str]) -> PlanError:
     """The error for a table that is not there, with the nearest names."""
     names = list(known)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    hint = (f"the nearest is {' or '.join(map(repr, near))}" if near else f"the tables are: {', '.join(names)}" if names
-            else f"register({name!r}, stream, event_time=..., lag=...) first")
+    hint = (
+        f"the nearest is {' or '.join(map(repr, near))}"
+        if near
+        else f"the tables are: {', '.join(names)}"
+        if names
+        else f"register({name!r}, stream, event_time=..., lag=...) first"
+    )
     return PlanError(message(f"there is no table {name!r}", f"{len(names)} tables", "there is nothing to read", hint))

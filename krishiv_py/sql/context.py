@@ -35,8 +35,9 @@ class SqlContext:
         self._tables: dict[str, Registered] = {}
         self._lag_us: int | None = None
 
-    def register(self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None,
-                 lag: Duration | None = None) -> None:
+    def register(
+        self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
+    ) -> None:
         """Let queries name a stream; a name that is taken is given to the new one.
 
         Parameters

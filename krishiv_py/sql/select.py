@@ -9,7 +9,8 @@ from sqlglot import expressions as sg
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message, unknown_column
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expressions.expr import Col, Expr, name_of
+from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.schema import unknown_field
 from krishiv_py.sql.aggregates import aggregate
@@ -70,8 +71,14 @@ def _group(node: sg.Expression, items: list[Item], columns: list[str]) -> sg.Exp
     """A copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
     if isinstance(node, sg.Literal) and not node.is_string:
         if not node.is_int or not 1 <= int(node.name) <= len(items):
-            raise PlanError(message("GROUP BY has no such position", node.name, "the group is not known",
-                                    f"use 1 to {len(items)}, or name the column"))
+            raise PlanError(
+                message(
+                    "GROUP BY has no such position",
+                    node.name,
+                    "the group is not known",
+                    f"use 1 to {len(items)}, or name the column",
+                )
+            )
         return items[int(node.name) - 1].node.copy()
     if isinstance(node, sg.Column) and not node.table and node.name.lower() not in {c.lower() for c in columns}:
         for item in items:
@@ -98,8 +105,14 @@ def _spelled(parts: list[str], own: str, schema: pa.Schema, column: sg.Column) -
     if len(parts) > 1 and parts[0].lower() == own.lower() and (parts[1].lower() in known or parts[0].lower() not in known):
         parts = parts[1:]
     elif len(parts) > 1 and parts[0].lower() not in known:
-        raise PlanError(message("this column belongs to no table of the query", column.sql("spark"), "its values are not "
-                                "known", f"the table is {own!r}; a field of a struct is named by its column: column.field"))
+        raise PlanError(
+            message(
+                "this column belongs to no table of the query",
+                column.sql("spark"),
+                "its values are not known",
+                f"the table is {own!r}; a field of a struct is named by its column: column.field",
+            )
+        )
     if parts[0].lower() not in known:
         raise unknown_column(parts[0], schema.names, "sql")
     spelled = [known[parts[0].lower()]]
@@ -118,13 +131,25 @@ def _window(groups: list[sg.Expression], items: list[Item], table: Registered) -
     grouped = {call[0] for g in groups if (call := window_call(g, table.event_time))}
     if not grouped:
         shown = ", ".join(g.sql("spark") for g in groups)
-        raise PlanError(message("GROUP BY names no window", shown, "a group of an endless stream would never be complete",
-                                f"group by one of {', '.join(WINDOW_CALLS)}"))
+        raise PlanError(
+            message(
+                "GROUP BY names no window",
+                shown,
+                "a group of an endless stream would never be complete",
+                f"group by one of {', '.join(WINDOW_CALLS)}",
+            )
+        )
     found = grouped | {call[0] for i in items if (call := window_call(i.node, table.event_time))}
     if len(found) > 1:
         shown = " and ".join(sorted(map(str, found)))
-        raise PlanError(message("the query has more than one window", shown, "a row of the result has one window",
-                                "make all window functions of SELECT and GROUP BY agree"))
+        raise PlanError(
+            message(
+                "the query has more than one window",
+                shown,
+                "a row of the result has one window",
+                "make all window functions of SELECT and GROUP BY agree",
+            )
+        )
     return found.pop()
 
 
@@ -136,8 +161,9 @@ def _keys(groups: list[sg.Expression], items: list[Item], table: Registered) -> 
         if window_call(node, table.event_time):
             continue
         if aggregate(node) is not None:
-            raise PlanError(message("GROUP BY an aggregate", node.sql("spark"), "it is known only after grouping",
-                                    "group by columns"))
+            raise PlanError(
+                message("GROUP BY an aggregate", node.sql("spark"), "it is known only after grouping", "group by columns")
+            )
         expr = expr_of(node)
         if any(expr.same_as(k.expr) for k in keys):
             continue
@@ -177,14 +203,21 @@ def _outputs(
     names = [name.lower() for name, _ in output]
     for name in names:
         if names.count(name) > 1:
-            raise PlanError(message("two columns of the result have one name", name, "one would hide the other",
-                                    "name one with AS"))
+            raise PlanError(
+                message("two columns of the result have one name", name, "one would hide the other", "name one with AS")
+            )
     return tuple(output), aggs
 
 
 def _no_star(node: sg.Expression) -> PlanError:
-    return PlanError(message("SELECT * has no meaning over windows", node.sql("spark"), "a window holds many rows",
-                             "name keys, window functions and aggregates"))
+    return PlanError(
+        message(
+            "SELECT * has no meaning over windows",
+            node.sql("spark"),
+            "a window holds many rows",
+            "name keys, window functions and aggregates",
+        )
+    )
 
 
 def _key_of(node: sg.Expression, keys: list[Key]) -> Key:
@@ -195,5 +228,11 @@ def _key_of(node: sg.Expression, keys: list[Key]) -> Key:
         if expr.same_as(key.expr):
             return key
     what = f"column {expr.name!r}" if isinstance(expr, Col) else "an expression"
-    raise PlanError(message(f"{what} is neither grouped nor aggregated", node.sql("spark"), "a window holds many values of it",
-                            f"add it to GROUP BY, or take one of its values: FIRST({node.sql('spark')})"))
+    raise PlanError(
+        message(
+            f"{what} is neither grouped nor aggregated",
+            node.sql("spark"),
+            "a window holds many values of it",
+            f"add it to GROUP BY, or take one of its values: FIRST({node.sql('spark')})",
+        )
+    )

@@ -15,24 +15,37 @@ from krishiv_py.sql.windows import interval_us
 _CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
 Statement: TypeAlias = "sg.Select | sg.Set"
 
-_SHOW: Final = ("write SELECT tumble_start(ts, INTERVAL '1 minute') AS window_start, COUNT(*) AS n FROM t "
-                "GROUP BY tumble_start(ts, INTERVAL '1 minute')")
+_SHOW: Final = (
+    "write SELECT tumble_start(ts, INTERVAL '1 minute') AS window_start, COUNT(*) AS n FROM t "
+    "GROUP BY tumble_start(ts, INTERVAL '1 minute')"
+)
 _SET: Final = "write SET watermark.lag = INTERVAL '5' SECOND"
 _IN_SPARK: Final = "do it in Spark first, and register session.from_dataframe(frame)"
 _ON_RESULTS: Final = "do it on the results: what collect() returns, or in Spark on to_dataframe()"
 _ONE_BY_ONE: Final = "run one query for each grouping"
 _UNDERSTOOD: Final = frozenset({"expressions", "from", "from_", "where", "group"})
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
-    "having": ("HAVING", _ON_RESULTS), "order": ("ORDER BY", _ON_RESULTS), "sort": ("SORT BY", _ON_RESULTS),
-    "limit": ("LIMIT", _ON_RESULTS), "offset": ("OFFSET", _ON_RESULTS), "qualify": ("QUALIFY", _ON_RESULTS),
-    "joins": ("JOIN", _IN_SPARK), "laterals": ("LATERAL VIEW", _IN_SPARK),
-    "with": ("WITH", _IN_SPARK), "with_": ("WITH", _IN_SPARK),
-    "distinct": ("SELECT DISTINCT", "the rows of a window are distinct by GROUP BY"), "windows": ("WINDOW", _SHOW),
-    "sample": ("TABLESAMPLE", _IN_SPARK), "pivots": ("PIVOT", _IN_SPARK), "version": ("AS OF", _IN_SPARK),
-    "all": ("GROUP BY ALL", "name the groups"), "cube": ("GROUP BY CUBE", _ONE_BY_ONE),
-    "rollup": ("GROUP BY ROLLUP", _ONE_BY_ONE), "grouping_sets": ("GROUP BY GROUPING SETS", _ONE_BY_ONE),
+    "having": ("HAVING", _ON_RESULTS),
+    "order": ("ORDER BY", _ON_RESULTS),
+    "sort": ("SORT BY", _ON_RESULTS),
+    "limit": ("LIMIT", _ON_RESULTS),
+    "offset": ("OFFSET", _ON_RESULTS),
+    "qualify": ("QUALIFY", _ON_RESULTS),
+    "joins": ("JOIN", _IN_SPARK),
+    "laterals": ("LATERAL VIEW", _IN_SPARK),
+    "with": ("WITH", _IN_SPARK),
+    "with_": ("WITH", _IN_SPARK),
+    "distinct": ("SELECT DISTINCT", "the rows of a window are distinct by GROUP BY"),
+    "windows": ("WINDOW", _SHOW),
+    "sample": ("TABLESAMPLE", _IN_SPARK),
+    "pivots": ("PIVOT", _IN_SPARK),
+    "version": ("AS OF", _IN_SPARK),
+    "all": ("GROUP BY ALL", "name the groups"),
+    "cube": ("GROUP BY CUBE", _ONE_BY_ONE),
+    "rollup": ("GROUP BY ROLLUP", _ONE_BY_ONE),
+    "grouping_sets": ("GROUP BY GROUPING SETS", _ONE_BY_ONE),
     "db": ("a schema before the table", "use the name it is registered by"),
-}  # fmt: skip
+}
 
 
 def refused(construct: str, got: str, hint: str = _SHOW) -> PlanError:
@@ -67,8 +80,9 @@ def statement_of(text: str) -> Statement:
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
     if len(found) != 1:
-        raise PlanError(message("sql() takes one statement", f"{len(found)} statements", "it has one result",
-                                "call it for each"))
+        raise PlanError(
+            message("sql() takes one statement", f"{len(found)} statements", "it has one result", "call it for each")
+        )
     _check_units(text)
     tree = found[0]
     if isinstance(tree, sg.Set):
@@ -102,8 +116,11 @@ def check_select(tree: sg.Select) -> None:
         raise refused("renaming columns in FROM", source.sql("spark"), ".rename(...) the stream before it is registered")
     group = tree.args.get("group")
     if group is None:
-        raise PlanError(message("the query has no GROUP BY", tree.sql("spark"), "a stream never ends, so the result would "
-                                "never come", _SHOW))
+        raise PlanError(
+            message(
+                "the query has no GROUP BY", tree.sql("spark"), "a stream never ends, so the result would never come", _SHOW
+            )
+        )
     for item in group.expressions:
         if isinstance(item, (sg.Rollup, sg.Cube, sg.GroupingSets)):
             raise refused(f"GROUP BY {item.key.upper()}", item.sql("spark"), _ONE_BY_ONE)

@@ -19,9 +19,13 @@ Bound: TypeAlias = Literal["start", "end"]
 
 _LENGTHS: Final[dict[Kind, tuple[str, ...]]] = {"tumble": ("interval",), "hop": ("slide", "size"), "session": ("gap",)}
 _CALLS: Final[dict[str, tuple[Kind, Bound]]] = {
-    "tumble_start": ("tumble", "start"), "tumble_end": ("tumble", "end"), "hop_start": ("hop", "start"),
-    "hop_end": ("hop", "end"), "session_start": ("session", "start"), "session_end": ("session", "end"),
-}  # fmt: skip
+    "tumble_start": ("tumble", "start"),
+    "tumble_end": ("tumble", "end"),
+    "hop_start": ("hop", "start"),
+    "hop_end": ("hop", "end"),
+    "session_start": ("session", "start"),
+    "session_end": ("session", "end"),
+}
 WINDOW_CALLS: Final = tuple(_CALLS)
 
 
@@ -53,19 +57,27 @@ def window_call(node: sg.Expression, event_time: str) -> tuple[WindowCall, Bound
     if name not in _CALLS:
         near = difflib.get_close_matches(name, WINDOW_CALLS, n=1, cutoff=0.75)
         if near:
-            raise PlanError(message("unknown function", node.sql("spark"), "it cannot be evaluated",
-                                    f"the nearest is {near[0]}"))
+            raise PlanError(
+                message("unknown function", node.sql("spark"), "it cannot be evaluated", f"the nearest is {near[0]}")
+            )
         return None
     kind, bound = _CALLS[name]
     names = _LENGTHS[kind]
     if len(node.expressions) != 1 + len(names):
         wanted = f"{name}({event_time}, {', '.join(names)})"
-        raise PlanError(message(f"{name} takes {1 + len(names)} arguments", node.sql("spark"), "the window is not known",
-                                f"write {wanted}"))
+        raise PlanError(
+            message(f"{name} takes {1 + len(names)} arguments", node.sql("spark"), "the window is not known", f"write {wanted}")
+        )
     column, *lengths = node.expressions
     if not isinstance(column, sg.Column) or column.table or column.name != event_time:  # with a table: a field of a struct
-        raise PlanError(message(f"{name} is not over the event time", column.sql("spark"), "the watermark says nothing of it, "
-                                "so windows would never end", f"the declared event time is {event_time!r}"))
+        raise PlanError(
+            message(
+                f"{name} is not over the event time",
+                column.sql("spark"),
+                "the watermark says nothing of it, so windows would never end",
+                f"the declared event time is {event_time!r}",
+            )
+        )
     return WindowCall(kind, tuple(interval_us(node, name) for node, name in zip(lengths, names, strict=True))), bound
 
 
@@ -75,8 +87,14 @@ def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False) -> 
         return interval_us(node.this, name) + interval_us(node.expression, name)
     value = node.this if isinstance(node, sg.Interval) else node
     if not isinstance(value, sg.Literal) or not (value.is_string or isinstance(node, sg.Interval)):
-        raise DurationError(message(f"`{name}` is not a legal duration", node.sql("spark"), "its unit or length is not known",
-                                    "write for instance INTERVAL '5' SECOND"))
+        raise DurationError(
+            message(
+                f"`{name}` is not a legal duration",
+                node.sql("spark"),
+                "its unit or length is not known",
+                "write for instance INTERVAL '5' SECOND",
+            )
+        )
     unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
     text = value.name if unit is None else f"{value.name} {unit.sql('spark')}"
     return to_us(text, name, allow_zero=allow_zero)

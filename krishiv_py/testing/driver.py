@@ -80,8 +80,14 @@ class Driver:
         self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None, name: str = "driver"
     ) -> None:
         if not isinstance(stream, AggregatedStream):
-            raise PlanError(message("a Driver runs an aggregated stream", shown(stream), "there is nothing to run",
-                                    "end the pipeline with .agg(...)"))
+            raise PlanError(
+                message(
+                    "a Driver runs an aggregated stream",
+                    shown(stream),
+                    "there is nothing to run",
+                    "end the pipeline with .agg(...)",
+                )
+            )
         if clock is not None and not isinstance(clock, ManualClock):
             raise PlanError(message("a Driver takes a ManualClock", shown(clock), "it cannot be moved", "pass ManualClock()"))
         a_switch(idle_batches, "idle_batches")
@@ -114,12 +120,17 @@ class Driver:
     def progress(self) -> Progress:
         """Where it stands, as a query on Spark tells it; state bytes are those of the tables in memory."""
         return Progress(
-            batch_id=self._batch_id - 1, watermark_us=self._in_force, rows=self.counters["rows"],
+            batch_id=self._batch_id - 1,
+            watermark_us=self._in_force,
+            rows=self.counters["rows"],
             late=refused(self.counters),
-            counters={**self.counters, "firings": self._firings}, open_windows=self.open_windows, open_rows=self._open_rows,
-            state_bytes=sum(t.nbytes for t in self._store.tables.values()), firings=self._firings,
+            counters={**self.counters, "firings": self._firings},
+            open_windows=self.open_windows,
+            open_rows=self._open_rows,
+            state_bytes=sum(t.nbytes for t in self._store.tables.values()),
+            firings=self._firings,
             source_watermarks_us=self.source_watermarks_us if self.spec.source_column is not None else {},
-        )  # fmt: skip
+        )
 
     @property
     def watermark_us(self) -> int:
@@ -198,8 +209,11 @@ class Driver:
 
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
-        saved = json.loads(json.dumps({"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters,
-                                       "firings": self._firings}))
+        saved = json.loads(
+            json.dumps(
+                {"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters, "firings": self._firings}
+            )
+        )
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
         again._meta = saved["meta"]
         again._tracker = WatermarkTracker.restored(self.spec.watermark, saved["tracker"])
@@ -273,5 +287,11 @@ class Driver:
 
 def _takes_late_rows(handler: LateEventHandler) -> None:
     if isinstance(handler, SideOutputLateEventHandler) and not isinstance(handler.sink, MemorySink):
-        raise PlanError(message("a Driver writes late rows to memory only", shown(handler.sink), "the sink would stay empty",
-                                "pass SideOutputLateEventHandler(MemorySink()), or read StepOutput.late"))
+        raise PlanError(
+            message(
+                "a Driver writes late rows to memory only",
+                shown(handler.sink),
+                "the sink would stay empty",
+                "pass SideOutputLateEventHandler(MemorySink()), or read StepOutput.late",
+            )
+        )

@@ -13,26 +13,48 @@ _USERS: Final = ("in/N.parquet", "out/part-", "late/part-")
 """What the user brought and gets; what it holds is not the library's to check."""
 
 ALWAYS: Final = {
-    "spool/N.parquet", "spool/_krishiv_spool", "spool/_krishiv_reader_N.json",
-    "cp/metadata", "cp/offsets/N", "cp/commits/N", "cp/sources/N/N", "cp/sources/N/N.compact",
-    "cp/krishiv/plan.json", "cp/krishiv/metrics.json", "cp/krishiv/streams.json", "cp/krishiv/lock", "cp/krishiv/chunks/N/N",
-    "cp/state/N/N/N.changelog", "cp/state/N/N/N.zip", "cp/state/N/N/SSTs/N-N.sst",
-    "cp/state/N/_metadata/vN/N", "cp/state/N/_stateSchema/default/N_N",
-    "out/_krishiv_outputs/N.json", "late/_krishiv_outputs/N.json", "late/_krishiv_staging/N/N-N.parquet",
-}  # fmt: skip
+    "spool/N.parquet",
+    "spool/_krishiv_spool",
+    "spool/_krishiv_reader_N.json",
+    "cp/metadata",
+    "cp/offsets/N",
+    "cp/commits/N",
+    "cp/sources/N/N",
+    "cp/sources/N/N.compact",
+    "cp/krishiv/plan.json",
+    "cp/krishiv/metrics.json",
+    "cp/krishiv/streams.json",
+    "cp/krishiv/lock",
+    "cp/krishiv/chunks/N/N",
+    "cp/state/N/N/N.changelog",
+    "cp/state/N/N/N.zip",
+    "cp/state/N/N/SSTs/N-N.sst",
+    "cp/state/N/_metadata/vN/N",
+    "cp/state/N/_stateSchema/default/N_N",
+    "out/_krishiv_outputs/N.json",
+    "late/_krishiv_outputs/N.json",
+    "late/_krishiv_staging/N/N-N.parquet",
+}
 """Those every plan of the trial leaves."""
 OF_PLAN: Final = {
     "spark": {"cp/krishiv/sources", "out/_krishiv_staging/N/N-N.parquet"},
     "ledger": {
-        "cp/krishiv/ledger/N.json", "cp/krishiv/controls/N.parquet", "out/_krishiv_staging/N/_SUCCESS",
+        "cp/krishiv/ledger/N.json",
+        "cp/krishiv/controls/N.parquet",
+        "out/_krishiv_staging/N/_SUCCESS",
         "out/_krishiv_staging/N/part-N-N-cN.json",
     },
-}  # fmt: skip
+}
 """Those the one or the other leaves besides."""
 ELSEWHERE: Final = {
-    "cp/krishiv/lease.json", "spool/_N.tmp", "cp/krishiv/plan.json.tmp", "cp/krishiv/metrics.json.tmp",
-    "cp/krishiv/streams.json.tmp", "cp/krishiv/ledger/N.json.tmp", "cp/krishiv/controls/N.parquet.tmp",
-}  # fmt: skip
+    "cp/krishiv/lease.json",
+    "spool/_N.tmp",
+    "cp/krishiv/plan.json.tmp",
+    "cp/krishiv/metrics.json.tmp",
+    "cp/krishiv/streams.json.tmp",
+    "cp/krishiv/ledger/N.json.tmp",
+    "cp/krishiv/controls/N.parquet.tmp",
+}
 """A note on object stores (tests/spark/test_lease.py), and what a crash leaves of a file before it has its name."""
 CHECKSUM: Final = ".crc"
 """Beside each file of Spark's, and how names of Hadoop's checksum files end."""

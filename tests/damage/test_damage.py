@@ -19,20 +19,28 @@ from tests.damage.trial import DAMAGES, PLANS, SETTINGS, Trial, prepared
 LONG = os.environ.get("KRISHIV_DAMAGE") == "long"
 FATAL: dict[str, tuple[tuple[str, str], ...]] = {
     "spark": (
-        ("cp/krishiv/chunks/N/N", "flipped"), ("cp/state/N/N/N.changelog", "flipped"), ("cp/state/N/N/N.zip", "cut"),
+        ("cp/krishiv/chunks/N/N", "flipped"),
+        ("cp/state/N/N/N.changelog", "flipped"),
+        ("cp/state/N/N/N.zip", "cut"),
     ),
     "ledger": (
-        ("cp/krishiv/ledger/N.json", "flipped"), ("cp/krishiv/controls/N.parquet", "flipped"),
+        ("cp/krishiv/ledger/N.json", "flipped"),
+        ("cp/krishiv/controls/N.parquet", "flipped"),
         ("cp/krishiv/chunks/N/N", "removed"),
     ),
-}  # fmt: skip
+}
 """What the query needs, and finds to be damaged when it runs."""
 WITHOUT_WEIGHT = {
-    "cp/krishiv/lock": "emptied", "cp/krishiv/metrics.json": "cut", "spool/_krishiv_spool": "flipped",
-    "spool/_krishiv_reader_N.json": "removed", "late/_krishiv_outputs/N.json": "removed",
-    "late/_krishiv_staging/N/N-N.parquet": "cut", "out/_krishiv_staging/N/N-N.parquet": "flipped",
-    "out/_krishiv_staging/N/_SUCCESS": "removed", "out/_krishiv_staging/N/part-N-N-cN.json": "flipped",
-}  # fmt: skip
+    "cp/krishiv/lock": "emptied",
+    "cp/krishiv/metrics.json": "cut",
+    "spool/_krishiv_spool": "flipped",
+    "spool/_krishiv_reader_N.json": "removed",
+    "late/_krishiv_outputs/N.json": "removed",
+    "late/_krishiv_staging/N/N-N.parquet": "cut",
+    "out/_krishiv_staging/N/N-N.parquet": "flipped",
+    "out/_krishiv_staging/N/_SUCCESS": "removed",
+    "out/_krishiv_staging/N/part-N-N-cN.json": "flipped",
+}
 """What is made anew, or is there for people and other queries."""
 
 

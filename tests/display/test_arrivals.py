@@ -90,9 +90,13 @@ def results(*rows: tuple[str, int, int, int, str]) -> pa.Table:
 
 def test_the_last_firing_of_a_window_counts_and_withdrawn_windows_go() -> None:
     table = results(
-        ("a", 0, 5, 1, "+I"), ("b", 0, 6, 7, "+I"), ("a", 5, 9, 3, "+I"),
-        ("a", 0, 5, 1, "-U"), ("a", 0, 5, 2, "+U"), ("a", 5, 9, 3, "-D"),
-    )  # fmt: skip
+        ("a", 0, 5, 1, "+I"),
+        ("b", 0, 6, 7, "+I"),
+        ("a", 5, 9, 3, "+I"),
+        ("a", 0, 5, 1, "-U"),
+        ("a", 0, 5, 2, "+U"),
+        ("a", 5, 9, 3, "-D"),
+    )
     assert bands(table, "user", "count") == [Band(0, 5_000, "a", "2"), Band(0, 6_000, "b", "7")]
 
 

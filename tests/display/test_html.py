@@ -33,12 +33,22 @@ def values(html: str) -> dict[str, str]:
 def test_a_plan_reads_from_source_to_route() -> None:
     labels, found = shown(sessions()._repr_html_())
     assert labels[:8] == [
-        "source", "↓ filter", "↓ watermark", "↓ key", "↓ window", "↓ aggregates", "↓ options", "↓ route",
-    ]  # fmt: skip
+        "source",
+        "↓ filter",
+        "↓ watermark",
+        "↓ key",
+        "↓ window",
+        "↓ aggregates",
+        "↓ options",
+        "↓ route",
+    ]
     assert found[1:6] == [
-        "(celsius > -60)", "at: max(event time) - 10 s", "sensor", "session with gap 5 min",
+        "(celsius > -60)",
+        "at: max(event time) - 10 s",
+        "sensor",
+        "session with gap 5 min",
         "count(*) AS count, avg(celsius) AS mean",
-    ]  # fmt: skip
+    ]
     assert found[7].startswith("bounded, because ")
     assert labels[8:] == ["time", "reads", "scan", "prepare", "window"]
 
@@ -72,13 +82,23 @@ def test_nothing_comes_from_elsewhere() -> None:
 
 def test_a_query_shows_where_it_stands() -> None:
     progress = Progress(
-        batch_id=12, watermark_us=1_700_000_000_000_000, rows=1_234_567, late={"late": 3_120, "null_time": 4, "null_key": 0},
-        open_windows=42, state_bytes=5 << 20, firings=817,
-    )  # fmt: skip
+        batch_id=12,
+        watermark_us=1_700_000_000_000_000,
+        rows=1_234_567,
+        late={"late": 3_120, "null_time": 4, "null_key": 0},
+        open_windows=42,
+        state_bytes=5 << 20,
+        firings=817,
+    )
     assert values(query_html("per minute", "running", progress)) == {
-        "batch": "12", "watermark": "2023-11-14T22:13:20Z", "rows": "1\u202f234\u202f567",
-        "late rows": "3\u202f120 late, 4 null_time", "open windows": "42", "state": "5.0 MiB", "firings": "817",
-    }  # fmt: skip
+        "batch": "12",
+        "watermark": "2023-11-14T22:13:20Z",
+        "rows": "1\u202f234\u202f567",
+        "late rows": "3\u202f120 late, 4 null_time",
+        "open windows": "42",
+        "state": "5.0 MiB",
+        "firings": "817",
+    }
 
 
 def test_a_query_before_its_first_batch_and_after_its_end() -> None:

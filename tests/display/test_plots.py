@@ -127,8 +127,9 @@ def test_a_histogram_counts_every_late_row_and_every_reason() -> None:
     assert histogram.get_xlabel() == "behind the watermark (s)"
     assert [line.get_label() for line in histogram.lines] == ["50 % within 2 s", "95 % within 9 s"]
     assert {t.get_text(): p.get_width() for t, p in zip(reasons.get_yticklabels(), reasons.patches, strict=True)} == {  # type: ignore[attr-defined]
-        "null_time": 2, "late": 4,
-    }  # fmt: skip
+        "null_time": 2,
+        "late": 4,
+    }
 
 
 def test_a_histogram_of_no_late_rows_and_of_a_run() -> None:
@@ -142,31 +143,70 @@ def test_rows_may_be_lists_of_dicts() -> None:
     found = tumbling()
     lists = [b.to_pylist() for b in BATCHES]
     tables = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=found.results, late=found.late, key="user")
-    dicts = plots.timeline([*lists[:1], [], *lists[1:]], time="at", lag=LAG_MS, key="user",
-                           results=found.results.to_pylist(), late=found.late.to_pylist())  # fmt: skip
+    dicts = plots.timeline(
+        [*lists[:1], [], *lists[1:]],
+        time="at",
+        lag=LAG_MS,
+        key="user",
+        results=found.results.to_pylist(),
+        late=found.late.to_pylist(),
+    )
     drawn = [[(c.get_label(), len(a.patches)) for a in f.axes for c in a.collections] for f in (tables, dicts)]
     assert drawn[0] == drawn[1] and drawn[0]
     assert plots.timeline([BATCHES[0].to_batches()[0], BATCHES[1].to_pandas()], time="at", lag=LAG_MS).axes
     assert plots.lateness(found.late.to_pylist()).axes[0].get_title(loc="left") == "3 late rows"
 
 
-@pytest.mark.parametrize("wrong", [
-    {"batches": 5}, {"batches": BATCHES[0]}, {"batches": BATCHES[0].to_pylist()}, {"batches": ["ab"]}, {"batches": [[1, 2]]},
-    {"batches": [[{"at": 1}, {"at": "x"}]]}, {"batches": [[{"at": 1}], [{"when": 1}]]}, {"batches": [[{"at": 1}], None]},
-    {"batches": [], }, {"batches": [[]]}, {"late": 5}, {"late": [1]}, {"results": "text"}, {"results": [{"at": 1}]},
-    {"late": [{"at": 1}]}, {"time": 5}, {"time": None}, {"time": "nowhere"}, {"key": 5}, {"lag": object()}, {"lag": None},
-    {"lag": None, "watermarks_us": [None, None]}, {"lag": None, "watermarks_us": 5}, {"key": "user", "keys": 5},
-    {"results": [{"window_start": 0, "window_end": 1}], "label": 5},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batches": 5},
+        {"batches": BATCHES[0]},
+        {"batches": BATCHES[0].to_pylist()},
+        {"batches": ["ab"]},
+        {"batches": [[1, 2]]},
+        {"batches": [[{"at": 1}, {"at": "x"}]]},
+        {"batches": [[{"at": 1}], [{"when": 1}]]},
+        {"batches": [[{"at": 1}], None]},
+        {
+            "batches": [],
+        },
+        {"batches": [[]]},
+        {"late": 5},
+        {"late": [1]},
+        {"results": "text"},
+        {"results": [{"at": 1}]},
+        {"late": [{"at": 1}]},
+        {"time": 5},
+        {"time": None},
+        {"time": "nowhere"},
+        {"key": 5},
+        {"lag": object()},
+        {"lag": None},
+        {"lag": None, "watermarks_us": [None, None]},
+        {"lag": None, "watermarks_us": 5},
+        {"key": "user", "keys": 5},
+        {"results": [{"window_start": 0, "window_end": 1}], "label": 5},
+    ],
+)
 def test_wrong_arguments_are_told_in_words_of_ours(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"batches": BATCHES[:2], "time": "at", "lag": LAG_MS, **wrong}
     with pytest.raises(KrishivError, match="Hint: "):
         plots.timeline(given.pop("batches"), **given)
 
 
-@pytest.mark.parametrize("wrong", [
-    5, None, "text", [1], [{"lateness": 1}], {"reason": 1}, [{"reason": "late", "watermark": 0, "lateness": "x"}],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        5,
+        None,
+        "text",
+        [1],
+        [{"lateness": 1}],
+        {"reason": 1},
+        [{"reason": "late", "watermark": 0, "lateness": "x"}],
+    ],
+)
 def test_wrong_late_rows_are_told_in_words_of_ours(wrong: Any) -> None:
     with pytest.raises(KrishivError, match="Hint: "):
         plots.lateness(wrong)

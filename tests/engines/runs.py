@@ -70,9 +70,7 @@ def _tables(label: str, one: pa.Table, other: pa.Table, order: list[str]) -> dic
     if one.num_rows != other.num_rows:
         return {f"{label}number of rows": f"{one.num_rows} against {other.num_rows}"}
     left, right = _sorted(one, order), _sorted(other, order)
-    return {
-        f"{label}{name}": f"{_first(left[name], right[name])}" for name in one.column_names if left[name] != right[name]
-    }  # fmt: skip
+    return {f"{label}{name}": f"{_first(left[name], right[name])}" for name in one.column_names if left[name] != right[name]}
 
 
 def _sorted(table: pa.Table, order: list[str]) -> dict[str, list[str]]:

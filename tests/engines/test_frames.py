@@ -19,7 +19,7 @@ from krishiv_py import (
     col,
     count,
     first,
-    max,  # fmt: skip
+    max,
 )
 from krishiv_py.errors import ColumnError, SchemaError
 from krishiv_py.session import Session
@@ -75,11 +75,15 @@ def test_a_frame_without_any_fitting_column_is_refused(session: Session) -> None
 
 def test_dots_and_backticks_in_names(session: Session, tmp_path: Path) -> None:
     names = ["a.b", "a`b", "`", "x y", "東京", "reason", "späť;{}()="]
-    made = frame(session, "id AS at, " + ", ".join(f"id AS `{n.replace('`', '``')}`" for n in names)
-                 + ", named_struct('c.`d', id) AS s")  # fmt: skip
+    made = frame(
+        session, "id AS at, " + ", ".join(f"id AS `{n.replace('`', '``')}`" for n in names) + ", named_struct('c.`d', id) AS s"
+    )
     made.write.json(str(tmp_path / "rows"))
-    for stream in (session.from_dataframe(made), session.read_json(str(tmp_path / "rows")),
-                   session.read_json(str(tmp_path / "rows"), made.schema)):  # fmt: skip
+    for stream in (
+        session.from_dataframe(made),
+        session.read_json(str(tmp_path / "rows")),
+        session.read_json(str(tmp_path / "rows"), made.schema),
+    ):
         plan = stream.watermark("at", 0).key_by(*names).tumbling_window(10).agg(first(col("s")).alias("s`."))
         found = plan.collect().sort_by("x y").to_pylist()
         assert [r["a`b"] for r in found] == [0, 1, 2]
@@ -90,7 +94,8 @@ def every_type() -> pa.RecordBatch:
     """A row in time, with a column of every type that is accepted."""
     types = list(ACCEPTED)
     return pa.RecordBatch.from_arrays(
-        [pa.array([1, 1, 1, 1]), *(column(t) for t in types)], names=["at", *(f"c{i}.`" for i in range(len(types)))])
+        [pa.array([1, 1, 1, 1]), *(column(t) for t in types)], names=["at", *(f"c{i}.`" for i in range(len(types)))]
+    )
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])

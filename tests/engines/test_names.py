@@ -14,7 +14,7 @@ from krishiv_py import (
     MemorySink,
     SideOutputLateEventHandler,
     col,
-    collect_list,  # fmt: skip
+    collect_list,
     count,
     first,
     max,
@@ -23,10 +23,49 @@ from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.testing import Driver, stream_of
 
 ODD = [
-    "reason", "late_reason", "watermark", "lateness", "__t", "__g", "__d", "k0", "a0", "l0", "p0_0", "bucket", "kind", "seq",
-    "a.b", "a`b", "`", ".", "x y", "värde", "東京", "source", "batch", "count", "key", "time", "slice", "id", "n", "start",
-    "end", "pane_index", "pane_timing", "row", "rank", "null", "select", "a'b", 'a"b', "a,b;{}()=", "new\nline", "now_us",
-]  # fmt: skip
+    "reason",
+    "late_reason",
+    "watermark",
+    "lateness",
+    "__t",
+    "__g",
+    "__d",
+    "k0",
+    "a0",
+    "l0",
+    "p0_0",
+    "bucket",
+    "kind",
+    "seq",
+    "a.b",
+    "a`b",
+    "`",
+    ".",
+    "x y",
+    "värde",
+    "東京",
+    "source",
+    "batch",
+    "count",
+    "key",
+    "time",
+    "slice",
+    "id",
+    "n",
+    "start",
+    "end",
+    "pane_index",
+    "pane_timing",
+    "row",
+    "rank",
+    "null",
+    "select",
+    "a'b",
+    'a"b',
+    "a,b;{}()=",
+    "new\nline",
+    "now_us",
+]
 RESULT_ONLY = {"window_start", "window_end", "op"}
 
 
@@ -38,14 +77,18 @@ def stream(*names: str) -> Any:
     return stream_of(rows(*names).schema)
 
 
-@pytest.mark.parametrize("handler", [CountingLateEventHandler, CountByKeyLateEventHandler,
-                                     lambda: SideOutputLateEventHandler(MemorySink())])  # fmt: skip
+@pytest.mark.parametrize(
+    "handler", [CountingLateEventHandler, CountByKeyLateEventHandler, lambda: SideOutputLateEventHandler(MemorySink())]
+)
 @pytest.mark.parametrize("window", ["fixed", "session", "count"])
 def test_odd_names_are_keys_values_and_late_rows(handler: Any, window: str) -> None:
     names = [*ODD, *RESULT_ONLY]
     keyed = stream(*names).watermark("at", 0).key_by(*ODD)
-    windowed = {"fixed": lambda: keyed.tumbling_window(10), "count": lambda: keyed.count_window(1),
-                "session": lambda: keyed.late_rule("window").session_window(10)}[window]()  # fmt: skip
+    windowed = {
+        "fixed": lambda: keyed.tumbling_window(10),
+        "count": lambda: keyed.count_window(1),
+        "session": lambda: keyed.late_rule("window").session_window(10),
+    }[window]()
     taken = handler()
     driver = Driver(windowed.agg(*(collect_list(col(n)).alias(f"of {n}") for n in names)).with_late_event_handler(taken))
     driver.send(rows(*names))

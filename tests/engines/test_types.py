@@ -22,7 +22,7 @@ from krishiv_py import (
     lit,
     max,
     min,
-    percentile,  # fmt: skip
+    percentile,
     stddev,
     sum,
     udaf,
@@ -91,8 +91,21 @@ def test_plain_values_are_keys_and_others_are_refused(type_: pa.DataType) -> Non
     assert sorted(map(repr, results["x"].to_pylist())) == sorted(map(repr, wanted))  # the fourth is in a window of its own
 
 
-AGGREGATES = [sum, min, max, avg, stddev, variance, first, last, count_distinct, approx_count_distinct, collect_list,
-              collect_set, percentile]  # fmt: skip
+AGGREGATES = [
+    sum,
+    min,
+    max,
+    avg,
+    stddev,
+    variance,
+    first,
+    last,
+    count_distinct,
+    approx_count_distinct,
+    collect_list,
+    collect_set,
+    percentile,
+]
 
 
 @TYPES
@@ -151,16 +164,37 @@ def test_an_aggregate_of_ones_own_gives_the_normal_form() -> None:
 
 def test_what_is_computed_has_a_normal_form_too() -> None:
     made = stream_of("at bigint, d date, e date").select(
-        "at", days=col("d") - col("e"), half=col("at").cast(pa.float16()), none=lit(None), tiny=lit(Decimal("0.001")),
-        big=lit(Decimal("5E+3")), wide=lit("a").cast(pa.large_string()))  # fmt: skip
-    assert [str(f.type) for f in made.schema] == ["int64", "duration[us]", "float", "null", "decimal128(3, 3)",
-                                                  "decimal128(4, 0)", "string"]  # fmt: skip
+        "at",
+        days=col("d") - col("e"),
+        half=col("at").cast(pa.float16()),
+        none=lit(None),
+        tiny=lit(Decimal("0.001")),
+        big=lit(Decimal("5E+3")),
+        wide=lit("a").cast(pa.large_string()),
+    )
+    assert [str(f.type) for f in made.schema] == [
+        "int64",
+        "duration[us]",
+        "float",
+        "null",
+        "decimal128(3, 3)",
+        "decimal128(4, 0)",
+        "string",
+    ]
     keyed = made.watermark("at", 0).key_by("days", "half", "tiny", "big")
     driver = Driver(keyed.tumbling_window(10).agg(max("wide").alias("w")))
     driver.send([{"at": 1, "d": dt.date(2024, 1, 3), "e": dt.date(2024, 1, 1)}])
-    assert driver.close().results.to_pylist() == [{
-        "days": dt.timedelta(days=2), "half": 1.0, "tiny": Decimal("0.001"), "big": Decimal(5_000), "window_start": 0,
-        "window_end": 10, "w": "a"}]  # fmt: skip
+    assert driver.close().results.to_pylist() == [
+        {
+            "days": dt.timedelta(days=2),
+            "half": 1.0,
+            "tiny": Decimal("0.001"),
+            "big": Decimal(5_000),
+            "window_start": 0,
+            "window_end": 10,
+            "w": "a",
+        }
+    ]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

@@ -26,24 +26,38 @@ def test_a_column_that_cannot_be_computed_and_is_not_used_stops_nothing() -> Non
     assert driver.close().results["count"].to_pylist() == [3]
 
 
-@pytest.mark.parametrize("use", [
-    lambda s: s.watermark("at", 0).tumbling_window(10).agg(max("number")),
-    lambda s: s.watermark("at", 0).key_by("number").tumbling_window(10).agg(count()),
-    lambda s: s.filter(col("number") > 0).watermark("at", 0).tumbling_window(10).agg(count()),
-    lambda s: s.watermark("at", 0).tumbling_window(10).agg(count().filter(col("number") > 0)),
-    lambda s: s.with_column("twice", col("number") * 2).watermark("at", 0).tumbling_window(10).agg(max("twice")),
-    lambda s: s.watermark("at", 0).tumbling_window(10).agg(count()).with_late_event_handler(
-        SideOutputLateEventHandler(MemorySink())),
-    lambda s: s.map_batches(lambda b: b).watermark("at", 0).tumbling_window(10).agg(count()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda s: s.watermark("at", 0).tumbling_window(10).agg(max("number")),
+        lambda s: s.watermark("at", 0).key_by("number").tumbling_window(10).agg(count()),
+        lambda s: s.filter(col("number") > 0).watermark("at", 0).tumbling_window(10).agg(count()),
+        lambda s: s.watermark("at", 0).tumbling_window(10).agg(count().filter(col("number") > 0)),
+        lambda s: s.with_column("twice", col("number") * 2).watermark("at", 0).tumbling_window(10).agg(max("twice")),
+        lambda s: (
+            s.watermark("at", 0)
+            .tumbling_window(10)
+            .agg(count())
+            .with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+        ),
+        lambda s: s.map_batches(lambda b: b).watermark("at", 0).tumbling_window(10).agg(count()),
+    ],
+)
 def test_one_that_is_used_stops_it(use: Any) -> None:
     with pytest.raises(OperatorError, match="cannot be computed"):
         Driver(use(stream())).send(BAD)
 
 
 def test_late_rows_show_what_needs_no_computing_or_is_computed_anyway() -> None:
-    plan = (stream().with_column("twice", col("at") * 2).with_column("b", col("code")).rename(at="t", b="c").watermark("t", 0)
-            .tumbling_window(10).agg(max("twice")))  # fmt: skip
+    plan = (
+        stream()
+        .with_column("twice", col("at") * 2)
+        .with_column("b", col("code"))
+        .rename(at="t", b="c")
+        .watermark("t", 0)
+        .tumbling_window(10)
+        .agg(max("twice"))
+    )
     driver = Driver(plan)
     driver.send(BAD)
     assert driver.send(BAD).late.schema.names == ["t", "code", "twice", "c", "reason", "watermark", "lateness"]
@@ -59,8 +73,15 @@ def test_keys_are_shown_to_a_handler_that_wants_them() -> None:
 
 
 def test_rows_are_counted_though_nothing_of_a_step_is_read() -> None:
-    plan = (stream_of("code string").with_column("number", col("code").cast("int")).select("number").select(at=lit(5))
-            .watermark("at", 0).tumbling_window(10).agg(count()))  # fmt: skip
+    plan = (
+        stream_of("code string")
+        .with_column("number", col("code").cast("int"))
+        .select("number")
+        .select(at=lit(5))
+        .watermark("at", 0)
+        .tumbling_window(10)
+        .agg(count())
+    )
     driver = Driver(plan)
     driver.send([{"code": "x"}, {"code": "y"}])
     assert driver.close().results["count"].to_pylist() == [2]

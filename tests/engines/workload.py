@@ -39,18 +39,36 @@ WINDOWS: Final[dict[str, Callable[[KeyedStream], Any]]] = {
     "panes": lambda k: k.emit("final").time_interval_window(TimeIntervalWindowOptions("30 s", creation_period="20 s")),
 }
 AGGREGATES: Final[dict[str, Callable[[Expr], AggCall]]] = {
-    "count": kv.count, "sum": kv.sum, "min": kv.min, "max": kv.max, "avg": kv.avg, "stddev": kv.stddev, "variance": kv.variance,
-    "first": kv.first, "last": kv.last, "count_distinct": kv.count_distinct, "approx_count_distinct": kv.approx_count_distinct,
-    "collect_list": kv.collect_list, "collect_set": kv.collect_set, "percentile": lambda e: kv.percentile(e, 0.3),
+    "count": kv.count,
+    "sum": kv.sum,
+    "min": kv.min,
+    "max": kv.max,
+    "avg": kv.avg,
+    "stddev": kv.stddev,
+    "variance": kv.variance,
+    "first": kv.first,
+    "last": kv.last,
+    "count_distinct": kv.count_distinct,
+    "approx_count_distinct": kv.approx_count_distinct,
+    "collect_list": kv.collect_list,
+    "collect_set": kv.collect_set,
+    "percentile": lambda e: kv.percentile(e, 0.3),
     "udaf": lambda e: kv.udaf(Longest(), e, pa.string()),
-}  # fmt: skip
+}
 EXPRESSIONS: Final[dict[str, Callable[[Expr], Expr]]] = {
-    "is null": lambda e: e.is_null(), "as text": lambda e: e.try_cast("string"), "as double": lambda e: e.cast("double"),
-    "equal": lambda e: e == lit(None), "less": lambda e: e < e, "negated": lambda e: -e, "half": lambda e: e / 2,
-    "if": lambda e: kv.func("if_else", e.is_null(), lit(1), lit(2)), "coalesce": lambda e: kv.func("coalesce", e, e),
-    "lower": lambda e: kv.func("lower", e), "length": lambda e: kv.func("length", e),
+    "is null": lambda e: e.is_null(),
+    "as text": lambda e: e.try_cast("string"),
+    "as double": lambda e: e.cast("double"),
+    "equal": lambda e: e == lit(None),
+    "less": lambda e: e < e,
+    "negated": lambda e: -e,
+    "half": lambda e: e / 2,
+    "if": lambda e: kv.func("if_else", e.is_null(), lit(1), lit(2)),
+    "coalesce": lambda e: kv.func("coalesce", e, e),
+    "lower": lambda e: kv.func("lower", e),
+    "length": lambda e: kv.func("length", e),
     "struct": lambda e: kv.func("named_struct", lit("v"), e),
-}  # fmt: skip
+}
 OF_NUMBERS: Final = frozenset({"half", "negated", "as double"})
 """Expressions that stop a query at a value of another type: a text that is no number."""
 WHERE: Final[tuple[Expr | None, ...]] = (None, None, col("flag"), col("n") > 1, ~col("flag") | (col("n") == 0))

@@ -108,8 +108,22 @@ class Total:
 
 def _functions() -> Iterator[Call]:
     one = {"arg": "n"}
-    for name in ("count", "sum", "min", "max", "avg", "stddev", "variance", "first", "last", "count_distinct",
-                 "collect_list", "collect_set", "approx_count_distinct", "percentile"):
+    for name in (
+        "count",
+        "sum",
+        "min",
+        "max",
+        "avg",
+        "stddev",
+        "variance",
+        "first",
+        "last",
+        "count_distinct",
+        "collect_list",
+        "collect_set",
+        "approx_count_distinct",
+        "percentile",
+    ):
         yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
     yield Call("udaf", lambda: kv.udaf, {"aggregator": Total(), "arg": "n", "result_type": pa.int64()})
     yield Call("col", lambda: kv.col, {"name": "at"})
@@ -119,10 +133,27 @@ def _functions() -> Iterator[Call]:
     yield Call("func coalesce", lambda: lambda a, b: kv.func("coalesce", a, b), {"a": col("n"), "b": col("at")})
     yield Call("func if_else", lambda: lambda a, b, c: kv.func("if_else", a, b, c), {"a": col("flag"), "b": 1, "c": 2})
     for name in ("starts_with", "contains", "round", "lower", "named_struct", "length"):
-        yield Call(f"func {name}, 2", lambda name=name: lambda a, b: kv.func(name, a, b),  # type: ignore[misc]
-                   {"a": col("user"), "b": col("user")})
-    for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__mod__", "__eq__", "__lt__", "__ge__", "__and__", "__or__",
-                 "__radd__", "isin", "cast", "alias"):
+        yield Call(
+            f"func {name}, 2",
+            lambda name=name: lambda a, b: kv.func(name, a, b),  # type: ignore[misc]
+            {"a": col("user"), "b": col("user")},
+        )
+    for name in (
+        "__add__",
+        "__sub__",
+        "__mul__",
+        "__truediv__",
+        "__mod__",
+        "__eq__",
+        "__lt__",
+        "__ge__",
+        "__and__",
+        "__or__",
+        "__radd__",
+        "isin",
+        "cast",
+        "alias",
+    ):
         yield Call(f"Expr.{name}", lambda name=name: getattr(col("n"), name), {})  # type: ignore[misc]
         yield Call(f"Expr.{name}, text", lambda name=name: getattr(col("user"), name), {})  # type: ignore[misc]
     yield Call("changes", lambda: kv.changes, {"results": pa.table({"n": [1]})})
@@ -179,12 +210,16 @@ def _stages() -> Iterator[Call]:
     yield Call("Stream.map_batches", lambda: lambda schema: stream().map_batches(_same, schema), {"schema": None})
     yield Call("Stream.watermark", lambda: stream().watermark, {"column": "at", "lag": 5})
     yield Call("Stream.with_watermark", lambda: stream().with_watermark, {"spec": spec, "column": "at"})
-    yield Call("Stream.with_watermark, several", lambda: stream().with_watermark,
-               {"spec": many, "column": "at", "source_column": "user"})
+    yield Call(
+        "Stream.with_watermark, several",
+        lambda: stream().with_watermark,
+        {"spec": many, "column": "at", "source_column": "user"},
+    )
     yield Call("Stream.key_by", lambda: stream().key_by, {"keys": "user"})
     yield Call("KeyedUntimedStream.watermark", lambda: stream().key_by("user").watermark, {"column": "at", "lag": 5})
-    yield Call("KeyedUntimedStream.with_watermark", lambda: stream().key_by("user").with_watermark,
-               {"spec": spec, "column": "at"})
+    yield Call(
+        "KeyedUntimedStream.with_watermark", lambda: stream().key_by("user").with_watermark, {"spec": spec, "column": "at"}
+    )
     yield Call("TimedStream.key_by", lambda: timed().key_by, {"keys": "user"})
     yield from _windows()
     for stage in (timed, windowed, aggregated):
@@ -192,8 +227,11 @@ def _stages() -> Iterator[Call]:
     yield Call("WindowedStream.agg", lambda: windowed().agg, {"aggs": count()})
     yield Call("WindowedStream.collect_with_aggs", lambda: windowed().collect_with_aggs, {"aggs": [count()]})
     yield Call("LookBackStream.pairs", lambda: timed().lookback_window(5).pairs, {})
-    yield Call("PaneStream.on_events", lambda: timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0)).on_events,
-               {"handler": kv.PaneHandler()})
+    yield Call(
+        "PaneStream.on_events",
+        lambda: timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0)).on_events,
+        {"handler": kv.PaneHandler()},
+    )
     yield Call("AggregatedStream.run", lambda: aggregated().run, {})
     yield Call("AggregatedStream.collect", lambda: aggregated().collect, {})
     yield Call("AggregatedStream.collect_with_aggs", lambda: aggregated().collect_with_aggs, {"aggs": [count()]})
@@ -213,11 +251,17 @@ def _windows() -> Iterator[Call]:
 
 def _options(stage: Callable[[], Any]) -> Iterator[Call]:
     good: dict[str, dict[str, Any]] = {
-        "allowed_lateness": {"lateness": 5}, "late_rule": {"rule": "window"}, "null_keys": {"where": "group"},
-        "emit": {"mode": "updates"}, "trigger": {"trigger": kv.Trigger.on_count(2)}, "accumulation": {"mode": "discarding"},
-        "future_tolerance": {"tolerance": 5}, "with_state_ttl": {"config": kv.StateTtlConfig(3_600_000)},
-        "with_late_event_handler": {"handler": kv.CountingLateEventHandler()}, "max_listed": {"values": 1_000},
-    }  # fmt: skip
+        "allowed_lateness": {"lateness": 5},
+        "late_rule": {"rule": "window"},
+        "null_keys": {"where": "group"},
+        "emit": {"mode": "updates"},
+        "trigger": {"trigger": kv.Trigger.on_count(2)},
+        "accumulation": {"mode": "discarding"},
+        "future_tolerance": {"tolerance": 5},
+        "with_state_ttl": {"config": kv.StateTtlConfig(3_600_000)},
+        "with_late_event_handler": {"handler": kv.CountingLateEventHandler()},
+        "max_listed": {"values": 1_000},
+    }
     if stage is timed:
         good["preset"] = {"name": "flink"}
     for name, given in good.items():
@@ -236,8 +280,11 @@ def _running() -> Iterator[Call]:
     yield Call("ManualClock", lambda: ManualClock, {})
     yield Call("ManualClock.advance", lambda: ManualClock().advance, {"by": 5})
     yield Call("ManualClock.set", lambda: ManualClock().set, {"to": 5})
-    yield Call("SqlContext.register", lambda: SqlContext().register,
-               {"name": "events", "stream": stream(), "event_time": "at", "lag": 0})
+    yield Call(
+        "SqlContext.register",
+        lambda: SqlContext().register,
+        {"name": "events", "stream": stream(), "event_time": "at", "lag": 0},
+    )
     yield Call("SqlContext.sql", lambda: sql().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"})
 
 

@@ -22,9 +22,20 @@ Choose = random.Random
 LENGTHS: Final[tuple[Any, ...]] = (0, 1, 5_000, "10 s", "1 min", "1 h", 3, "7 ms", "2 d")
 COLUMNS: Final = ("user", "amount", "n", "at", "when", "tags", "flag", "nowhere")
 TEXTS: Final = (
-    "at > 3", "n % 2 = 0", "amount * 2 > n", "user = 'a'", "flag", "NOT flag", "lower(user) = 'a' AND n IS NULL", "n / 0 > 1",
-    "tags", "user + 1", "n IN (1, 2, NULL)", "CAST(n AS string) = '1'", "",
-)  # fmt: skip
+    "at > 3",
+    "n % 2 = 0",
+    "amount * 2 > n",
+    "user = 'a'",
+    "flag",
+    "NOT flag",
+    "lower(user) = 'a' AND n IS NULL",
+    "n / 0 > 1",
+    "tags",
+    "user + 1",
+    "n IN (1, 2, NULL)",
+    "CAST(n AS string) = '1'",
+    "",
+)
 
 
 def _value(draw: Choose, good: tuple[Any, ...]) -> Any:
@@ -33,8 +44,17 @@ def _value(draw: Choose, good: tuple[Any, ...]) -> Any:
 
 
 NUMBERS: Final = (kv.sum, kv.avg, kv.percentile, kv.variance, kv.stddev)
-ANYTHING: Final = (kv.min, kv.max, kv.first, kv.last, kv.count_distinct, kv.collect_list, kv.collect_set, kv.count,
-                   kv.approx_count_distinct)  # fmt: skip
+ANYTHING: Final = (
+    kv.min,
+    kv.max,
+    kv.first,
+    kv.last,
+    kv.count_distinct,
+    kv.collect_list,
+    kv.collect_set,
+    kv.count,
+    kv.approx_count_distinct,
+)
 
 
 def _aggregate(draw: Choose) -> Any:
@@ -56,14 +76,23 @@ OPTIONS: Final[tuple[Callable[[Any, Choose], Any], ...]] = (
     lambda s, d: s.late_rule(_value(d, ("event", "window"))),
     lambda s, d: s.null_keys(_value(d, ("group", "side_output"))),
     lambda s, d: s.emit(_value(d, ("final", "updates", "retractions"))),
-    lambda s, d: s.trigger(_value(d, (kv.Trigger.on_every_element(), kv.Trigger.on_count(2), kv.Trigger.on_interval("5 s"),
-                                      kv.Trigger(early=2, on_time=False, late=None)))),
+    lambda s, d: s.trigger(
+        _value(
+            d,
+            (
+                kv.Trigger.on_every_element(),
+                kv.Trigger.on_count(2),
+                kv.Trigger.on_interval("5 s"),
+                kv.Trigger(early=2, on_time=False, late=None),
+            ),
+        )
+    ),
     lambda s, d: s.accumulation(_value(d, ("accumulating", "discarding"))),
     lambda s, d: s.with_pane(),
     lambda s, d: s.future_tolerance(_value(d, LENGTHS), _value(d, ("warn", "drop", "side_output"))),
     lambda s, d: s.with_state_ttl(kv.StateTtlConfig(_value(d, LENGTHS), _value(d, ("event", "processing")))),
     lambda s, d: s.with_late_event_handler(kv.CountByKeyLateEventHandler()),
-)  # fmt: skip
+)
 WINDOWS: Final[tuple[Callable[[Any, Choose], Any], ...]] = (
     lambda s, d: s.tumbling_window(_value(d, LENGTHS), _value(d, LENGTHS)),
     lambda s, d: s.hopping_window(_value(d, ("10 s", "1 min")), _value(d, ("5 s", "7 s", "1 h")), allow_gaps=d.random() < 0.5),
@@ -143,12 +172,20 @@ def test_a_pipeline_is_refused_when_it_is_made_or_runs(seed: int) -> None:
 
 
 ARRAYS: Final = (
-    pa.array([1, None, 3]), pa.array([1.5, None, float("nan")]), pa.array(["a", None, "b"]), pa.array([True, None, False]),
-    pa.nulls(3), pa.array([b"x", None, b""]), pa.array([[1], None, []]), pa.array([{"x": 1}, None, {"x": 2}]),
-    pa.array(["a", "a", None]).dictionary_encode(), pa.array([2**63, 0, 1], pa.uint64()),
+    pa.array([1, None, 3]),
+    pa.array([1.5, None, float("nan")]),
+    pa.array(["a", None, "b"]),
+    pa.array([True, None, False]),
+    pa.nulls(3),
+    pa.array([b"x", None, b""]),
+    pa.array([[1], None, []]),
+    pa.array([{"x": 1}, None, {"x": 2}]),
+    pa.array(["a", "a", None]).dictionary_encode(),
+    pa.array([2**63, 0, 1], pa.uint64()),
     *(pa.array([1, 2, 3], t) for t in (pa.timestamp("ns"), pa.timestamp("us", "Europe/Oslo"), pa.date32(), pa.duration("s"))),
-    pa.array(["x", "y", None], pa.large_string()), pa.array([1, 2, 3], pa.decimal128(5, 1)),
-)  # fmt: skip
+    pa.array(["x", "y", None], pa.large_string()),
+    pa.array([1, 2, 3], pa.decimal128(5, 1)),
+)
 
 
 def sent(draw: Choose) -> Any:

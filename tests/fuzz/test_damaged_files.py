@@ -31,10 +31,39 @@ TRIED: Final = settings.default.max_examples if settings.default else 40
 MANY: Final = settings(max_examples=TRIED * 2 if TRIED < 1_000 else TRIED)
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("user", pa.string()), ("at", pa.int64()), ("x", pa.float64())])
 TOKENS: Final = (
-    b'"', b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\r", b"\r\n", b"\\", b"\x00", b"\xff", b"\xe4", b" ", b"\t", b"-", b"+",
-    b".", b"0", b"9" * 20, b"e5", b"1e999", b"null", b"true", b"NaN", b"\\u0000", b"\\ud800", b"//", b"\xef\xbb\xbf", b'"at"',
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\\",
+    b"\x00",
+    b"\xff",
+    b"\xe4",
+    b" ",
+    b"\t",
+    b"-",
+    b"+",
+    b".",
+    b"0",
+    b"9" * 20,
+    b"e5",
+    b"1e999",
+    b"null",
+    b"true",
+    b"NaN",
+    b"\\u0000",
+    b"\\ud800",
+    b"//",
+    b"\xef\xbb\xbf",
+    b'"at"',
     b'"at":7,',
-)  # fmt: skip
+)
 NAMES: Final = tuple(SCHEMA.names)
 ASIDE: Final = Rules(aside=True, missing_null=False)
 AS_WRITTEN: Final = "a list or an object, as it was written"
@@ -45,10 +74,14 @@ Row = dict[str, Any]
 def rows_of(draw: Choose, count: int) -> list[Row]:
     """Rows that can be told apart, some out of order and some with nulls."""
     return [
-        {"id": n, "user": draw.choice(["a", "bä", "", None]), "at": n * 100 - draw.choice([0, 0, 700]),
-         "x": draw.choice([0.5, -1e300, 3.0, None])}
+        {
+            "id": n,
+            "user": draw.choice(["a", "bä", "", None]),
+            "at": n * 100 - draw.choice([0, 0, 700]),
+            "x": draw.choice([0.5, -1e300, 3.0, None]),
+        }
         for n in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def damaged(draw: Choose, data: bytes, spare: int = 0) -> bytes:
@@ -189,10 +222,14 @@ def as_parquet(draw: Choose, rows: list[Row]) -> bytes:
     """A parquet file of some layout."""
     out = io.BytesIO()
     pq.write_table(
-        pa.Table.from_pylist(rows, SCHEMA), out, row_group_size=draw.choice([7, 30, 100]), use_dictionary=draw.random() < 0.5,
-        compression=draw.choice(["none", "snappy", "zstd"]), write_page_checksum=draw.random() < 0.5,
+        pa.Table.from_pylist(rows, SCHEMA),
+        out,
+        row_group_size=draw.choice([7, 30, 100]),
+        use_dictionary=draw.random() < 0.5,
+        compression=draw.choice(["none", "snappy", "zstd"]),
+        write_page_checksum=draw.random() < 0.5,
         data_page_version=draw.choice(["1.0", "2.0"]),
-    )  # fmt: skip
+    )
     return out.getvalue()
 
 
@@ -202,8 +239,9 @@ def as_gzip(draw: Choose, rows: list[Row]) -> bytes:
 
 
 KINDS: Final[dict[str, tuple[type[FileReader], Callable[[Choose, list[Row]], bytes], dict[str, Any]]]] = {
-    "parquet": (ParquetReader, as_parquet, {}), "json.gz": (JsonReader, as_gzip, {"known": NAMES}),
-}  # fmt: skip
+    "parquet": (ParquetReader, as_parquet, {}),
+    "json.gz": (JsonReader, as_gzip, {"known": NAMES}),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,10 +22,30 @@ from tests.fuzz.catalogue import CALLS, Call
 from tests.fuzz.running import completed, run
 from tests.fuzz.values import WRONG
 
-STAGES = (Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, LookBackStream, PaneStream,
-          krishiv_py.AggregatedStream)
-MADE_BY_THE_LIBRARY = {"LateRows", "Pane", "Progress", "Query", "Sender", "Session", "SessionBuilder", "LateEventHandler",
-                       "Aggregator", "PaneHandler", "Emit", "Retract"}  # fmt: skip
+STAGES = (
+    Stream,
+    KeyedUntimedStream,
+    TimedStream,
+    KeyedStream,
+    WindowedStream,
+    LookBackStream,
+    PaneStream,
+    krishiv_py.AggregatedStream,
+)
+MADE_BY_THE_LIBRARY = {
+    "LateRows",
+    "Pane",
+    "Progress",
+    "Query",
+    "Sender",
+    "Session",
+    "SessionBuilder",
+    "LateEventHandler",
+    "Aggregator",
+    "PaneHandler",
+    "Emit",
+    "Retract",
+}
 """Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
 CALLED_BY_THE_LIBRARY = {"handle", "spec", "bound_type", "check_columns", "result_fields", "settled", "carried"}
 

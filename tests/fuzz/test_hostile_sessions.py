@@ -52,8 +52,11 @@ def calls(root: Path) -> dict[str, Call]:
         Call("app_name", lambda: SessionBuilder().app_name, {"name": "x"}),
         Call("config", lambda: SessionBuilder().config, {"key": "a", "value": 1}),
         Call("profile", lambda: SessionBuilder().profile, {"name": "dev-local"}),
-        Call("memory_stream", lambda: lambda schema, name: session().memory_stream(schema, name=name),
-             {"schema": "at bigint", "name": "x"}),
+        Call(
+            "memory_stream",
+            lambda: lambda schema, name: session().memory_stream(schema, name=name),
+            {"schema": "at bigint", "name": "x"},
+        ),
         Call("from_dataframe", lambda: session().from_dataframe, {"frame": None}),
         Call("union", lambda: session().union, {"streams": {"a": stream}}),
         Call("register", lambda: session().register, {"name": "x", "stream": stream, "event_time": "at", "lag": 0}),
@@ -93,7 +96,9 @@ def test_a_misspelt_profile_is_refused_by_the_builder() -> None:
 
 def test_no_call_is_left_out() -> None:
     public = {
-        name for cls in (Session, SessionBuilder) for name, thing in inspect.getmembers(cls, inspect.isroutine)
+        name
+        for cls in (Session, SessionBuilder)
+        for name, thing in inspect.getmembers(cls, inspect.isroutine)
         if not name.startswith(("_", "read_")) and inspect.signature(thing).parameters.keys() - {"self"}
-    } | {"read_state"}  # fmt: skip
+    } | {"read_state"}
     assert public - STARTS_SPARK == set(calls(Path()))

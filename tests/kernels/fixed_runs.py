@@ -52,10 +52,13 @@ class Query:
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
         return ref.Config(
-            window=ref.Fixed(self.size, self.slide, self.offset), watermark=ref.WatermarkSpec(lag=self.lag),
-            allowed_lateness=self.lateness, late_rule=self.late_rule, emit=self.emit,
+            window=ref.Fixed(self.size, self.slide, self.offset),
+            watermark=ref.WatermarkSpec(lag=self.lag),
+            allowed_lateness=self.lateness,
+            late_rule=self.late_rule,
+            emit=self.emit,
             trigger=ref.Trigger(early, self.trigger.on_time, late, self.accumulation),
-        )  # fmt: skip
+        )
 
 
 def dicts(rows: Sequence[ref.Row]) -> list[dict[str, Any]]:

@@ -23,9 +23,13 @@ from tests.reference.run import Kind
 
 Seen = Counter[tuple[Any, ...]]
 AGGS = [
-    kv.count(), kv.sum("value").alias("total"), kv.min("value").alias("low"), kv.max("value").alias("high"),
-    kv.collect_list("value").alias("values"), kv.collect_set("value").alias("distinct"),
-]  # fmt: skip
+    kv.count(),
+    kv.sum("value").alias("total"),
+    kv.min("value").alias("low"),
+    kv.max("value").alias("high"),
+    kv.collect_list("value").alias("values"),
+    kv.collect_set("value").alias("distinct"),
+]
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,18 @@ class Plan:
 def plans(**fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Plan]:
     """Plans; by `fixed` some of their fields can be pinned."""
     fields: dict[str, st.SearchStrategy[Any]] = {
-        "seed": st.integers(0, 2**32), "rows": st.integers(0, 120), "keys": st.integers(1, 20), "size": st.integers(0, 12),
-        "lag": st.integers(0, 6), "lateness": st.just(0), "step": st.sampled_from([0.0, 0.2, 1.0, 3.0]),
-        "jitter": st.integers(0, 12), "batches": st.integers(1, 9), "emit": st.just("final"),
+        "seed": st.integers(0, 2**32),
+        "rows": st.integers(0, 120),
+        "keys": st.integers(1, 20),
+        "size": st.integers(0, 12),
+        "lag": st.integers(0, 6),
+        "lateness": st.just(0),
+        "step": st.sampled_from([0.0, 0.2, 1.0, 3.0]),
+        "jitter": st.integers(0, 12),
+        "batches": st.integers(1, 9),
+        "emit": st.just("final"),
         "rule": st.sampled_from(["event", "window"]),
-    }  # fmt: skip
+    }
     return st.builds(Plan, **{**fields, **fixed})
 
 

@@ -24,13 +24,24 @@ from krishiv_py.kernels.aggregates.accumulators import StateTypes
 
 PLAIN: st.SearchStrategy[Any] = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(), st.dates(), st.datetimes(),
-        st.timedeltas(), st.decimals(allow_nan=False), st.fractions(), st.uuids(), st.complex_numbers(allow_nan=False),
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False),
+        st.text(),
+        st.binary(),
+        st.dates(),
+        st.datetimes(),
+        st.timedeltas(),
+        st.decimals(allow_nan=False),
+        st.fractions(),
+        st.uuids(),
+        st.complex_numbers(allow_nan=False),
         st.sampled_from([dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc), np.float64(0.1), np.int32(7), bytearray(b"x")]),
     ),
     lambda inner: st.one_of(st.lists(inner), st.tuples(inner, inner), st.dictionaries(st.text(), inner)),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 class Total:
@@ -95,10 +106,22 @@ def test_plain_values_come_back(value: Any) -> None:
     assert type(found) is type(value)
 
 
-@pytest.mark.parametrize("value", [
-    {1, 2}, frozenset("ab"), collections.Counter("aab"), collections.deque([1], maxlen=2), collections.OrderedDict(a=1),
-    collections.defaultdict(list, a=[1]), decimal.Decimal("1.50"), fractions.Fraction(1, 3), uuid.UUID(int=5), dt.time(1, 2),
-], ids=lambda v: type(v).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1, 2},
+        frozenset("ab"),
+        collections.Counter("aab"),
+        collections.deque([1], maxlen=2),
+        collections.OrderedDict(a=1),
+        collections.defaultdict(list, a=[1]),
+        decimal.Decimal("1.50"),
+        fractions.Fraction(1, 3),
+        uuid.UUID(int=5),
+        dt.time(1, 2),
+    ],
+    ids=lambda v: type(v).__name__,
+)
 def test_known_types_come_back(value: object) -> None:
     types = StateTypes([])
     assert types.loads(types.dumps(value)) == value

@@ -258,8 +258,11 @@ def test_integer_sums_overflow_only_in_the_result(rows: list[Row], cut: int) -> 
     of = kernel(kv.sum("x"), pa.int64())
     wanted = per_group(sum, rows)
     outside = any(total is not None and not -(2**63) <= total < 2**63 for total in wanted)
-    ways = [create(of, rows, pa.int64()), merge(of, [create(of, part, pa.int64()) for part in (rows[:cut], rows[cut:])]),
-            merge(of, [create(of, [row], pa.int64()) for row in rows] or [create(of, [], pa.int64())])]  # fmt: skip
+    ways = [
+        create(of, rows, pa.int64()),
+        merge(of, [create(of, part, pa.int64()) for part in (rows[:cut], rows[cut:])]),
+        merge(of, [create(of, [row], pa.int64()) for row in rows] or [create(of, [], pa.int64())]),
+    ]
     for partials in ways:
         if outside:
             with pytest.raises(AggregateOverflowError, match="left the 64-bit range"):
@@ -369,10 +372,17 @@ def test_a_result_of_the_wrong_type_names_the_step() -> None:
         of.finish(create(of, [(0, 0, "a")], pa.string()))
 
 
-@pytest.mark.parametrize(("values", "want"), [
-    ([1.0, -math.inf], -math.inf), ([1.0, math.inf], math.inf), ([1e308, -1e308], -5e307), ([math.inf, -math.inf], math.nan),
-    ([math.inf, math.inf], math.inf), ([1.0, math.nan], math.nan),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ([1.0, -math.inf], -math.inf),
+        ([1.0, math.inf], math.inf),
+        ([1e308, -1e308], -5e307),
+        ([math.inf, -math.inf], math.nan),
+        ([math.inf, math.inf], math.inf),
+        ([1.0, math.nan], math.nan),
+    ],
+)
 def test_a_percentile_between_values_far_apart_is_weighted(values: list[float], want: float) -> None:
     stream = stream_of("at bigint, x double").watermark("at", 0).tumbling_window(10)
     driver = Driver(stream.agg(kv.percentile("x", 0.25).alias("p")))
@@ -389,10 +399,12 @@ def test_numbers_that_are_not_finite_bring_no_warning(window: str, trigger: kv.T
     if window != "look-back":
         keyed = keyed.trigger(trigger)
     windows: dict[str, Callable[[], Any]] = {
-        "tumbling": lambda: keyed.tumbling_window(50), "look-back": lambda: keyed.lookback_window(50),
-        "session": lambda: keyed.session_window(5), "capped": lambda: keyed.session_window(5, max_duration=40),
+        "tumbling": lambda: keyed.tumbling_window(50),
+        "look-back": lambda: keyed.lookback_window(50),
+        "session": lambda: keyed.session_window(5),
+        "capped": lambda: keyed.session_window(5, max_duration=40),
         "count": lambda: keyed.count_window(7),
-    }  # fmt: skip
+    }
     kinds = (kv.variance, kv.stddev, kv.sum, kv.avg, kv.percentile, kv.min, kv.max, kv.count_distinct)
     driver = Driver(windows[window]().agg(*(kind("x") for kind in kinds)))
     rng = np.random.default_rng(1)

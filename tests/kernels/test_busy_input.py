@@ -63,8 +63,14 @@ def outcome(stream: AggregatedStream, steps: list[ref.Step], *, idle_batches: bo
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 11]), st.sampled_from([0, 4]), st.sampled_from(["event", "window"]),
-       st.sampled_from(["final", "retractions"]), st.sampled_from(list(TRIGGERS)))  # fmt: skip
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([2, 5, 11]),
+    st.sampled_from([0, 4]),
+    st.sampled_from(["event", "window"]),
+    st.sampled_from(["final", "retractions"]),
+    st.sampled_from(list(TRIGGERS)),
+)
 def test_the_end_is_the_same(kind: str, seed: int, size: int, lateness: int, rule: Any, emit: Any, trigger: str) -> None:
     stream = plan(kind, size, lateness, rule, emit, "default" if kind in ("look-back", "distinct") else trigger)
     steps = Shape(seed, keys=4, rows_per_key=12).steps()

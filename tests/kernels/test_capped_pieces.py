@@ -21,8 +21,17 @@ from krishiv_py.kernels.windows.session.capped.walk import Limits
 from krishiv_py.testing import Driver, stream_of
 
 Ints = Any
-AGGREGATES = (kv.count(), kv.sum("v"), kv.sum("x").alias("s"), kv.stddev("x"), kv.collect_list("v"), kv.count_distinct("x"),
-              kv.percentile("x"), kv.first("v"), kv.max("v"))  # fmt: skip
+AGGREGATES = (
+    kv.count(),
+    kv.sum("v"),
+    kv.sum("x").alias("s"),
+    kv.stddev("x"),
+    kv.collect_list("v"),
+    kv.count_distinct("x"),
+    kv.percentile("x"),
+    kv.first("v"),
+    kv.max("v"),
+)
 TRIED = settings(max_examples=40)
 
 
@@ -77,22 +86,34 @@ def cases(draw: st.DrawFn) -> Case:
     times = np.cumsum(steps) + (rng.integers(-disorder, disorder + 1, n) if disorder else 0)
     keys = ["a", None][: draw(st.integers(1, 2))]
     rows: list[dict[str, Any]] = [
-        {"k": keys[rng.integers(len(keys))], "at": int(t), "v": i, "x": float(rng.choice([0.1, 1e16, -1e16, 0.3, 7.0])),
-         "gap": int(rng.choice([1, 3, 8, 25]))} for i, t in enumerate(times)
-    ]  # fmt: skip
+        {
+            "k": keys[rng.integers(len(keys))],
+            "at": int(t),
+            "v": i,
+            "x": float(rng.choice([0.1, 1e16, -1e16, 0.3, 7.0])),
+            "gap": int(rng.choice([1, 3, 8, 25])),
+        }
+        for i, t in enumerate(times)
+    ]
     edges = [0, *sorted(draw(st.lists(st.integers(0, n), max_size=5))), n]
     batches = [rows[a:b] for a, b in pairwise(edges)]
     if draw(st.booleans()):  # in order, but behind what is held
         batches = [sorted(batch, key=lambda row: row["at"]) for batch in batches]
     on_time = draw(st.booleans())
     return Case(
-        gap=draw(st.sampled_from([None, 2, 5, 12])), cap=draw(st.sampled_from([4, 9, 20, 70])),
-        touch=draw(st.sampled_from(["separate", "merge"])), early=draw(st.sampled_from(["each", "each", 2, 3, None])),
-        late=draw(st.sampled_from([None, "batch", "each", 2] if on_time else [None, "each", 2])), on_time=on_time,
-        emit=draw(st.sampled_from(["updates", "retractions"])), discarding=draw(st.booleans()),
-        lateness=draw(st.sampled_from([0, 8, 40])), late_rule=draw(st.sampled_from(["event", "window"])),
-        ttl=draw(st.sampled_from([None, None, 30])), batches=batches,
-    )  # fmt: skip
+        gap=draw(st.sampled_from([None, 2, 5, 12])),
+        cap=draw(st.sampled_from([4, 9, 20, 70])),
+        touch=draw(st.sampled_from(["separate", "merge"])),
+        early=draw(st.sampled_from(["each", "each", 2, 3, None])),
+        late=draw(st.sampled_from([None, "batch", "each", 2] if on_time else [None, "each", 2])),
+        on_time=on_time,
+        emit=draw(st.sampled_from(["updates", "retractions"])),
+        discarding=draw(st.booleans()),
+        lateness=draw(st.sampled_from([0, 8, 40])),
+        late_rule=draw(st.sampled_from(["event", "window"])),
+        ttl=draw(st.sampled_from([None, None, 30])),
+        batches=batches,
+    )
 
 
 @TRIED

@@ -205,10 +205,20 @@ def test_rows_of_a_session_with_a_longest_duration_come_together(late: int, monk
     assert walks <= 3 + 2 * late
 
 
-@pytest.mark.parametrize("agg", [
-    count_distinct("n"), approx_count_distinct("n"), collect_set("n"), percentile("n"), stddev("n"), min("n"),
-    sum(col("n").cast(pa.decimal128(25, 2))), max(col("n").cast("string")),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "agg",
+    [
+        count_distinct("n"),
+        approx_count_distinct("n"),
+        collect_set("n"),
+        percentile("n"),
+        stddev("n"),
+        min("n"),
+        sum(col("n").cast(pa.decimal128(25, 2))),
+        max(col("n").cast("string")),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("window", ["look-back", "distinct"])
 def test_overlapping_windows_of_many_rows_are_not_gone_through_one_by_one(
     window: str, agg: AggCall, monkeypatch: pytest.MonkeyPatch

@@ -33,10 +33,10 @@ def test_count_windows_are_those_of_the_reference(
 def test_a_result_bears_row_numbers_and_comes_when_the_window_is_full() -> None:
     """::
 
-        size 3, slide 2   0 1 2 3 4
+    size 3, slide 2   0 1 2 3 4
+                      [---)
                           [---)
-                              [---)
-                                  [---)   filled by the end of input only
+                              [---)   filled by the end of input only
     """
     stream = stream_of("k string, t bigint, v int").watermark("t", "1 h").key_by("k").count_window(3, 2).agg(count(), sum("v"))
     driver = Driver(stream)

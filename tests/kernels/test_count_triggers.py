@@ -63,8 +63,12 @@ class Model:
                 self.fire(key, start, "early")
 
     def close(self) -> None:
-        open_ = [(start, key) for key, held in self.rows.items() for start in range(0, len(held), self.query.slide)
-                 if start + self.query.size > len(held)]  # fmt: skip
+        open_ = [
+            (start, key)
+            for key, held in self.rows.items()
+            for start in range(0, len(held), self.query.slide)
+            if start + self.query.size > len(held)
+        ]
         for start, key in open_ if self.query.on_time else []:
             told = self.told.get((key, start), (0, 0))[0]
             if told < len(self.rows[key]) - start or (self.query.emit == "updates" and self.query.accumulation != "discarding"):
@@ -87,14 +91,23 @@ def driven(query: Query, batches: Sequence[Sequence[Row]], restart_at: int = -1)
     for number, batch in enumerate([*batches, None]):
         driver = driver.restarted() if number == restart_at else driver
         sent = driver.close() if batch is None else driver.send([{"key": k, "at": 1, "value": v} for k, v in batch])
-        out.append([(r.get("op", "+I"), r["pane_timing"], r["pane_index"], r["key"], r["window_start"], tuple(r["values"]))
-                    for r in sent.results.to_pylist()])  # fmt: skip
+        out.append(
+            [
+                (r.get("op", "+I"), r["pane_timing"], r["pane_index"], r["key"], r["window_start"], tuple(r["values"]))
+                for r in sent.results.to_pylist()
+            ]
+        )
     return out
 
 
-queries = st.tuples(st.integers(1, 6), st.integers(1, 6), st.sampled_from([None, 1, 2, 3, 4]), st.booleans(),
-                    st.sampled_from(["updates", "retractions"]), st.sampled_from(["accumulating", "discarding"])).map(
-    lambda q: Query(q[0], min(q[0], q[1]), *q[2:]))  # fmt: skip
+queries = st.tuples(
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.sampled_from([None, 1, 2, 3, 4]),
+    st.booleans(),
+    st.sampled_from(["updates", "retractions"]),
+    st.sampled_from(["accumulating", "discarding"]),
+).map(lambda q: Query(q[0], min(q[0], q[1]), *q[2:]))
 given_rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 99)), max_size=40)
 given_cuts = st.lists(st.integers(0, 40), max_size=6)
 
@@ -119,16 +132,21 @@ def test_every_row_writes_what_it_would_alone(query: Query, rows: list[Row], cut
 def test_a_full_window_is_told_once() -> None:
     """::
 
-        size 3, every row   0 1 2
-                            ^ ^       early
-                                ^     final
+    size 3, every row   0 1 2
+                        ^ ^       early
+                            ^     final
     """
     seen = driven(Query(3, 3, 1, True, "retractions", "accumulating"), [[("a", 1), ("a", 2), ("a", 3)]])
-    assert seen == [[
-        ("+I", "early", 0, "a", 0, (1,)),
-        ("-U", "early", 1, "a", 0, (1,)), ("+U", "early", 1, "a", 0, (1, 2)),
-        ("-U", "final", 2, "a", 0, (1, 2)), ("+U", "final", 2, "a", 0, (1, 2, 3)),
-    ], []]  # fmt: skip
+    assert seen == [
+        [
+            ("+I", "early", 0, "a", 0, (1,)),
+            ("-U", "early", 1, "a", 0, (1,)),
+            ("+U", "early", 1, "a", 0, (1, 2)),
+            ("-U", "final", 2, "a", 0, (1, 2)),
+            ("+U", "final", 2, "a", 0, (1, 2, 3)),
+        ],
+        [],
+    ]
 
 
 def test_count_windows_do_not_fire_by_the_clock() -> None:

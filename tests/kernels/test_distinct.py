@@ -74,8 +74,14 @@ def test_a_late_row_with_its_reason_and_columns() -> None:
     keyed = stream_of("key string, at bigint, note string").watermark("at", 0).key_by("key").late_rule("window")
     driver = Driver(keyed.windowed_by(SlidingWindows.of(10).grace(5)).agg(kv.count()))
     driver.send([{"key": "a", "at": 100, "note": "first"}, {"key": "b", "at": 93, "note": "kept"}])
-    out = driver.send([{"key": "a", "at": 89, "note": "too old"}, {"key": "a", "at": 91, "note": "in the window of 100"},
-                       {"key": "b", "at": 94, "note": "behind 93"}, {"key": "c", "at": 94, "note": "alone"}])  # fmt: skip
+    out = driver.send(
+        [
+            {"key": "a", "at": 89, "note": "too old"},
+            {"key": "a", "at": 91, "note": "in the window of 100"},
+            {"key": "b", "at": 94, "note": "behind 93"},
+            {"key": "c", "at": 94, "note": "alone"},
+        ]
+    )
     assert out.late.to_pylist() == [
         {"key": "a", "at": 89, "note": "too old", "reason": "late", "watermark": 100, "lateness": 11_000},
         {"key": "c", "at": 94, "note": "alone", "reason": "late", "watermark": 100, "lateness": 6_000},

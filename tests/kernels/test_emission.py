@@ -42,8 +42,10 @@ def test_folding_a_log_gives_what_was_accepted(query: Query, given_steps: list[r
     assert standing == {(r.key, r.start, r.end): r.listed for r in closed}
 
 
-@given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 19), st.floats(-1e9, 1e9)), max_size=4), max_size=30),
-       st.sampled_from([None, "each", 2]))  # fmt: skip
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 19), st.floats(-1e9, 1e9)), max_size=4), max_size=30),
+    st.sampled_from([None, "each", 2]),
+)
 def test_floats_are_withdrawn_to_the_last_bit(batches: list[list[tuple[str, int, float]]], early: None) -> None:
     """Many small batches, so that chunks are merged in between; late rows change windows that had fired."""
     keyed = stream_of("k string, at bigint, x double").watermark("at", 0).key_by("k").allowed_lateness(100)

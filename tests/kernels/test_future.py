@@ -38,8 +38,9 @@ def test_one_bad_clock_does_not_close_every_window(action: str) -> None:
     clock.set(100)
     out = send(driver, 95, 161, 160)
     assert driver.watermark_us == 160_000  # 161 is beyond 100 + 60
-    assert out.late.to_pylist() == ([{"at": 161, "reason": "future", "watermark": None, "lateness": None}]
-                                    if action == "side_output" else [])  # fmt: skip
+    assert out.late.to_pylist() == (
+        [{"at": 161, "reason": "future", "watermark": None, "lateness": None}] if action == "side_output" else []
+    )
     assert driver.progress.late["future"] == 1
     names = ("future", "future_dropped", "future_side_output", "late")
     assert [driver.counters[n] for n in names] == [1, int(action == "drop"), int(action == "side_output"), 0]
@@ -70,8 +71,11 @@ def test_settings_are_checked() -> None:
         counted(tolerance=-1)
 
 
-@given(st.lists(st.tuples(st.lists(st.integers(0, 300), max_size=5), st.integers(0, 300)), max_size=8),
-       st.sampled_from(["warn", "drop", "side_output"]), st.sampled_from(["watermark", "clock"]))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 300), max_size=5), st.integers(0, 300)), max_size=8),
+    st.sampled_from(["warn", "drop", "side_output"]),
+    st.sampled_from(["watermark", "clock"]),
+)
 def test_against_the_reference(batches: list[tuple[list[int], int]], action: Any, reference: Any) -> None:
     rule = ref.FutureRule(60, action, reference)
     config = ref.Config(ref.Fixed(10), late_rule="event", future=rule)

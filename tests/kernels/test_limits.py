@@ -15,11 +15,15 @@ from krishiv_py.testing import Driver, stream_of
 KEYED = stream_of("key string, at bigint, value bigint").watermark("at", 1_000).key_by("key")
 
 
-@pytest.mark.parametrize("make", [
-    lambda **more: KEYED.hopping_window("1 day", "1 ms", **more), lambda **more: KEYED.sliding_window("1 day", "1 ms", **more),
-    lambda **more: KEYED.count_window(86_400_000, 1, **more),
-    lambda **more: kv.TimeIntervalWindowOptions("1 day", creation_period="1 ms", **more),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **more: KEYED.hopping_window("1 day", "1 ms", **more),
+        lambda **more: KEYED.sliding_window("1 day", "1 ms", **more),
+        lambda **more: KEYED.count_window(86_400_000, 1, **more),
+        lambda **more: kv.TimeIntervalWindowOptions("1 day", creation_period="1 ms", **more),
+    ],
+)
 def test_windows_that_overlap_without_measure_are_refused_at_the_call(make: Callable[..., Any]) -> None:
     with pytest.raises(PlanError, match=r"(?s)86,400,000 windows, more than 100,000.*max_overlap=86400000"):
         make()
@@ -58,9 +62,10 @@ LISTS: dict[str, Callable[[KeyedStream], Any]] = {
     "matches()": lambda s: s.lookback_window(100).matches(),
     "pairs()": lambda s: s.lookback_window(100).pairs("left_value > right_value"),
     "collect_list, distinct": lambda s: s.windowed_by(kv.SlidingWindows.of(100)).agg(kv.collect_list("value")),
-    "windows told row by row": lambda s: s.emit("updates").trigger(kv.Trigger.on_every_element()).windowed_by(
-        kv.SlidingWindows.of(100)).agg(kv.count()),
-}  # fmt: skip
+    "windows told row by row": lambda s: (
+        s.emit("updates").trigger(kv.Trigger.on_every_element()).windowed_by(kv.SlidingWindows.of(100)).agg(kv.count())
+    ),
+}
 
 
 @pytest.mark.parametrize("what", LISTS)

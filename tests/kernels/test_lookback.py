@@ -86,10 +86,12 @@ def test_each_pair_of_rows_that_met_comes_out_once(plan: Plan, emit: Any) -> Non
     pairs, late = run(met(plan, emit).pairs(condition), batches)
     kept = sorted((r for b in batches for r in b if r["id"] not in late), key=lambda r: (r["at"], r["id"]))
     wanted = [
-        (a["id"], b["id"]) for a, b in combinations(kept, 2)
-        if a["key"] == b["key"] and b["at"] - a["at"] <= plan.size
+        (a["id"], b["id"])
+        for a, b in combinations(kept, 2)
+        if a["key"] == b["key"]
+        and b["at"] - a["at"] <= plan.size
         and (a["value"] is None or (b["value"] is not None and a["value"] < b["value"]))
-    ]  # fmt: skip
+    ]
     assert sorted((p["left_id"], p["right_id"]) for p in pairs) == sorted(wanted)
 
 
@@ -115,8 +117,11 @@ def test_panes_say_when_a_result_came() -> None:
     found = pa.concat_tables([found, driver.send([{"key": "a", "at": -2, "value": 1}]).results])
     columns = found.select(["window_end", "count", "op", "pane_timing", "pane_index"]).to_pylist()
     assert [tuple(row.values()) for row in columns] == [
-        (0, 1, "+I", "on_time", None), (0, 1, "-U", "late", None), (-2, 1, "+I", "late", None), (0, 2, "+U", "late", None),
-    ]  # fmt: skip
+        (0, 1, "+I", "on_time", None),
+        (0, 1, "-U", "late", None),
+        (-2, 1, "+I", "late", None),
+        (0, 2, "+U", "late", None),
+    ]
 
 
 def test_results_come_in_ascending_order_of_end_and_are_not_held_back() -> None:

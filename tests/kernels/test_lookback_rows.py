@@ -20,8 +20,16 @@ from tests.kernels.per_row import Plan, plans
 from tests.kernels.test_lookback import rows_of
 
 SCHEMA = "id bigint, key string, at bigint, value bigint"
-AGGS = [kv.count(), kv.sum("value"), kv.last("id"), kv.first("id"), kv.collect_list("id"), kv.count_distinct("value"),
-        kv.percentile("value"), kv.min("value")]  # fmt: skip
+AGGS = [
+    kv.count(),
+    kv.sum("value"),
+    kv.last("id"),
+    kv.first("id"),
+    kv.collect_list("id"),
+    kv.count_distinct("value"),
+    kv.percentile("value"),
+    kv.min("value"),
+]
 
 
 def wanted(plan: Plan, rows: list[dict[str, Any]], two_sided: bool, exclude_self: bool) -> dict[int, dict[str, Any]]:
@@ -36,17 +44,30 @@ def wanted(plan: Plan, rows: list[dict[str, Any]], two_sided: bool, exclude_self
         values, ids = sorted(r["value"] for r in seen if r["value"] is not None), [r["id"] for r in seen]
         half = len(values) // 2
         found[row["id"]] = {
-            "key": row["key"], "window_start": row["at"] - plan.size, "window_end": row["at"] + after, "count": len(seen),
-            "sum_value": sum(values) if values else None, "last_id": ids[-1] if ids else None,
-            "first_id": ids[0] if ids else None, "collect_list_id": ids, "count_distinct_value": len(set(values)),
+            "key": row["key"],
+            "window_start": row["at"] - plan.size,
+            "window_end": row["at"] + after,
+            "count": len(seen),
+            "sum_value": sum(values) if values else None,
+            "last_id": ids[-1] if ids else None,
+            "first_id": ids[0] if ids else None,
+            "collect_list_id": ids,
+            "count_distinct_value": len(set(values)),
             "percentile_value": (values[half] + values[-half - 1]) / 2 if values else None,
-            "min_value": values[0] if values else None, "id": row["id"], "at": row["at"], "value": row["value"],
-        }  # fmt: skip
+            "min_value": values[0] if values else None,
+            "id": row["id"],
+            "at": row["at"],
+            "value": row["value"],
+        }
     return found
 
 
-@given(plan=plans(lateness=st.integers(0, 6), emit=st.sampled_from(["final", "updates", "retractions"])),
-       two_sided=st.booleans(), exclude_self=st.booleans(), restart=st.integers(0, 5))  # fmt: skip
+@given(
+    plan=plans(lateness=st.integers(0, 6), emit=st.sampled_from(["final", "updates", "retractions"])),
+    two_sided=st.booleans(),
+    exclude_self=st.booleans(),
+    restart=st.integers(0, 5),
+)
 def test_results_carry_their_row(plan: Plan, two_sided: bool, exclude_self: bool, restart: int) -> None:
     batches = rows_of(plan)
     keyed = stream_of(SCHEMA).watermark("at", plan.lag).key_by("key").allowed_lateness(plan.lateness).emit(plan.emit)
@@ -75,10 +96,17 @@ def test_state_shows_the_rows_that_wait() -> None:
 
 
 def test_any_type_of_column_rides_along() -> None:
-    rows = pa.table({
-        "k": ["a"] * 3, "at": [1, 1, 2], "tags": [["x"], None, []], "point": [{"x": 1, "y": None}, None, {"x": 2, "y": "b"}],
-        "d": pa.array([b"1", None, b"3"]), "a0": [1.5, None, 2.5], "r0": [True, None, False],
-    })  # fmt: skip
+    rows = pa.table(
+        {
+            "k": ["a"] * 3,
+            "at": [1, 1, 2],
+            "tags": [["x"], None, []],
+            "point": [{"x": 1, "y": None}, None, {"x": 2, "y": "b"}],
+            "d": pa.array([b"1", None, b"3"]),
+            "a0": [1.5, None, 2.5],
+            "r0": [True, None, False],
+        }
+    )
     windowed = stream_of(rows.schema).watermark("at", 0).key_by("k").lookback_window(0, with_row=True)
     driver = Driver(windowed.agg(kv.sum("a0").alias("total")))
     driver.send(rows)
@@ -109,8 +137,14 @@ def test_a_checkpoint_knows_whether_rows_are_kept() -> None:
     assert not any(("row" in part and "max_rows" not in part) or "self" in part for part in bare), "as in older checkpoints"
     kept = fingerprint(keyed.lookback_window(5, with_row=True).agg(kv.count()).spec())
     assert any("with_row" in change for change in differences(bare, kept))
-    other = fingerprint(stream_of("id string, key string, at bigint, value bigint").watermark("at", 0).key_by("key")
-                        .lookback_window(5, with_row=True).agg(kv.count()).spec())  # fmt: skip
+    other = fingerprint(
+        stream_of("id string, key string, at bigint, value bigint")
+        .watermark("at", 0)
+        .key_by("key")
+        .lookback_window(5, with_row=True)
+        .agg(kv.count())
+        .spec()
+    )
     assert differences(kept, other) == ["column id of the result was int64 and is string"]
 
 

@@ -66,8 +66,15 @@ def test_time_interval_panes(number: int, config: ref.PaneConfig) -> None:
 
 @pytest.mark.parametrize("cap", [None, 12])
 @MANY
-@given(NUMBERS, st.sampled_from([3, 9, 25]), st.sampled_from([0, 15]), st.sampled_from([0, 15]), st.booleans(),
-       st.sampled_from(["event", "window"]), st.sampled_from(["final", "updates", "retractions"]))  # fmt: skip
+@given(
+    NUMBERS,
+    st.sampled_from([3, 9, 25]),
+    st.sampled_from([0, 15]),
+    st.sampled_from([0, 15]),
+    st.booleans(),
+    st.sampled_from(["event", "window"]),
+    st.sampled_from(["final", "updates", "retractions"]),
+)
 def test_sessions(cap: int | None, number: int, gap: int, lag: int, lateness: int, merge: bool, rule: Rule, emit: Any) -> None:
     touch: Literal["merge", "separate"] = "merge" if merge else "separate"
     stream = stream_of(SCHEMA).watermark("t", lag).key_by("k").session_window(gap, touch=touch, max_duration=cap)
@@ -95,8 +102,13 @@ def test_count_windows(number: int, size: int, slide: int, lag: int, rule: Rule)
     session_streams.assert_same(stream, config, Shape(number, keys=KEYS), ordered=False)
 
 
-PLANS = per_row.plans(lateness=st.integers(0, 8), emit=st.sampled_from(["final", "updates", "retractions"]),
-                      keys=st.just(KEYS), rows=st.just(7 * KEYS), step=st.sampled_from([0.05, 0.2, 1.0]))  # fmt: skip
+PLANS = per_row.plans(
+    lateness=st.integers(0, 8),
+    emit=st.sampled_from(["final", "updates", "retractions"]),
+    keys=st.just(KEYS),
+    rows=st.just(7 * KEYS),
+    step=st.sampled_from([0.05, 0.2, 1.0]),
+)
 
 
 @MANY

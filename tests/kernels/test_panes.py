@@ -55,8 +55,13 @@ def ms(value: int) -> str:
     return f"{value} ms"
 
 
-configs = st.builds(ref.PaneConfig, duration=st.integers(1, 20), period=st.one_of(st.none(), st.integers(1, 25)),
-                    discard_age=st.sampled_from([0, 5, 20]), offset=st.integers(-9, 9))  # fmt: skip
+configs = st.builds(
+    ref.PaneConfig,
+    duration=st.integers(1, 20),
+    period=st.one_of(st.none(), st.integers(1, 25)),
+    discard_age=st.sampled_from([0, 5, 20]),
+    offset=st.integers(-9, 9),
+)
 
 
 def stream(config: ref.PaneConfig, handler: kv.PaneHandler | None) -> AggregatedStream:

@@ -27,9 +27,15 @@ WINDOWS: dict[str, Callable[[KeyedStream], Any]] = {
     "sliding count": lambda s: s.count_window(12, 3),
 }
 NUMBERS = (0.0, -0.0, 1.5, -7.25, 1e300, math.inf, -math.inf, math.nan, None)
-RESULTS = (kv.count_distinct("s").alias("names"), kv.count_distinct("x").alias("numbers"),
-           kv.percentile("x").alias("half"), kv.percentile("x", 0.9).alias("high"), kv.percentile("n", 0.0).alias("least"),
-           kv.count(), kv.sum("x").alias("total"))  # fmt: skip
+RESULTS = (
+    kv.count_distinct("s").alias("names"),
+    kv.count_distinct("x").alias("numbers"),
+    kv.percentile("x").alias("half"),
+    kv.percentile("x", 0.9).alias("high"),
+    kv.percentile("n", 0.0).alias("least"),
+    kv.count(),
+    kv.sum("x").alias("total"),
+)
 LISTS = (kv.collect_list("s").alias("ls"), kv.collect_list("x").alias("lx"), kv.collect_list("n").alias("ln"))
 Batches = list[list[dict[str, Any]]]
 
@@ -82,16 +88,26 @@ def streams(draw: st.DrawFn) -> Batches:
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     times = np.cumsum(rng.choice([0, 1, 1, 2, 5], n)) + rng.integers(-3, 4, n)
     rows = [
-        {"k": int(rng.integers(2)), "at": int(t), "s": [None, "a", "b", "ä"][rng.integers(4)],
-         "x": NUMBERS[rng.integers(len(NUMBERS))], "n": [None, 3, -(1 << 62), 9][rng.integers(4)]} for t in times
-    ]  # fmt: skip
+        {
+            "k": int(rng.integers(2)),
+            "at": int(t),
+            "s": [None, "a", "b", "ä"][rng.integers(4)],
+            "x": NUMBERS[rng.integers(len(NUMBERS))],
+            "n": [None, 3, -(1 << 62), 9][rng.integers(4)],
+        }
+        for t in times
+    ]
     edges = [0, *sorted(draw(st.lists(st.integers(0, n), max_size=4))), n]
     return [rows[a:b] for a, b in pairwise(edges)]
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@given(streams(), st.sampled_from(["updates", "retractions"]), st.sampled_from(["accumulating", "discarding"]),
-       st.sampled_from([1, 1, 2, 5]))  # fmt: skip
+@given(
+    streams(),
+    st.sampled_from(["updates", "retractions"]),
+    st.sampled_from(["accumulating", "discarding"]),
+    st.sampled_from([1, 1, 2, 5]),
+)
 def test_results_are_those_of_their_rows(window: str, batches: Batches, emit: Any, accumulation: Any, every: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(count_triggered, "_WORTH", 0)

@@ -38,16 +38,36 @@ class Joined:
 
 
 AGGS = {
-    "count": kv.count(), "n": kv.count("v"), "sum": kv.sum("v"), "min": kv.min("v"), "max": kv.max("x"), "least": kv.min("x"),
-    "text": kv.max(Text), "first": kv.first("v"), "last": kv.last("v"), "distinct": kv.count_distinct("v"),
-    "texts": kv.count_distinct(Text), "approx": kv.approx_count_distinct("v", precision=4),
-    "sketch": kv.approx_count_distinct("x"), "list": kv.collect_list("v"), "set": kv.collect_set("v"),
-    "floats": kv.collect_set("x"), "median": kv.percentile("x"), "p90": kv.percentile("v", 0.9), "top": kv.percentile("x", 1),
-    "decimal": kv.sum(kv.col("v").cast(pa.decimal128(25, 2))), "user": kv.udaf(Joined(), "v", pa.string()),
+    "count": kv.count(),
+    "n": kv.count("v"),
+    "sum": kv.sum("v"),
+    "min": kv.min("v"),
+    "max": kv.max("x"),
+    "least": kv.min("x"),
+    "text": kv.max(Text),
+    "first": kv.first("v"),
+    "last": kv.last("v"),
+    "distinct": kv.count_distinct("v"),
+    "texts": kv.count_distinct(Text),
+    "approx": kv.approx_count_distinct("v", precision=4),
+    "sketch": kv.approx_count_distinct("x"),
+    "list": kv.collect_list("v"),
+    "set": kv.collect_set("v"),
+    "floats": kv.collect_set("x"),
+    "median": kv.percentile("x"),
+    "p90": kv.percentile("v", 0.9),
+    "top": kv.percentile("x", 1),
+    "decimal": kv.sum(kv.col("v").cast(pa.decimal128(25, 2))),
+    "user": kv.udaf(Joined(), "v", pa.string()),
     "some": kv.count_distinct("v").filter("v > 3"),
-}  # fmt: skip
-LAYOUT = Layout(stream_of("at bigint, v bigint, x double").watermark("at", 0).lookback_window(1).agg(
-    [call.alias(name) for name, call in AGGS.items()]).spec())  # fmt: skip
+}
+LAYOUT = Layout(
+    stream_of("at bigint, v bigint, x double")
+    .watermark("at", 0)
+    .lookback_window(1)
+    .agg([call.alias(name) for name, call in AGGS.items()])
+    .spec()
+)
 
 
 def table(rng: np.random.Generator, n: int, values: int, nulls: float) -> pa.Table:
@@ -85,10 +105,17 @@ def by_hand(rows: pa.Table, r: Ranges, holes: np.ndarray[Any, Any] | None) -> li
 
 
 @settings(deadline=None)
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 60), values=st.sampled_from([1, 3, 50]), nulls=st.sampled_from([0, 0.3, 1]),
-       width=st.sampled_from([1, 5, 60]), left_out=st.booleans())
-def test_values_are_those_of_the_rows_in_each_range(seed: int, n: int, values: int, nulls: float, width: int,
-                                                    left_out: bool) -> None:  # fmt: skip
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 60),
+    values=st.sampled_from([1, 3, 50]),
+    nulls=st.sampled_from([0, 0.3, 1]),
+    width=st.sampled_from([1, 5, 60]),
+    left_out=st.booleans(),
+)
+def test_values_are_those_of_the_rows_in_each_range(
+    seed: int, n: int, values: int, nulls: float, width: int, left_out: bool
+) -> None:
     check(seed, n, values, nulls, width, left_out, 12)
 
 

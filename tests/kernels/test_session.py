@@ -44,8 +44,9 @@ def test_sessions_are_those_of_the_reference(
 @pytest.mark.parametrize("rule", ["event", "window"])
 @seed(20240301)
 @FEWER
-@given(SEEDS, st.sampled_from([0, 10]), st.sampled_from([0, 15]), YES_OR_NO, st.sampled_from(["final", "retractions"]),
-       YES_OR_NO)  # fmt: skip
+@given(
+    SEEDS, st.sampled_from([0, 10]), st.sampled_from([0, 15]), YES_OR_NO, st.sampled_from(["final", "retractions"]), YES_OR_NO
+)
 def test_every_row_may_have_a_gap_of_its_own(
     rule: Rule, number: int, lag: int, lateness: int, merge: bool, emit: Emit, ordered: bool
 ) -> None:
@@ -96,9 +97,9 @@ def keyed(lag: int = 0) -> Any:
 def test_a_row_at_distance_gap_is_apart_or_joins() -> None:
     """::
 
-        gap 10   0         10
-                 |---------)
-                           |---------)
+    gap 10   0         10
+             |---------)
+                       |---------)
     """
     rows = [(0, 1), (10, 2)]
     assert sent(keyed().session_window(10).agg(sum("v")), rows)[-1] == [(10, 20, 2)]
@@ -108,9 +109,9 @@ def test_a_row_at_distance_gap_is_apart_or_joins() -> None:
 def test_a_bridging_row_joins_two_sessions() -> None:
     """::
 
-        gap 10   0        8     14
-                 |---------)    |---------)      first batch
-                          |---------)            second batch
+    gap 10   0        8     14
+             |---------)    |---------)      first batch
+                      |---------)            second batch
     """
     out = sent(keyed(100).session_window(10).agg(count()), [(0, 1), (14, 2)], [(8, 3)])
     assert out == [[], [], [(0, 24, 3)]]
@@ -175,9 +176,9 @@ def test_under_the_window_rule_only_rows_in_doubt_travel_alone(aggregate: AggCal
 def test_a_capped_session_is_divided_anew_by_an_early_row() -> None:
     """::
 
-        gap 5, at most 10    -3   0   4   8   12
-                                  |---------|        [0, 10) and [12, 17) first
-                              |------)                [-3, 7) and [8, 17) with the row at -3
+    gap 5, at most 10    -3   0   4   8   12
+                              |---------|        [0, 10) and [12, 17) first
+                          |------)                [-3, 7) and [8, 17) with the row at -3
     """
     stream = keyed(100).session_window(5, max_duration=10).agg(count())
     assert sent(stream, [(0, 1), (4, 1), (8, 1), (12, 1)])[-1] == [(0, 10, 3), (12, 17, 1)]

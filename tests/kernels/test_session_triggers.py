@@ -46,10 +46,13 @@ class Query:
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
         return ref.Config(
-            window=ref.Session(self.gap or 0, self.cap, self.touch), watermark=ref.WatermarkSpec(lag=self.lag),
-            allowed_lateness=self.lateness, late_rule=self.late_rule, emit=self.emit,
+            window=ref.Session(self.gap or 0, self.cap, self.touch),
+            watermark=ref.WatermarkSpec(lag=self.lag),
+            allowed_lateness=self.lateness,
+            late_rule=self.late_rule,
+            emit=self.emit,
             trigger=ref.Trigger(early, self.trigger.on_time, late, self.accumulation),
-        )  # fmt: skip
+        )
 
 
 @dataclass
@@ -103,8 +106,7 @@ def expected(query: Query, steps: Sequence[ref.Step]) -> Log:
 
 
 keys = st.sampled_from(["a", "b", None])
-rows = st.builds(ref.Row, key=keys, t=st.integers(-20, 40), value=values,
-                 gap=st.sampled_from([1, 3, 6, 15]))  # fmt: skip
+rows = st.builds(ref.Row, key=keys, t=st.integers(-20, 40), value=values, gap=st.sampled_from([1, 3, 6, 15]))
 batches = st.lists(rows, max_size=8).map(ref.Batch)
 moves = st.integers(-20, 60).map(ref.Advance)
 given_steps = st.lists(st.one_of(batches, batches, moves), max_size=10).map(lambda s: [*s, ref.Close()])
@@ -177,10 +179,10 @@ def came(*times: int) -> ref.Batch:
 def test_merging_sessions_add_up_what_they_had_counted() -> None:
     """::
 
-        gap 5, on_count(4)   0   4     10
-                             |---|----)|----)    two rows and one, none told
-                                     8
-                                     |----)      the fourth joins them all
+    gap 5, on_count(4)   0   4     10
+                         |---|----)|----)    two rows and one, none told
+                                 8
+                                 |----)      the fourth joins them all
     """
     log = told(Query(lag=100, touch="merge", trigger=kv.Trigger.on_count(4)), came(0, 4, 10), came(8))
     assert log == [[], [("+I", "early", "a", 0, 15, (0, 4, 8, 10))]]
@@ -211,8 +213,11 @@ def test_a_session_may_have_no_firing_on_time() -> None:
 def test_late_rows_may_wait_for_the_watermark_to_grow() -> None:
     query = Query(lateness=20, trigger=kv.Trigger(late="watermark"))
     assert told(query, came(0, 10), came(1), came(2), came(12)) == [
-        [("+I", "on_time", "a", 0, 5, (0,))], [], [], [("+I", "late", "a", 0, 7, (0, 1, 2))],
-    ]  # fmt: skip
+        [("+I", "on_time", "a", 0, 5, (0,))],
+        [],
+        [],
+        [("+I", "late", "a", 0, 7, (0, 1, 2))],
+    ]
 
 
 def test_intervals_fire_sessions_that_changed_also_without_rows() -> None:
@@ -233,9 +238,15 @@ def test_intervals_fire_sessions_that_changed_also_without_rows() -> None:
     clock.advance("30 s")
     assert shown() == []  # nothing changed
     assert shown([{**row, "at": 40, "value": 40}]) == [("+I", "early", "a", 40, 45, (40,))]  # only what changed
-    assert sets([lines_of(driver.close().results)]) == sets([[
-        ("+I", "on_time", "b", 2, 7, (2,)), ("+I", "on_time", "a", 1, 8, (1, 3)), ("+I", "on_time", "a", 40, 45, (40,)),
-    ]])  # fmt: skip
+    assert sets([lines_of(driver.close().results)]) == sets(
+        [
+            [
+                ("+I", "on_time", "b", 2, 7, (2,)),
+                ("+I", "on_time", "a", 1, 8, (1, 3)),
+                ("+I", "on_time", "a", 40, 45, (40,)),
+            ]
+        ]
+    )
 
 
 def test_sessions_of_all_rows_together_need_no_key() -> None:
@@ -245,8 +256,9 @@ def test_sessions_of_all_rows_together_need_no_key() -> None:
     assert [(r["count"], r["pane_index"]) for r in first] == [(2, 0)]
     last = driver.restarted().close().results.to_pylist()
     assert [(r["op"], r["count"], r["pane_timing"], r["pane_index"]) for r in last] == [
-        ("-D", 2, "on_time", 1), ("+I", 3, "on_time", 1),
-    ]  # fmt: skip
+        ("-D", 2, "on_time", 1),
+        ("+I", 3, "on_time", 1),
+    ]
 
 
 def test_what_is_withdrawn_is_what_was_written_to_the_last_bit() -> None:

@@ -21,10 +21,17 @@ from krishiv_py.kernels.windows.ranged.sliding import range_partials
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.testing import stream_of
 
-SCHEMA = pa.schema([
-    ("at", pa.int64()), ("i", pa.int64()), ("f", pa.float64()), ("s", pa.string()), ("d", pa.decimal128(10, 2)),
-    ("z", pa.timestamp("us", "UTC")), ("b", pa.int8()),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("at", pa.int64()),
+        ("i", pa.int64()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("d", pa.decimal128(10, 2)),
+        ("z", pa.timestamp("us", "UTC")),
+        ("b", pa.int8()),
+    ]
+)
 
 
 class Longest:
@@ -44,11 +51,16 @@ class Longest:
 
 
 AGGS = [
-    kv.count(), *(f(c).alias(f"{f.__name__}_{c}") for f in (kv.count, kv.min, kv.max, kv.first, kv.last) for c in "ifsdzb"),
-    *(f(c) for f in (kv.sum, kv.avg, kv.stddev, kv.percentile) for c in "ifdb"), kv.count_distinct("s"), kv.collect_list("s"),
-    kv.collect_set("i"), kv.approx_count_distinct("i"), kv.udaf(Longest(), "s", pa.string()),
+    kv.count(),
+    *(f(c).alias(f"{f.__name__}_{c}") for f in (kv.count, kv.min, kv.max, kv.first, kv.last) for c in "ifsdzb"),
+    *(f(c) for f in (kv.sum, kv.avg, kv.stddev, kv.percentile) for c in "ifdb"),
+    kv.count_distinct("s"),
+    kv.collect_list("s"),
+    kv.collect_set("i"),
+    kv.approx_count_distinct("i"),
+    kv.udaf(Longest(), "s", pa.string()),
     kv.sum("i").filter("b > 0").alias("some"),
-]  # fmt: skip
+]
 
 
 def layout_of(aggs: list[AggCall]) -> Layout:
@@ -64,10 +76,13 @@ def rows_of(layout: Layout, seed: int, n: int, nulls: float) -> pa.Table:
     wide = rng.integers(-(2**62), 2**62, n) if seed % 3 == 0 else rng.integers(-5, 5, n)
     floats = rng.choice([1e16, 1.0, -1e16, math.nan, 0.1, -0.0], n, p=[0.1, 0.3, 0.1, 0.05, 0.35, 0.1])
     columns: dict[str, list[Any]] = {
-        "i": [int(v) // max(n, 1) for v in wide], "f": floats.tolist(), "s": [f"{'ab' * (int(v) % 4)}{v % 7}" for v in wide],
-        "d": [decimal.Decimal(int(v) % 1000) / 100 for v in wide], "z": [int(v) % 10**9 for v in wide],
+        "i": [int(v) // max(n, 1) for v in wide],
+        "f": floats.tolist(),
+        "s": [f"{'ab' * (int(v) % 4)}{v % 7}" for v in wide],
+        "d": [decimal.Decimal(int(v) % 1000) / 100 for v in wide],
+        "z": [int(v) % 10**9 for v in wide],
         "b": [int(v) % 5 - 2 for v in wide],
-    }  # fmt: skip
+    }
     arrays: dict[str, Any] = {TIME: pa.array(np.sort(rng.integers(-3 * n, 3 * n + 1, n)))}
     source = {}
     for name, values in columns.items():

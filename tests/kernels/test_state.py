@@ -39,14 +39,18 @@ Line = tuple[Any, ...]
 def windowed(keyed: KeyedStream, kind: str, size: int) -> WindowedStream:
     hop = -(-size // 2)
     made: dict[str, Callable[[], WindowedStream]] = {
-        "tumbling": lambda: keyed.tumbling_window(size), "hopping": lambda: keyed.hopping_window(2 * hop, hop),
-        "ragged": lambda: keyed.hopping_window(size + hop, size, 1), "session": lambda: keyed.session_window(size),
+        "tumbling": lambda: keyed.tumbling_window(size),
+        "hopping": lambda: keyed.hopping_window(2 * hop, hop),
+        "ragged": lambda: keyed.hopping_window(size + hop, size, 1),
+        "session": lambda: keyed.session_window(size),
         "gaps": lambda: keyed.session_window(kv.col("gap"), touch="merge"),
-        "capped": lambda: keyed.session_window(size, max_duration=2 * size), "count": lambda: keyed.count_window(size % 5 + 2),
-        "count hop": lambda: keyed.count_window(size % 5 + 2, 2), "lookback": lambda: keyed.lookback_window(size),
+        "capped": lambda: keyed.session_window(size, max_duration=2 * size),
+        "count": lambda: keyed.count_window(size % 5 + 2),
+        "count hop": lambda: keyed.count_window(size % 5 + 2, 2),
+        "lookback": lambda: keyed.lookback_window(size),
         "two-sided": lambda: keyed.lookback_window(size, two_sided=True),
         "distinct": lambda: keyed.windowed_by(kv.SlidingWindows.of(size)),
-    }  # fmt: skip
+    }
     return made[kind]()
 
 
@@ -91,9 +95,16 @@ def check_every_step(plan: AggregatedStream, steps: list[ref.Step], *, sleeps: b
 
 @pytest.mark.parametrize("kind", KINDS)
 @SOME
-@given(number=st.integers(0, 2**32 - 1), size=st.integers(3, 25), lag=st.sampled_from([0, 15]), late=st.sampled_from([0, 12]),
-       rule=st.sampled_from(["event", "window"]), keys=st.sampled_from([("k",), (), ("k", "gap")]),
-       emit=st.sampled_from(["final", "updates", "retractions"]), ttl=st.sampled_from([None, 8, 40]))  # fmt: skip
+@given(
+    number=st.integers(0, 2**32 - 1),
+    size=st.integers(3, 25),
+    lag=st.sampled_from([0, 15]),
+    late=st.sampled_from([0, 12]),
+    rule=st.sampled_from(["event", "window"]),
+    keys=st.sampled_from([("k",), (), ("k", "gap")]),
+    emit=st.sampled_from(["final", "updates", "retractions"]),
+    ttl=st.sampled_from([None, 8, 40]),
+)
 def test_state_is_what_the_end_of_input_would_fire(
     kind: str, number: int, size: int, lag: int, late: int, rule: Any, keys: tuple[str, ...], emit: Any, ttl: int | None
 ) -> None:
@@ -156,9 +167,12 @@ def test_the_columns_are_those_of_results_and_the_last_update() -> None:
     state = Driver(stream.tumbling_window(100).with_pane().emit("retractions").agg(kv.sum("v").alias("total"))).state()
     utc = pa.timestamp("us", "UTC")
     assert list(zip(state.schema.names, state.schema.types, strict=True)) == [
-        ("last_update", pa.string()), ("window_start", utc), ("window_end", utc), ("total", pa.float64()),
+        ("last_update", pa.string()),
+        ("window_start", utc),
+        ("window_end", utc),
+        ("total", pa.float64()),
         ("state_last_update", utc),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "session", "capped", "count hop", "lookback", "distinct"])
@@ -233,8 +247,10 @@ def test_what_has_no_aggregates_is_refused() -> None:
 def test_sql_names_are_kept() -> None:
     context = SqlContext()
     context.register("t", stream_of("k string, at bigint"), event_time="at", lag=0)
-    plan = context.sql("SELECT tumble_end(at, INTERVAL '1' SECOND) AS till, k AS who, count(*) AS n FROM t "
-                       "GROUP BY tumble_end(at, INTERVAL '1' SECOND), k")  # fmt: skip
+    plan = context.sql(
+        "SELECT tumble_end(at, INTERVAL '1' SECOND) AS till, k AS who, count(*) AS n FROM t "
+        "GROUP BY tumble_end(at, INTERVAL '1' SECOND), k"
+    )
     assert plan is not None
     driver = Driver(plan)
     driver.send([{"k": "a", "at": 5}])

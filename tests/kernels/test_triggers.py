@@ -47,13 +47,25 @@ def replace_early(trigger: kv.Trigger) -> kv.Trigger:
 
 
 ALL = {
-    "count": kv.count(), "n": kv.count("value"), "sum": kv.sum("value"), "min": kv.min("value"), "max": kv.max("value"),
-    "avg": kv.avg("value"), "floats": kv.sum(kv.col("value").cast("double") * 0.1),
-    "text": kv.max(kv.col("value").cast("string")), "decimal": kv.sum(kv.col("value").cast(pa.decimal128(25, 2))),
-    "stddev": kv.stddev("value"), "first": kv.first("value"), "last": kv.last("value"), "distinct": kv.count_distinct("value"),
-    "approx": kv.approx_count_distinct("value"), "list": kv.collect_list("value"), "set": kv.collect_set("value"),
-    "median": kv.percentile("value"), "some": kv.sum("value").filter(kv.col("value") > 50),
-}  # fmt: skip
+    "count": kv.count(),
+    "n": kv.count("value"),
+    "sum": kv.sum("value"),
+    "min": kv.min("value"),
+    "max": kv.max("value"),
+    "avg": kv.avg("value"),
+    "floats": kv.sum(kv.col("value").cast("double") * 0.1),
+    "text": kv.max(kv.col("value").cast("string")),
+    "decimal": kv.sum(kv.col("value").cast(pa.decimal128(25, 2))),
+    "stddev": kv.stddev("value"),
+    "first": kv.first("value"),
+    "last": kv.last("value"),
+    "distinct": kv.count_distinct("value"),
+    "approx": kv.approx_count_distinct("value"),
+    "list": kv.collect_list("value"),
+    "set": kv.collect_set("value"),
+    "median": kv.percentile("value"),
+    "some": kv.sum("value").filter(kv.col("value") > 50),
+}
 
 
 @given(st.lists(rows, min_size=1, max_size=70), st.lists(st.integers(0, 70), max_size=3))
@@ -102,8 +114,10 @@ def test_counting_and_the_watermark_firing() -> None:
     query = Query(size=100, lag=1000, trigger=kv.Trigger.on_count(3))
     log, _ = driven(query, [ref.Batch([ref.Row("k", t, t) for t in range(1, 8)]), ref.Close()])
     assert [(pane, len(values)) for lines in log for _, pane, _, _, _, values in lines] == [
-        ("early", 3), ("early", 6), ("on_time", 7),
-    ]  # fmt: skip
+        ("early", 3),
+        ("early", 6),
+        ("on_time", 7),
+    ]
 
 
 def test_the_watermark_firing_comes_even_without_change() -> None:
@@ -139,8 +153,9 @@ def test_intervals_fire_what_changed_also_without_rows() -> None:
     clock.advance("5 s")
     assert shown(driver) == [("a", 3, "early", 1)]
     assert [(r["key"], r["count"], r["pane_timing"]) for r in driver.close().results.to_pylist()] == [
-        ("a", 3, "on_time"), ("b", 2, "on_time"),
-    ]  # fmt: skip
+        ("a", 3, "on_time"),
+        ("b", 2, "on_time"),
+    ]
 
 
 def test_triggers_are_checked_values() -> None:
@@ -151,7 +166,3 @@ def test_triggers_are_checked_values() -> None:
             kv.Trigger(late=wrong)  # type: ignore[arg-type]
     assert kv.Trigger(early="each") == kv.Trigger(early=1)
     assert kv.Trigger.on_watermark() == kv.Trigger()
-
-
-
-

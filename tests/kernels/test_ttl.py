@@ -133,8 +133,11 @@ def model(batches: list[list[tuple[str, int]]], ttl: int, size: int) -> tuple[li
 
 
 @pytest.mark.parametrize("emit", ["final", "updates"])
-@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 200)), max_size=3), max_size=12),
-       st.integers(1, 60), st.integers(1, 90))  # fmt: skip
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 200)), max_size=3), max_size=12),
+    st.integers(1, 60),
+    st.integers(1, 90),
+)
 def test_against_plain_dictionaries(emit: Any, batches: list[list[tuple[str, int]]], ttl: int, size: int) -> None:
     stream: AggregatedStream = keyed(ttl=ttl).emit(emit).tumbling_window(size).agg(kv.count())
     driver = Driver(stream)

@@ -55,8 +55,13 @@ def test_a_quiet_key_begins_anew_a_busy_one_goes_on(kind: str, clock: str) -> No
     size, ttl = 300_003 if kind == "count" else 200_002, 100_000  # a count window of 4 rows
     wall = ManualClock()
     driver, model = Driver(query(kind, clock, ttl, size), clock=wall), Model(kind, clock, ttl, size)
-    batches = [[("a", 0), ("b", 0), ("a", 1), ("b", 1)], [("b", 40_000)], [("b", 80_000)], [("b", 120_000)],
-               [("a", 120_010), ("b", 120_010)]]  # fmt: skip
+    batches = [
+        [("a", 0), ("b", 0), ("a", 1), ("b", 1)],
+        [("b", 40_000)],
+        [("b", 80_000)],
+        [("b", 120_000)],
+        [("a", 120_010), ("b", 120_010)],
+    ]
     out: Counter[Line] = Counter()
     for rows in batches:
         out.update(lines(driver.send(sent(rows)).results))
@@ -69,8 +74,13 @@ def test_a_quiet_key_begins_anew_a_busy_one_goes_on(kind: str, clock: str) -> No
     model.close(wall.now_us // 1000)
     assert out == model.lines
     assert driver.counters["ttl_dropped"] == model.dropped
-    later = {"count": ("a", 0, 4, 1), "session": ("a", 120_010, 320_012, 1), "capped": ("a", 120_010, 320_012, 1),
-             "lookback": ("a", 120_010 - size, 120_010 + size, 1), "distinct": ("a", 120_010 - size, 120_010, 1)}  # fmt: skip
+    later = {
+        "count": ("a", 0, 4, 1),
+        "session": ("a", 120_010, 320_012, 1),
+        "capped": ("a", 120_010, 320_012, 1),
+        "lookback": ("a", 120_010 - size, 120_010 + size, 1),
+        "distinct": ("a", 120_010 - size, 120_010, 1),
+    }
     assert out[later[kind]] == 1
     assert max(n for key, *_, n in out if key == "b") >= 4
 

@@ -16,9 +16,13 @@ from krishiv_py.testing import Driver, stream_of
 
 SPEC = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag(0)).source("b", kv.WatermarkSpec.fixed_lag(0))
 ROWS: list[dict[str, Any]] = [
-    {"s": "a", "at": 1}, {"s": "A", "at": 2}, {"s": None, "at": 3}, {"s": "None", "at": 4}, {"s": "b", "at": 50},
+    {"s": "a", "at": 1},
+    {"s": "A", "at": 2},
+    {"s": None, "at": 3},
+    {"s": "None", "at": 4},
+    {"s": "b", "at": 50},
     {"s": "", "at": None},
-]  # fmt: skip
+]
 
 
 def plan(spec: kv.MultiSourceWatermarkSpec = SPEC, stream: Any = None) -> kv.AggregatedStream:
@@ -34,8 +38,12 @@ def told(rows: Any) -> list[tuple[Any, ...]]:
 def test_by_default_they_are_late_output_and_counted() -> None:
     driver = Driver(plan())
     step = driver.send(ROWS)
-    assert told(step.late) == [("A", 2, "unknown_source"), (None, 3, "unknown_source"), ("None", 4, "unknown_source"),
-                               ("", None, "null_time")]  # fmt: skip
+    assert told(step.late) == [
+        ("A", 2, "unknown_source"),
+        (None, 3, "unknown_source"),
+        ("None", 4, "unknown_source"),
+        ("", None, "null_time"),
+    ]
     assert driver.counters["unknown_source"] == 3 and driver.progress.late["unknown_source"] == 3
     assert driver.watermark_us == 1_000  # the minimum of a and b alone
     assert driver.close().results["count"].to_pylist() == [1, 1]

@@ -209,9 +209,10 @@ def failing(problem: BaseException) -> dict[str, tuple[Callable[[], Any], str]]:
         "late": (lambda: windows(stream_of(DDL)).agg(count()).with_late_event_handler(Late()), "late handler Late failed"),
         "panes": (
             lambda: stream_of(DDL).watermark("at", 0).key_by("user").time_interval_window(panes).on_events(Panes()),
-            "pane handler Panes.window_trigger failed (got: pane 0 to 10, key user='a')"),
+            "pane handler Panes.window_trigger failed (got: pane 0 to 10, key user='a')",
+        ),
         "aggregate": (lambda: windows(stream_of(DDL)).agg(faulty("add", problem)), "failed in `add` for key user='a'"),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("place", ["map", "late", "panes", "aggregate"])

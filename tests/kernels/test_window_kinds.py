@@ -27,10 +27,21 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "panes": lambda k: k.time_interval_window(kv.TimeIntervalWindowOptions("1 s", "250 ms", "10 s")),
 }
 EMPTY = {
-    kv.count("x"): 0, kv.count_distinct("x"): 0, kv.approx_count_distinct("x"): 0, kv.collect_list("x"): [],
-    kv.collect_set("x"): [], kv.sum("x"): None, kv.avg("x"): None, kv.min("x"): None, kv.max("x"): None, kv.first("x"): None,
-    kv.last("x"): None, kv.variance("x"): None, kv.stddev("x"): None, kv.percentile("x"): None,
-}  # fmt: skip
+    kv.count("x"): 0,
+    kv.count_distinct("x"): 0,
+    kv.approx_count_distinct("x"): 0,
+    kv.collect_list("x"): [],
+    kv.collect_set("x"): [],
+    kv.sum("x"): None,
+    kv.avg("x"): None,
+    kv.min("x"): None,
+    kv.max("x"): None,
+    kv.first("x"): None,
+    kv.last("x"): None,
+    kv.variance("x"): None,
+    kv.stddev("x"): None,
+    kv.percentile("x"): None,
+}
 
 
 @pytest.mark.parametrize("type_", ["double", "bigint"])

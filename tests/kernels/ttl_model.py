@@ -53,11 +53,15 @@ def windows(kind: str, rows: list[tuple[int, int]], size: int) -> list[Found]:
     if kind == "count":
         step = size % 4 + 1
         parts = [rows[at : at + step] for at in range(0, len(rows), step)]
-        return [Found(at * step, at * step + step, tuple(n for n, _ in part), 0, -math.inf if len(part) == step else math.inf)
-                for at, part in enumerate(parts)]
+        return [
+            Found(at * step, at * step + step, tuple(n for n, _ in part), 0, -math.inf if len(part) == step else math.inf)
+            for at, part in enumerate(parts)
+        ]
     if kind == "lookback":
-        return [Found(t - size, t + size, tuple(n for n, u in rows if abs(u - t) <= size), number, t + size + 1)
-                for number, t in rows]
+        return [
+            Found(t - size, t + size, tuple(n for n, u in rows if abs(u - t) <= size), number, t + size + 1)
+            for number, t in rows
+        ]
     starts = {t - size for _, t in rows} | {t + 1 for _, t in rows}
     inside = {s: tuple(n for n, u in rows if s <= u <= s + size) for s in starts}
     return [Found(s, s + size, held, 0, s + size + 1) for s, held in inside.items() if held]

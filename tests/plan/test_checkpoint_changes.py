@@ -65,10 +65,14 @@ REFUSED: list[tuple[str, Change, Change, Change]] = [
     ("time to live was (none) and is by event time", tumbling, lambda k: k, lambda k: k.with_state_ttl(kv.StateTtlConfig(9))),
     ("time to live was by event time and is (none)", sessions, lambda k: k.with_state_ttl(kv.StateTtlConfig(9)), lambda k: k),
     ("firings", tumbling, lambda k: k, lambda k: k.trigger(kv.Trigger.on_count(2))),
-    ("firings", tumbling, lambda k: k.trigger(kv.Trigger.on_count(2)),
-     lambda k: k.trigger(kv.Trigger.on_count(2)).accumulation("discarding")),
+    (
+        "firings",
+        tumbling,
+        lambda k: k.trigger(kv.Trigger.on_count(2)),
+        lambda k: k.trigger(kv.Trigger.on_count(2)).accumulation("discarding"),
+    ),
     ("clock", sessions, lambda k: k.trigger(kv.Trigger.on_count(2)), lambda k: k.trigger(kv.Trigger.on_interval(100))),
-]  # fmt: skip
+]
 FOLLOWED: list[tuple[Change, Change, Change]] = [
     (tumbling, lambda k: k, lambda k: k.late_rule("window")),
     (sessions, lambda k: k.null_keys("side_output"), lambda k: k.null_keys("group")),
@@ -143,7 +147,19 @@ def test_another_source_column_is_refused() -> None:
 def test_every_option_has_a_rule() -> None:
     """A new option fails here until docs/state.md and the lists above say whether state follows it."""
     ruled = {
-        "allowed_lateness_us", "late_rule", "null_keys", "future_us", "ttl", "emit", "trigger", "accumulation", "pane", "touch",
-        "future_action", "future_reference", "unknown_sources", "max_listed",
-    }  # fmt: skip
+        "allowed_lateness_us",
+        "late_rule",
+        "null_keys",
+        "future_us",
+        "ttl",
+        "emit",
+        "trigger",
+        "accumulation",
+        "pane",
+        "touch",
+        "future_action",
+        "future_reference",
+        "unknown_sources",
+        "max_listed",
+    }
     assert {f.name for f in attrs.fields(QueryOptions)} <= ruled

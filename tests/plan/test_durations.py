@@ -130,5 +130,10 @@ def test_instants_for_people() -> None:
     assert show_instant(-1) == "1969-12-31T23:59:59.999999Z"
     assert show_instant(10**18) == "1000000000000000000 µs"
     assert [show_us(us) for us in (0, 1, 1_000, 60_000_000, 86_400_000_000, 90_000_000)] == [
-        "0 µs", "1 µs", "1 ms", "1 min", "1 d", "90 s",
-    ]  # fmt: skip
+        "0 µs",
+        "1 µs",
+        "1 ms",
+        "1 min",
+        "1 d",
+        "90 s",
+    ]

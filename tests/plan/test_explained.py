@@ -48,8 +48,10 @@ def test_a_bounded_source_may_be_run_or_started() -> None:
     assert "columnar" in running and "(transformWithState keyed by bucket)" in running
 
 
-@pytest.mark.parametrize(("lag", "tolerance", "warned"), [("59 s", None, False), ("60 s", None, True), ("5 min", None, True),
-                                                          ("5 min", "6 min", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lag", "tolerance", "warned"),
+    [("59 s", None, False), ("60 s", None, True), ("5 min", None, True), ("5 min", "6 min", False)],
+)
 def test_a_lag_beyond_the_future_tolerance_is_warned_of(lag: str, tolerance: str | None, warned: bool) -> None:
     timed = stream_of("at bigint").watermark("at", lag)
     timed = timed if tolerance is None else timed.future_tolerance(tolerance)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from krishiv_py import col, func, lit
 from krishiv_py.errors import ColumnError, ExpressionError, OperatorError
 from krishiv_py.kernels.columns.evaluate import evaluate
-from krishiv_py.plan.expressions.expr import Expr, columns_of, name_of
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import parse_expr
 
 A, B = col("a"), col("b")
@@ -31,17 +32,49 @@ def values(expr: Expr, **columns: Any) -> list[Any]:
 LOGIC = [True, False, None]
 PAIRS = list(itertools.product(LOGIC, LOGIC))
 BOOLS = {"p": pa.array([p for p, _ in PAIRS], pa.bool_()), "q": pa.array([q for _, q in PAIRS], pa.bool_())}
-INTS = {"a": pa.array([1, 2, None, -7, 0], pa.int64()), "b": pa.array([2, 2, 2, None, 3], pa.int64()),
-        "s": pa.array(["Ab", "", None, "ÅÉ", "b"])}  # fmt: skip
+INTS = {
+    "a": pa.array([1, 2, None, -7, 0], pa.int64()),
+    "b": pa.array([2, 2, 2, None, 3], pa.int64()),
+    "s": pa.array(["Ab", "", None, "ÅÉ", "b"]),
+}
 
 
 @pytest.mark.parametrize(
     "text",
-    ["a + b", "a - b", "a * b", "a / b", "a % b", "-a", "a = b", "a <> b", "a < b", "a <= b", "a > b", "a >= b", "a IS NULL",
-     "a IS NOT NULL", "a IN (1, 0)", "a NOT IN (1, 0)", "a IN (1, NULL)", "a NOT IN (1, NULL)", "a BETWEEN 0 AND 1",
-     "coalesce(a, b)", "lower(s)", "upper(s)", "length(s)", "s = 'Ab'", "s IN ('Ab', '')", "abs(a)", "CAST(a AS DOUBLE)",
-     "NOT (a > 0 OR b > 2)", "a > 0 AND s IS NULL", "(a + 1) * 2 - b", "CAST(a AS STRING)"],
-)  # fmt: skip
+    [
+        "a + b",
+        "a - b",
+        "a * b",
+        "a / b",
+        "a % b",
+        "-a",
+        "a = b",
+        "a <> b",
+        "a < b",
+        "a <= b",
+        "a > b",
+        "a >= b",
+        "a IS NULL",
+        "a IS NOT NULL",
+        "a IN (1, 0)",
+        "a NOT IN (1, 0)",
+        "a IN (1, NULL)",
+        "a NOT IN (1, NULL)",
+        "a BETWEEN 0 AND 1",
+        "coalesce(a, b)",
+        "lower(s)",
+        "upper(s)",
+        "length(s)",
+        "s = 'Ab'",
+        "s IN ('Ab', '')",
+        "abs(a)",
+        "CAST(a AS DOUBLE)",
+        "NOT (a > 0 OR b > 2)",
+        "a > 0 AND s IS NULL",
+        "(a + 1) * 2 - b",
+        "CAST(a AS STRING)",
+    ],
+)
 def test_values_are_those_of_an_sql_engine(text: str) -> None:
     given_ = pa.table(INTS)
     wanted = [row[0] for row in duckdb.from_arrow(given_).project(f"{text} AS x").fetchall()]

@@ -71,21 +71,44 @@ def test_nesting_has_a_limit_with_an_error_of_ours() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: ANY.cast(None), lambda: ANY.cast(5), lambda: ANY.try_cast("number"), lambda: ANY.cast("decimal(50, 2)"),
-        lambda: ANY.cast("decimal(5, 9)"), lambda: ANY.isin([1], [2]), lambda: ANY.isin(B), lambda: ANY.isin(["a", ["b"]]),
-        lambda: ANY.isin({"a": 1}), lambda: func("round"), lambda: func("round", A, "1"), lambda: func("round", A, B),
-        lambda: func("round", A, True), lambda: func("lower"), lambda: func("lower", A, B), lambda: func("if_else", A, B),
-        lambda: func("named_struct", "x"), lambda: func("named_struct", A, B), lambda: func(cast(Any, 3), A),
+        lambda: ANY.cast(None),
+        lambda: ANY.cast(5),
+        lambda: ANY.try_cast("number"),
+        lambda: ANY.cast("decimal(50, 2)"),
+        lambda: ANY.cast("decimal(5, 9)"),
+        lambda: ANY.isin([1], [2]),
+        lambda: ANY.isin(B),
+        lambda: ANY.isin(["a", ["b"]]),
+        lambda: ANY.isin({"a": 1}),
+        lambda: func("round"),
+        lambda: func("round", A, "1"),
+        lambda: func("round", A, B),
+        lambda: func("round", A, True),
+        lambda: func("lower"),
+        lambda: func("lower", A, B),
+        lambda: func("if_else", A, B),
+        lambda: func("named_struct", "x"),
+        lambda: func("named_struct", A, B),
+        lambda: func(cast(Any, 3), A),
         lambda: ANY.alias(""),
-        lambda: ANY.alias(None), lambda: ANY.field(None), lambda: A + object(), lambda: CONSTANT(object()),
-        lambda: CONSTANT([1]), lambda: A > 10**38, lambda: A > -(10**40), lambda: CONSTANT(D("NaN")),
+        lambda: ANY.alias(None),
+        lambda: ANY.field(None),
+        lambda: A + object(),
+        lambda: CONSTANT(object()),
+        lambda: CONSTANT([1]),
+        lambda: A > 10**38,
+        lambda: A > -(10**40),
+        lambda: CONSTANT(D("NaN")),
         lambda: CONSTANT(D("1E+60")),
         lambda: CONSTANT(pd.NaT),
-        lambda: CONSTANT(pd.Timestamp("2024-01-01") + pd.Timedelta(1, "ns")), lambda: parse_expr("a > 1e400"),
-        lambda: parse_expr("a > " + "9" * 50), lambda: parse_expr("a IN (b)"), lambda: parse_expr("round(a, b)"),
+        lambda: CONSTANT(pd.Timestamp("2024-01-01") + pd.Timedelta(1, "ns")),
+        lambda: parse_expr("a > 1e400"),
+        lambda: parse_expr("a > " + "9" * 50),
+        lambda: parse_expr("a IN (b)"),
+        lambda: parse_expr("round(a, b)"),
         lambda: parse_expr("a IN (DATE 'x')"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_refused_at_the_call(call: Any) -> None:
     with pytest.raises(ExpressionError, match=r"\(got: .*Hint:"):
         call()
@@ -94,16 +117,32 @@ def test_wrong_arguments_are_refused_at_the_call(call: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "expr"),
     [
-        ("a bigint", A + "x"), ("a bigint", A.isin("a", "b")), ("a string", -A), ("a string", func("abs", A)),
-        ("a string", func("round", A, 1)), ("a bigint", func("lower", A)), ("a bigint", ~A), ("a bigint", A & True),
-        ("a date", A.cast("bigint")), ("a bigint", A.cast("date")), ("a bigint", A.cast("timestamp_ntz")),
-        ("a boolean", A.cast("timestamp")), ("a bigint", A.cast("binary")), ("a array<int>", A == A),
-        ("a array<int>", A.cast("string")), ("a bigint", func("contains", A, "1")), ("a string", func("contains", A, 1)),
-        ("a bigint", func("if_else", A, 1, 2)), ("a bigint", func("coalesce", A, "x")), ("a timestamp", A + 1),
-        ("a timestamp", A * 2), ("a bigint", A.cast(pa.time32("s"))), ("a bigint", A.cast(pa.decimal256(40, 2))),
+        ("a bigint", A + "x"),
+        ("a bigint", A.isin("a", "b")),
+        ("a string", -A),
+        ("a string", func("abs", A)),
+        ("a string", func("round", A, 1)),
+        ("a bigint", func("lower", A)),
+        ("a bigint", ~A),
+        ("a bigint", A & True),
+        ("a date", A.cast("bigint")),
+        ("a bigint", A.cast("date")),
+        ("a bigint", A.cast("timestamp_ntz")),
+        ("a boolean", A.cast("timestamp")),
+        ("a bigint", A.cast("binary")),
+        ("a array<int>", A == A),
+        ("a array<int>", A.cast("string")),
+        ("a bigint", func("contains", A, "1")),
+        ("a string", func("contains", A, 1)),
+        ("a bigint", func("if_else", A, 1, 2)),
+        ("a bigint", func("coalesce", A, "x")),
+        ("a timestamp", A + 1),
+        ("a timestamp", A * 2),
+        ("a bigint", A.cast(pa.time32("s"))),
+        ("a bigint", A.cast(pa.decimal256(40, 2))),
         ("a struct<x: int>", A.cast(pa.struct([("y", pa.int32())]))),
     ],
-)  # fmt: skip
+)
 def test_types_without_such_an_operation_are_refused_by_the_step(schema: str, expr: Expr) -> None:
     with pytest.raises(ExpressionError, match=r"\(got: .*Hint:") as caught:
         stream_of(schema).with_column("x", expr)
@@ -179,16 +218,21 @@ def test_try_cast_gives_null_where_cast_fails() -> None:
 def test_sliced_columns_and_empty_ones() -> None:
     decimals = pa.array([D("1.5"), None, D("2.5")], pa.decimal128(5, 1))
     table = pa.table({"d": decimals, "s": ["ß", None, "b"], "f": [0.5, None, 1.5]})
-    for expr, wanted in ((col("d").cast("double"), [None, 2.5]), (func("upper", col("s")), [None, "B"]),
-                         (func("round", col("f")), [None, 2.0]), (col("d") / 2, [None, D("1.250000")])):
+    for expr, wanted in (
+        (col("d").cast("double"), [None, 2.5]),
+        (func("upper", col("s")), [None, "B"]),
+        (func("round", col("f")), [None, 2.0]),
+        (col("d") / 2, [None, D("1.250000")]),
+    ):
         assert evaluate(expr, table.slice(1)).to_pylist() == wanted
         assert evaluate(expr, table.to_batches()[0].slice(1)).to_pylist() == wanted
         assert evaluate(expr, table.slice(3)).to_pylist() == []
 
 
 def test_an_error_in_a_stream_names_the_expression() -> None:
-    driver = Driver(stream_of("a bigint, at bigint").with_column("x", "1 / a").watermark("at", 0).tumbling_window(5)
-                    .agg(count("x")))  # fmt: skip
+    driver = Driver(
+        stream_of("a bigint, at bigint").with_column("x", "1 / a").watermark("at", 0).tumbling_window(5).agg(count("x"))
+    )
     with pytest.raises(KrishivError, match=r"\(1 / a\) cannot be computed .*division by zero in row 1.*nullif"):
         driver.send([{"a": 1, "at": 1}, {"a": 0, "at": 2}])
 

@@ -10,7 +10,7 @@ import pytest
 from krishiv_py import Stream, col, count, count_distinct, sum
 from krishiv_py.errors import ColumnError, ExpressionError, KrishivError
 from krishiv_py.kernels.columns.evaluate import evaluate
-from krishiv_py.plan.expressions.expr import name_of
+from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
@@ -34,13 +34,21 @@ def of(text: str) -> list[Any]:
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("s.amount", [100, 1, None]), ("amount", [1, 100, 200]),
-        ("s.amount > 50", [True, False, None]), ("s.b", [1, None, None]),
-        ("b", [10, 11, 12]), ("`a.b`", [20, 21, 22]), ("a.c", [30, None, None]), ("s.in.`x y`", [5, None, None]),
-        ("s.in.Z", ["q", None, None]), ("`s`.`amount` + `a.b`", [120, 22, None]), ("coalesce(s.amount, amount)", [100, 1, 200]),
-        ("named_struct('k', s.in).k.Z = 'q'", [True, None, None]), ("s IS NULL", [False, False, True]),
+        ("s.amount", [100, 1, None]),
+        ("amount", [1, 100, 200]),
+        ("s.amount > 50", [True, False, None]),
+        ("s.b", [1, None, None]),
+        ("b", [10, 11, 12]),
+        ("`a.b`", [20, 21, 22]),
+        ("a.c", [30, None, None]),
+        ("s.in.`x y`", [5, None, None]),
+        ("s.in.Z", ["q", None, None]),
+        ("`s`.`amount` + `a.b`", [120, 22, None]),
+        ("coalesce(s.amount, amount)", [100, 1, 200]),
+        ("named_struct('k', s.in).k.Z = 'q'", [True, None, None]),
+        ("s IS NULL", [False, False, True]),
     ],
-)  # fmt: skip
+)
 def test_a_dot_takes_a_field_and_backquotes_make_a_name(text: str, values: list[Any]) -> None:
     assert of(text) == values
 
@@ -69,8 +77,12 @@ def test_every_step_that_takes_text_reads_the_field(use: Any, expected: list[int
 
 
 def test_aggregates_over_fields() -> None:
-    aggs = [sum(col("s").field("amount")), count().filter("s.amount > 50").alias("n"),
-            count_distinct(col("s").field("b")).alias("d"), sum("amount").alias("top")]
+    aggs = [
+        sum(col("s").field("amount")),
+        count().filter("s.amount > 50").alias("n"),
+        count_distinct(col("s").field("b")).alias("d"),
+        sum("amount").alias("top"),
+    ]
     driver = Driver(stream_of(SCHEMA).watermark("at", 0).tumbling_window(10).agg(aggs))
     driver.send(ROWS)
     found = driver.close().results.to_pylist()[0]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from krishiv_py import avg, col, count, first, func, last, lit, max, sum
 from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn, StructOf, identity_of
+from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn, StructOf
+from krishiv_py.plan.expressions.facts import identity_of
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.sql import SqlContext
@@ -24,16 +25,61 @@ from krishiv_py.testing import Driver, stream_of
 A, B = col("a"), col("b")
 UTC = dt.timezone.utc
 DIFFERENT = [
-    A + B, col("(a + b)"), lit("(a + b)"), B + A, A + 1, A + lit(True), A + 1.0, A + decimal.Decimal(1),
+    A + B,
+    col("(a + b)"),
+    lit("(a + b)"),
+    B + A,
+    A + 1,
+    A + lit(True),
+    A + 1.0,
+    A + decimal.Decimal(1),
     A + decimal.Decimal("1.0"),
-    lit(1), col("1"), lit("1"), lit(b"1"), lit(None), col("None"), col("True"), lit(True), lit(0.0), lit(-0.0), col("nan"),
-    lit(float("nan")), lit(dt.date(2024, 1, 1)), lit(dt.datetime(2024, 1, 1)), lit(dt.datetime(2024, 1, 1, tzinfo=UTC)),
-    A.field("b"), col("a.b"), col("`a`.b"), A.alias("b"), col("a AS b"), A.alias("b AS c"), A.alias("b").alias("c"),
-    A.cast("int"), A.try_cast("int"), A.cast("bigint"), A.cast("timestamp"), A.cast(pa.timestamp("us", "UTC")),
-    A.cast(pa.timestamp("ms", "UTC")), A.isin(1), A.isin("1"), A.isin(1, 2), A.isin("1, 2"), A == 1, func("lower", A),
-    col("lower(a)"), func("coalesce", A, B), func("coalesce", col("a, b")), StructOf(("a", "b")), StructOf(("a, b",)),
-    A - B - 1, A - (B - 1), ~A, -A, A.is_null(), A.is_not_null(),
-]  # fmt: skip
+    lit(1),
+    col("1"),
+    lit("1"),
+    lit(b"1"),
+    lit(None),
+    col("None"),
+    col("True"),
+    lit(True),
+    lit(0.0),
+    lit(-0.0),
+    col("nan"),
+    lit(float("nan")),
+    lit(dt.date(2024, 1, 1)),
+    lit(dt.datetime(2024, 1, 1)),
+    lit(dt.datetime(2024, 1, 1, tzinfo=UTC)),
+    A.field("b"),
+    col("a.b"),
+    col("`a`.b"),
+    A.alias("b"),
+    col("a AS b"),
+    A.alias("b AS c"),
+    A.alias("b").alias("c"),
+    A.cast("int"),
+    A.try_cast("int"),
+    A.cast("bigint"),
+    A.cast("timestamp"),
+    A.cast(pa.timestamp("us", "UTC")),
+    A.cast(pa.timestamp("ms", "UTC")),
+    A.isin(1),
+    A.isin("1"),
+    A.isin(1, 2),
+    A.isin("1, 2"),
+    A == 1,
+    func("lower", A),
+    col("lower(a)"),
+    func("coalesce", A, B),
+    func("coalesce", col("a, b")),
+    StructOf(("a", "b")),
+    StructOf(("a, b",)),
+    A - B - 1,
+    A - (B - 1),
+    ~A,
+    -A,
+    A.is_null(),
+    A.is_not_null(),
+]
 
 
 def test_no_two_that_are_built_otherwise_are_the_same() -> None:
@@ -54,12 +100,13 @@ listed = st.lists(st.one_of(st.none(), st.integers(0, 3), st.text(max_size=1)))
 trees = st.recursive(
     leaves,
     lambda inner: st.one_of(
-        st.builds(lambda x, y: x + y, inner, inner), st.builds(Field, inner, st.text(max_size=2)),
+        st.builds(lambda x, y: x + y, inner, inner),
+        st.builds(Field, inner, st.text(max_size=2)),
         st.builds(Alias, inner, st.text()),
         st.builds(lambda xs: Func("coalesce", tuple(xs)), st.lists(inner, min_size=1, max_size=3)),
         st.builds(lambda x, vs: IsIn(x, tuple(vs)), inner, listed),
     ),
-)  # fmt: skip
+)
 
 
 @given(trees, trees)
@@ -90,23 +137,27 @@ def test_inputs_that_look_alike_are_not_shared(calls: tuple[AggCall, AggCall], e
 
 
 def test_a_plan_over_the_column_is_no_plan_over_the_expression() -> None:
-    one, other = (fingerprint(STREAM.watermark("at", 0).tumbling_window(10).agg(avg(x).alias("x")).spec())
-                  for x in (col("(a + b)"), A + B))
+    one, other = (
+        fingerprint(STREAM.watermark("at", 0).tumbling_window(10).agg(avg(x).alias("x")).spec())
+        for x in (col("(a + b)"), A + B)
+    )
     assert [line.split(" was ")[0] for line in differences(one, other)] == ["aggregate 1"]
 
 
 def test_sql_keeps_a_column_and_an_expression_of_one_text_apart() -> None:
     context = SqlContext()
     context.register("t", STREAM, event_time="at", lag=0)
-    planned = context.sql("SELECT a + b, `(a + b)` AS c, SUM(`1`) AS x, SUM(1) AS y FROM t "
-                          "GROUP BY a + b, `(a + b)`, tumble_end(at, '10 ms')")
+    planned = context.sql(
+        "SELECT a + b, `(a + b)` AS c, SUM(`1`) AS x, SUM(1) AS y FROM t GROUP BY a + b, `(a + b)`, tumble_end(at, '10 ms')"
+    )
     assert planned is not None
     driver = Driver(planned)
     driver.send(ROWS)
     found = sorted(tuple(row.items()) for row in driver.close().results.to_pylist())
     assert found == [
-        (("(a + b)", 3), ("c", 100), ("x", 7), ("y", 1)), (("(a + b)", 7), ("c", 200), ("x", 8), ("y", 1)),
-    ]  # fmt: skip
+        (("(a + b)", 3), ("c", 100), ("x", 7), ("y", 1)),
+        (("(a + b)", 7), ("c", 200), ("x", 8), ("y", 1)),
+    ]
     with pytest.raises(ValueError, match="neither grouped nor aggregated"):
         context.sql("SELECT `(a + b)`, COUNT(*) FROM t GROUP BY a + b, tumble_end(at, '10 ms')")
 

@@ -36,10 +36,19 @@ OPTIONS: Final[dict[str, Step]] = {
     "handler": lambda s: s.with_late_event_handler(kv.CountByKeyLateEventHandler()),
 }
 SETTING: Final = {
-    "no lateness": "L", "lateness": "L", "lateness as discard age": "L", "event rule": "rule", "window rule": "rule",
-    "final": "emit", "updates": "emit", "retractions": "emit", "each": "trigger", "interval": "trigger",
-    "never on time": "trigger", "never late": "trigger",
-}  # fmt: skip
+    "no lateness": "L",
+    "lateness": "L",
+    "lateness as discard age": "L",
+    "event rule": "rule",
+    "window rule": "rule",
+    "final": "emit",
+    "updates": "emit",
+    "retractions": "emit",
+    "each": "trigger",
+    "interval": "trigger",
+    "never on time": "trigger",
+    "never late": "trigger",
+}
 PANES: Final = kv.TimeIntervalWindowOptions(10.0, creation_period=5.0, discard_age=15.0)
 WINDOWS: Final[dict[str, Step]] = {
     "tumbling": lambda s: s.tumbling_window("10 s"),

@@ -97,13 +97,26 @@ def test_schemas_that_are_refused(text: str) -> None:
 
 
 def test_arrow_schemas_are_brought_to_the_types_spark_knows() -> None:
-    given = pa.schema([
-        ("a", pa.timestamp("ns", "Europe/Oslo")), ("b", pa.timestamp("s")), ("c", pa.large_string()), ("d", pa.uint32()),
-        ("e", pa.dictionary(pa.int8(), pa.string())), ("f", pa.large_binary()), ("g", pa.uint8()),
-    ])  # fmt: skip
+    given = pa.schema(
+        [
+            ("a", pa.timestamp("ns", "Europe/Oslo")),
+            ("b", pa.timestamp("s")),
+            ("c", pa.large_string()),
+            ("d", pa.uint32()),
+            ("e", pa.dictionary(pa.int8(), pa.string())),
+            ("f", pa.large_binary()),
+            ("g", pa.uint8()),
+        ]
+    )
     assert as_schema(given).types == [
-        pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.string(), pa.int64(), pa.string(), pa.binary(), pa.int16(),
-    ]  # fmt: skip
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("us"),
+        pa.string(),
+        pa.int64(),
+        pa.string(),
+        pa.binary(),
+        pa.int16(),
+    ]
 
 
 def test_reserved_names_are_refused() -> None:

@@ -10,9 +10,7 @@ from tests.reference.model import Batch, Key, Late, Row, Step, Watermark, Waterm
 from tests.reference.run import move
 from tests.reference.watermark import Clock
 
-Event = Literal[
-    "before_tuple_insertion", "after_tuple_insertion", "window_initial_full", "window_trigger", "window_close"
-]
+Event = Literal["before_tuple_insertion", "after_tuple_insertion", "window_initial_full", "window_trigger", "window_close"]
 State = Literal["incomplete", "complete", "closed"]
 Timing = Literal["early", "on_complete", "late"]
 
@@ -148,8 +146,9 @@ class _PaneRun:
             del self.panes[start]
 
     def _trigger(self, start: int, key: Key, partition: _Partition, timing: Timing) -> None:
-        event = PaneEvent(self.number, "window_trigger", start, key, partition.values, timing, partition.firings,
-                          collect_list(partition.rows))  # fmt: skip
+        event = PaneEvent(
+            self.number, "window_trigger", start, key, partition.values, timing, partition.firings, collect_list(partition.rows)
+        )
         self.log.events.append(event)
         partition.firings += 1
         partition.updated = False

@@ -21,17 +21,71 @@ Maker: TypeAlias = Callable[[random.Random, str, int], Expr]
 _INTS = [0, 1, -1, 2, 3, -3, 7, 10, 100]
 _FLOATS = [0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 2.5, -2.5, 2.675, 1.005, 1e-3, 1e10, -7.3, NAN, INF, -INF]
 _TEXTS = ["", "a", "Ab", "abc", "ÅÉß", "straße", "b", "İx", "xab", "a b", "日本語"]
-_NUMERALS = ["1", "-1", "+7", " 12 ", "1.5", "1.50", "-0.005", "1e2", "NaN", "inf", "-Infinity", "99999999999999999999", "x",
-             "", "0x1", "127", "128", "-9223372036854775808", "1.", ".5", "true", "F", "yes", "0", "2.675", "1 2"]  # fmt: skip
-_MOMENTS = ["2024-01-31", "2024-1-5", "2024", "2024-02", "2024-02-30", "2023-12-31 23:59:59",
-            "2024-01-01T12:00:00.123456", "2024-01-01 00:00:00.5+02:00", "2024-01-01 12:00:00Z", "1969-12-31 23:59:59.999999",
-            " 2024-03-01 ", "24-01-01", "x", "2024-01-01 25:00:00", "2024-01-01T01:02:03 UTC", "2024-13-01",
-            "2024-01-01 1:2:3-05:30", "2024-01-01 10:20", "2000-02-29 x"]  # fmt: skip
-_DAYS = [dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31),
-         dt.date(2023, 7, 8)]  # fmt: skip
-_TIMES = [dt.datetime(1970, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
-          dt.datetime(2024, 2, 29, 12, 30, 15, 250_000), dt.datetime(2024, 2, 29),
-          dt.datetime(1900, 1, 1, 0, 0, 0, 1), dt.datetime(2100, 6, 7, 8, 9, 10)]
+_NUMERALS = [
+    "1",
+    "-1",
+    "+7",
+    " 12 ",
+    "1.5",
+    "1.50",
+    "-0.005",
+    "1e2",
+    "NaN",
+    "inf",
+    "-Infinity",
+    "99999999999999999999",
+    "x",
+    "",
+    "0x1",
+    "127",
+    "128",
+    "-9223372036854775808",
+    "1.",
+    ".5",
+    "true",
+    "F",
+    "yes",
+    "0",
+    "2.675",
+    "1 2",
+]
+_MOMENTS = [
+    "2024-01-31",
+    "2024-1-5",
+    "2024",
+    "2024-02",
+    "2024-02-30",
+    "2023-12-31 23:59:59",
+    "2024-01-01T12:00:00.123456",
+    "2024-01-01 00:00:00.5+02:00",
+    "2024-01-01 12:00:00Z",
+    "1969-12-31 23:59:59.999999",
+    " 2024-03-01 ",
+    "24-01-01",
+    "x",
+    "2024-01-01 25:00:00",
+    "2024-01-01T01:02:03 UTC",
+    "2024-13-01",
+    "2024-01-01 1:2:3-05:30",
+    "2024-01-01 10:20",
+    "2000-02-29 x",
+]
+_DAYS = [
+    dt.date(1970, 1, 1),
+    dt.date(1969, 12, 31),
+    dt.date(2024, 2, 29),
+    dt.date(1, 1, 1),
+    dt.date(9999, 12, 31),
+    dt.date(2023, 7, 8),
+]
+_TIMES = [
+    dt.datetime(1970, 1, 1),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    dt.datetime(2024, 2, 29, 12, 30, 15, 250_000),
+    dt.datetime(2024, 2, 29),
+    dt.datetime(1900, 1, 1, 0, 0, 0, 1),
+    dt.datetime(2100, 6, 7, 8, 9, 10),
+]
 
 
 def _bounds(bits: int) -> list[int]:
@@ -61,30 +115,47 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "ts": ("instant", pa.timestamp("us", "UTC"), [t.replace(tzinfo=UTC) for t in _TIMES]),
     "tu": ("instant", pa.timestamp("us", "UTC"), [t.replace(tzinfo=UTC) for t in _TIMES]),
     "tn": ("local", pa.timestamp("us"), _TIMES),
-    "st": ("struct", pa.struct([("i", pa.int64()), ("x", pa.string()), ("f", pa.float64())]),
-           [{"i": 1, "x": "a", "f": 0.5}, {"i": None, "x": "b", "f": NAN}]),
-}  # fmt: skip
+    "st": (
+        "struct",
+        pa.struct([("i", pa.int64()), ("x", pa.string()), ("f", pa.float64())]),
+        [{"i": 1, "x": "a", "f": 0.5}, {"i": None, "x": "b", "f": NAN}],
+    ),
+}
 _FIELDS = {"int": "i", "text": "x", "float": "f"}
 _LITERALS: dict[str, list[Any]] = {
     "int": [0, 1, -1, 2, 10, 2**53 + 1, 2**63 - 1, None],  # Spark finds null no null beside an integer beyond 64 bits
     "float": [0.0, 1.5, -0.5, 2.0, 1e300, NAN, INF],
     "decimal": [D("0.1"), D("1.50"), D("100"), D("-2.5"), D("12345678901234567890.5")],
-    "bool": [True, False, None], "text": ["", "a", "ab", "ß", None], "binary": [b"a"],
-    "date": [dt.date(2024, 2, 29)], "instant": [dt.datetime(2024, 2, 29, 12, 30, 15, 250_000, tzinfo=UTC)],
+    "bool": [True, False, None],
+    "text": ["", "a", "ab", "ß", None],
+    "binary": [b"a"],
+    "date": [dt.date(2024, 2, 29)],
+    "instant": [dt.datetime(2024, 2, 29, 12, 30, 15, 250_000, tzinfo=UTC)],
     "local": [dt.datetime(2024, 2, 29)],
-}  # fmt: skip
+}
 TARGETS = {
-    "int": ["tinyint", "smallint", "int", "bigint"], "float": ["float", "double"],
-    "decimal": ["decimal(5,2)", "decimal(10,0)", "decimal(38,10)", "decimal(20,18)"], "bool": ["boolean"], "text": ["string"],
-    "binary": ["binary"], "date": ["date"], "instant": ["timestamp"], "local": ["timestamp_ntz"],
-}  # fmt: skip
+    "int": ["tinyint", "smallint", "int", "bigint"],
+    "float": ["float", "double"],
+    "decimal": ["decimal(5,2)", "decimal(10,0)", "decimal(38,10)", "decimal(20,18)"],
+    "bool": ["boolean"],
+    "text": ["string"],
+    "binary": ["binary"],
+    "date": ["date"],
+    "instant": ["timestamp"],
+    "local": ["timestamp_ntz"],
+}
 _NUMBERS = ["int", "float", "decimal", "bool", "numeral", "instant"]
 _SOURCES = {
-    "int": _NUMBERS, "float": _NUMBERS, "decimal": _NUMBERS, "bool": ["int", "float", "decimal", "numeral"],
-    "text": ["int", "float", "decimal", "bool", "date", "instant", "local", "text"], "binary": ["text"],
-    "date": ["moment", "instant", "local"], "instant": ["moment", "date", "local", "seconds"],
+    "int": _NUMBERS,
+    "float": _NUMBERS,
+    "decimal": _NUMBERS,
+    "bool": ["int", "float", "decimal", "numeral"],
+    "text": ["int", "float", "decimal", "bool", "date", "instant", "local", "text"],
+    "binary": ["text"],
+    "date": ["moment", "instant", "local"],
+    "instant": ["moment", "date", "local", "seconds"],
     "local": ["moment", "date", "instant"],
-}  # fmt: skip
+}
 _MEETING = (("int", "float", "decimal"), ("date", "instant", "local"), ("text",), ("bool",), ("binary",))
 
 
@@ -220,9 +291,20 @@ def literal_sql(value: Any) -> str:
     return f"DATE'{value.isoformat()}'"
 
 
-_NAMES = {pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
-          pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
-          pa.timestamp("us", "UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz"}  # fmt: skip
+_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
 
 
 def sql(expr: Expr) -> str:

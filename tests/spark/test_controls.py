@@ -186,12 +186,12 @@ def test_room_for_a_source_is_made_once(tmp_path: Path) -> None:
     offsets.mkdir()
     (tmp_path / "krishiv").mkdir()
     for batch in (7, 8):
-        (offsets / str(batch)).write_text("v1\n{}\n{\"logOffset\":3}\n-")
+        (offsets / str(batch)).write_text('v1\n{}\n{"logOffset":3}\n-')
     (offsets / ".8.crc").write_bytes(sums((offsets / "8").read_bytes(), 512))
     add_source(str(tmp_path))
-    (offsets / "7").write_text("v1\n{}\n{\"logOffset\":3}\n-")  # as if it had been broken off here
+    (offsets / "7").write_text('v1\n{}\n{"logOffset":3}\n-')  # as if it had been broken off here
     add_source(str(tmp_path))
-    assert [(offsets / str(b)).read_text() for b in (7, 8)] == ["v1\n{}\n{\"logOffset\":3}\n-\n-"] * 2
+    assert [(offsets / str(b)).read_text() for b in (7, 8)] == ['v1\n{}\n{"logOffset":3}\n-\n-'] * 2
     assert not (offsets / ".8.crc").exists()
 
 

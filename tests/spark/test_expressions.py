@@ -22,9 +22,16 @@ from tests.spark.expression_trees import TARGETS, sql, table, tree
 
 ROWS = 30
 _RULES = "org.apache.spark.sql.catalyst.optimizer"
-_REWRITES = ("UnwrapCastInBinaryComparison", "BooleanSimplification", "SimplifyBinaryComparison",
-             "ReplaceNullWithFalseInPredicate", "SimplifyConditionals", "PushFoldableIntoBranches", "OptimizeIn",
-             "NullPropagation")
+_REWRITES = (
+    "UnwrapCastInBinaryComparison",
+    "BooleanSimplification",
+    "SimplifyBinaryComparison",
+    "ReplaceNullWithFalseInPredicate",
+    "SimplifyConditionals",
+    "PushFoldableIntoBranches",
+    "OptimizeIn",
+    "NullPropagation",
+)
 """What Spark rewrites expressions by, not always to the same where a part is null or fails."""
 ERROR = object()
 PER_KIND = max(60, int(os.environ.get("KRISHIV_EXAMPLES", "40")) // 20)

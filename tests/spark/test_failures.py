@@ -83,18 +83,34 @@ def windows(stream: Stream) -> Any:
 
 
 PLANS: list[tuple[Callable[[Stream], AggregatedStream], Sink | None, type[KrishivError], list[str]]] = [
-    (lambda s: per_second(s.map_batches(broken, SCHEMA)), None, OperatorError,
-     ["map_batches(broken)", "user, at, amount", "ZeroDivisionError: first line\nsecond line", "in broken", "batch 0"]),
-    (lambda s: windows(s).tumbling_window(1_000).agg(count()).with_late_event_handler(BrokenLate()), None, OperatorError,
-     ["BrokenLate", "RuntimeError: no room", "batch 1", "in handle"]),
-    (lambda s: windows(s).time_interval_window(TimeIntervalWindowOptions(1.0)).on_events(BrokenPanes()), None, OperatorError,
-     ["BrokenPanes.window_trigger", "ValueError: cannot take", "0 to 1000", "window step of bucket"]),
-    (lambda s: windows(s).tumbling_window(1_000).agg(udaf(BrokenSum(), "amount", pa.int64())), None, OperatorError,
-     ["`create`", "KeyError: 'no start'", "prepare, batch 0"]),
+    (
+        lambda s: per_second(s.map_batches(broken, SCHEMA)),
+        None,
+        OperatorError,
+        ["map_batches(broken)", "user, at, amount", "ZeroDivisionError: first line\nsecond line", "in broken", "batch 0"],
+    ),
+    (
+        lambda s: windows(s).tumbling_window(1_000).agg(count()).with_late_event_handler(BrokenLate()),
+        None,
+        OperatorError,
+        ["BrokenLate", "RuntimeError: no room", "batch 1", "in handle"],
+    ),
+    (
+        lambda s: windows(s).time_interval_window(TimeIntervalWindowOptions(1.0)).on_events(BrokenPanes()),
+        None,
+        OperatorError,
+        ["BrokenPanes.window_trigger", "ValueError: cannot take", "0 to 1000", "window step of bucket"],
+    ),
+    (
+        lambda s: windows(s).tumbling_window(1_000).agg(udaf(BrokenSum(), "amount", pa.int64())),
+        None,
+        OperatorError,
+        ["`create`", "KeyError: 'no start'", "prepare, batch 0"],
+    ),
     (lambda s: windows(s).tumbling_window(1_000).agg(sum("amount")), None, AggregateOverflowError, ["64", "operator"]),
     (per_second, ForeachBatchSink(leaves), OperatorError, ["leaves", "SystemExit: 3", "batch 0"]),
     (per_second, ForeachBatchSink(interrupts), OperatorError, ["interrupts", "KeyboardInterrupt", "batch 0"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("plan", "sink", "kind", "said"), PLANS)

@@ -47,10 +47,23 @@ def seen(session: Session, path: Path, **options: Any) -> set[str]:
 
 
 NAMES = [
-    "plain", "X.PARQUET", "a b.parquet", "a#b.parquet", "a%20b.parquet", "a?b.parquet", "a*b.parquet", "a[1].parquet",
-    "a{b}.parquet", "ä.parquet", "a\nb.parquet", "a:b.parquet", "back\\slash.parquet", "deep/er/plain",
-    "one/same.parquet", "two/same.parquet",
-]  # fmt: skip
+    "plain",
+    "X.PARQUET",
+    "a b.parquet",
+    "a#b.parquet",
+    "a%20b.parquet",
+    "a?b.parquet",
+    "a*b.parquet",
+    "a[1].parquet",
+    "a{b}.parquet",
+    "ä.parquet",
+    "a\nb.parquet",
+    "a:b.parquet",
+    "back\\slash.parquet",
+    "deep/er/plain",
+    "one/same.parquet",
+    "two/same.parquet",
+]
 
 
 def test_every_file_is_read_whatever_its_name_and_age(session: Session, tmp_path: Path) -> None:
@@ -75,15 +88,14 @@ def test_a_file_older_than_what_was_read_is_read(session: Session, tmp_path: Pat
     query.stop()
 
 
-def test_patterns_single_files_and_relative_paths(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patterns_single_files_and_relative_paths(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.parquet", "b.parquet", "c.other"):
         write(tmp_path / "in" / name, row(name, 10))
     assert seen(session, tmp_path / "in" / "{a,c}.*") == {"a.parquet", "c.other"}
     assert set(per_second(session.read_parquet(tmp_path / "in" / "*.parquet")).collect()["user"].to_pylist()) == {
-        "a.parquet", "b.parquet",
-    }  # fmt: skip
+        "a.parquet",
+        "b.parquet",
+    }
     assert per_second(session.read_parquet(tmp_path / "in" / "a.parquet")).collect()["user"].to_pylist() == ["a.parquet"]
     monkeypatch.chdir(tmp_path)
     assert per_second(session.read_parquet(Path("in/b.*"))).collect().num_rows == 1

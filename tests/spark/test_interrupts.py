@@ -27,8 +27,14 @@ KILLED = "-- the JVM is killed --"
 def test_a_session_that_is_interrupted_and_then_loses_its_jvm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.test_interrupts", str(tmp_path)]
     # a process group of its own, as a terminal's job has: Ctrl-C goes to all of it
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                           env={**os.environ, "TMPDIR": str(tmp_path)})  # fmt: skip
+    run = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
     out, err = run.communicate(timeout=LONG_S - 60)
     assert run.returncode == 0 and out.split() == ["interrupted"] * 3 + ["cancelled", "running", "gone", "anew"], (out, err)
     assert err.partition(KILLED)[0] == "" and KILLED in err  # what py4j logs once nobody answers is its own
@@ -107,9 +113,12 @@ def gone(session: Session, query: object, stream: Stream) -> None:
     assert isinstance(query.exception(), SessionClosedError)
     plan = per_second(stream)
     for call in (
-        query.await_termination, query.process_all_available, plan.collect, lambda: plan.start(MemorySink()),
+        query.await_termination,
+        query.process_all_available,
+        plan.collect,
+        lambda: plan.start(MemorySink()),
         lambda: plan.start(MemorySink(), trigger=QueryTrigger.available_now(flush=True)),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SessionClosedError):
             call()
     query.stop()

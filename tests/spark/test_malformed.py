@@ -66,8 +66,9 @@ def test_a_file_that_cannot_be_read_is_put_aside_beside_late_rows(session: Sessi
     stream = session.read_parquet(tmp_path / "in", DDL, max_files_per_batch=1, on_malformed="side_output")
     late = to_the_side(stream).run().late
     assert {(r["user"], r["reason"], r["malformed_file"]) for r in late.to_pylist()} == {
-        ("b", "late", None), (None, "malformed", str(bad)),
-    }  # fmt: skip
+        ("b", "late", None),
+        (None, "malformed", str(bad)),
+    }
     counted = per_second(stream).run()
     assert (counted.counters["malformed"], counted.late.num_columns) == (1, 3)
 

@@ -18,8 +18,11 @@ from tests.spark.conftest import per_second, row
 def test_a_frame_with_a_watermark_is_refused(session: Session) -> None:
     marked = session.spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
     lost = marked.select(F.unix_millis("timestamp").alias("at"))  # the mark on the column is gone, the watermark is not
-    for frame, got in ((marked, "column 'timestamp'"), (marked.select(F.col("timestamp").alias("t")), "column 't'"),
-                       (lost, "on a column below")):  # fmt: skip
+    for frame, got in (
+        (marked, "column 'timestamp'"),
+        (marked.select(F.col("timestamp").alias("t")), "column 't'"),
+        (lost, "on a column below"),
+    ):
         with pytest.raises(PlanError, match=rf"has a watermark of its own .*{got}.*Hint: .*\.watermark\("):
             session.from_dataframe(frame)
     assert session.rate().schema.names == ["timestamp", "value"]
@@ -30,9 +33,7 @@ def test_in_a_bounded_frame_a_watermark_means_nothing(session: Session) -> None:
     assert session.from_dataframe(frame).schema.names == ["at"]
 
 
-def test_a_watermark_behind_to_dataframe_stops_the_query(
-    session: Session, memory: Callable[[], tuple[Stream, Sender]]
-) -> None:
+def test_a_watermark_behind_to_dataframe_stops_the_query(session: Session, memory: Callable[[], tuple[Stream, Sender]]) -> None:
     stream, sender = memory()
     frame = per_second(stream).to_dataframe()
     again = frame.withColumn("t", F.timestamp_millis("window_end")).withWatermark("t", "0 seconds")

@@ -89,14 +89,14 @@ def test_files_that_would_be_read_twice_are_refused(tmp_path: Path) -> None:
 
 def test_what_a_loss_of_power_cut_behind_the_last_plan_is_struck_out(tmp_path: Path) -> None:
     log = log_of(tmp_path / "cp", "file:///x/a.parquet")
-    for cut in (b"", b"v1\n{\"pa", b"\xff"):
+    for cut in (b"", b'v1\n{"pa', b"\xff"):
         log.with_name("1").write_bytes(cut)
         log.with_name(".1.crc").write_bytes(b"crc\0")
         forget_unplanned(str(tmp_path / "cp"))
         assert sorted(p.name for p in log.parent.iterdir()) == ["0"]
     (log.parent.parent / "1").mkdir()
     other = log.parent.parent / "1" / "0"  # of a source that keeps something else
-    other.write_text("v1\n{\"topic\":{}}")
+    other.write_text('v1\n{"topic":{}}')
     forget_unplanned(str(tmp_path / "cp"))
     assert other.exists()
 
@@ -106,7 +106,7 @@ def test_what_a_compact_file_has_too_is_not_looked_at(tmp_path: Path) -> None:
     log.with_name("1.compact").write_bytes(log.read_bytes())
     log.write_bytes(b"\xff")
     follow(str(tmp_path / "cp"), [])
-    log.with_name("1.compact").write_bytes(b"v1\n{\"path\":7}")
+    log.with_name("1.compact").write_bytes(b'v1\n{"path":7}')
     with pytest.raises(CheckpointError, match=r"1\.compact is damaged"):
         follow(str(tmp_path / "cp"), [])
 
@@ -127,8 +127,12 @@ def test_a_moved_query_goes_on(session: Session, tmp_path: Path) -> None:
         )
         query.await_termination()
         query.stop()
-    assert found(pq.read_table(home / "out")) == [("a", 0, 1_000, 2, 2), ("a", 1_000, 2_000, 1, 1), ("b", 0, 1_000, 2, 2),
-                                                  ("b", 1_000, 2_000, 1, 1)]  # fmt: skip
+    assert found(pq.read_table(home / "out")) == [
+        ("a", 0, 1_000, 2, 2),
+        ("a", 1_000, 2_000, 1, 1),
+        ("b", 0, 1_000, 2, 2),
+        ("b", 1_000, 2_000, 1, 1),
+    ]
     assert query.progress.rows == 6
 
 
@@ -175,9 +179,13 @@ class TestTrimming:
     def test_the_log_forgets_what_was_removed(self, tmp_path: Path) -> None:
         source = stream(tmp_path / "spool")
         follow(str(tmp_path / "cp"), [source])
-        log = log_of(tmp_path / "cp", *(f"file://{source.spool}/{n:012d}.parquet" for n in (7, 0, 8)), "file:///else/where", "file:///x")
+        log = log_of(
+            tmp_path / "cp", *(f"file://{source.spool}/{n:012d}.parquet" for n in (7, 0, 8)), "file:///else/where", "file:///x"
+        )
         compact = log.rename(log.with_name("9.compact"))
         follow(str(tmp_path / "cp"), [source])
         assert [line.partition(",")[0] for line in compact.read_text().splitlines()[1:]] == [
-            f'{{"path":"file://{source.spool}/{0:012d}.parquet"', '{"path":"file:///else/where"', '{"path":"file:///x"'
+            f'{{"path":"file://{source.spool}/{0:012d}.parquet"',
+            '{"path":"file:///else/where"',
+            '{"path":"file:///x"',
         ]

@@ -38,10 +38,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SPELLINGS: list[Callable[[Path], str]] = [
-    lambda h: f"{h}/out", lambda h: f"{h}/out/", lambda h: f"{h}//out", lambda h: "out", lambda h: "./out/",
+    lambda h: f"{h}/out",
+    lambda h: f"{h}/out/",
+    lambda h: f"{h}//out",
+    lambda h: "out",
+    lambda h: "./out/",
     lambda h: f"file:{h}/out",
-    lambda h: f"file://{h}/out", lambda h: f"file:///{str(h)[1:]}/out/", lambda h: f"{h}/link", lambda h: f"{h}/x/../out",
-]  # fmt: skip
+    lambda h: f"file://{h}/out",
+    lambda h: f"file:///{str(h)[1:]}/out/",
+    lambda h: f"{h}/link",
+    lambda h: f"{h}/x/../out",
+]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

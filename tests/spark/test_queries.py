@@ -48,12 +48,16 @@ def test_batches_are_judged_by_the_watermark_of_earlier_ones(memory: Memory) -> 
     sender.close()
     query.process_all_available()
     assert found(query.results()) == [
-        ("a", 0, 1000, 1, 1), ("a", 1000, 2000, 2, 2), ("b", 0, 1000, 1, 1), (None, 1000, 2000, 1, None),
-    ]  # fmt: skip
+        ("a", 0, 1000, 1, 1),
+        ("a", 1000, 2000, 2, 2),
+        ("b", 0, 1000, 1, 1),
+        (None, 1000, 2000, 1, None),
+    ]
     refused = query.late_rows().to_pylist()
     assert [(r["user"], r["at"], r["reason"], r["lateness"]) for r in refused] == [
-        ("a", 999, "late", 401_000), ("c", None, "null_time", None),
-    ]  # fmt: skip
+        ("a", 999, "late", 401_000),
+        ("c", None, "null_time", None),
+    ]
     progress = query.progress
     assert (progress.rows, progress.late["late"], progress.late["null_time"], progress.open_windows) == (7, 1, 1, 0)
     assert progress.watermark == "end of input"
@@ -89,9 +93,11 @@ def test_look_back_results_are_told_apart_by_their_rows_on_every_engine(memory: 
         told += found(driver.send(batch).results)
     told = sorted([*told, *found(driver.close().results)], key=repr)
     assert [r for r in told if r[:2] == ("a", -5)] == [
-        ("a", -5, 5, 1, 8, [1, 2, 8], 5, 3), ("a", -5, 5, 3, 2, [3, 1, 2], 5, 8), ("a", -5, 5, 3, 8, [3, 1, 8], 5, 2),
+        ("a", -5, 5, 1, 8, [1, 2, 8], 5, 3),
+        ("a", -5, 5, 3, 2, [3, 1, 2], 5, 8),
+        ("a", -5, 5, 3, 8, [3, 1, 8], 5, 2),
         ("a", -5, 5, 3, 8, [3, 2, 8], 5, 1),
-    ]  # fmt: skip
+    ]
     assert found(plan.collect()) == told
     query = plan.start(MemorySink())
     sender.close()
@@ -169,9 +175,7 @@ def test_json_and_foreach_batch(memory: Memory, tmp_path: Path) -> None:
     assert [r.asDict() for batch in batches for r in batch] == lines
 
 
-def test_the_console_shows_both_outputs_and_says_what_it_left_out(
-    memory: Memory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_console_shows_both_outputs_and_says_what_it_left_out(memory: Memory, capsys: pytest.CaptureFixture[str]) -> None:
     stream, sender = memory()
     plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(ConsoleSink()))
     query = plan.start(ConsoleSink(max_rows=2), name="seen")
@@ -212,8 +216,9 @@ def test_a_frame_of_ones_own(session: Session) -> None:
     )
     assert found(per_second(session.from_dataframe(frame)).collect()) == [("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3)]
     assert [tuple(r) for r in per_second(session.from_dataframe(frame)).to_dataframe().orderBy("user").collect()] == [
-        ("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3),
-    ]  # fmt: skip
+        ("a", 0, 1000, 2, 3),
+        ("b", 1000, 2000, 1, 3),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])

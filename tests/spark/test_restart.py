@@ -147,8 +147,10 @@ def test_streams_of_their_own_are_sources(session: Session, tmp_path: Path) -> N
     plan = (
         session.union({"a": streams["a"].filter("n > 0"), "b": streams["b"]})
         .with_watermark(lags, "at", source_column="source")
-        .key_by("source").tumbling_window(10).agg(count())
-    )  # fmt: skip
+        .key_by("source")
+        .tumbling_window(10)
+        .agg(count())
+    )
     query = plan.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
     senders["a"].send([{"at": 5, "n": 1}, {"at": 100, "n": 1}, {"at": 900, "n": 0}])
     query.process_all_available()

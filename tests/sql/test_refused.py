@@ -150,9 +150,19 @@ def test_what_cannot_be_registered_is_refused_there(register: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["SET x y z", "SET a = b c d", "SHOW TABLES IN x LIKE y", "ALTER TABLE t FROB x", "CREATE TABLE t (a b c d",
-     "EXPLAIN SELECT 1", "CALL f(1)", "DESCRIBE x y z w", QUERY + " FETCH 3", "GRANT a TO b"],
-)  # fmt: skip
+    [
+        "SET x y z",
+        "SET a = b c d",
+        "SHOW TABLES IN x LIKE y",
+        "ALTER TABLE t FROB x",
+        "CREATE TABLE t (a b c d",
+        "EXPLAIN SELECT 1",
+        "CALL f(1)",
+        "DESCRIBE x y z w",
+        QUERY + " FETCH 3",
+        "GRANT a TO b",
+    ],
+)
 def test_the_parser_says_nothing_beside_the_error(
     text: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

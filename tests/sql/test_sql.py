@@ -141,8 +141,10 @@ def test_each_aggregate_is_the_builders(text: str, call: AggCall) -> None:
 
 
 def test_where_and_computed_keys_come_before_the_watermark() -> None:
-    found = planned(f"SELECT lower(country) AS land, {MINUTE}, tumble_end(at, '1 minute'), MAX(amount) FROM events "
-                    f"WHERE amount BETWEEN 0 AND 100 GROUP BY land, {MINUTE}")
+    found = planned(
+        f"SELECT lower(country) AS land, {MINUTE}, tumble_end(at, '1 minute'), MAX(amount) FROM events "
+        f"WHERE amount BETWEEN 0 AND 100 GROUP BY land, {MINUTE}"
+    )
     built = STREAM.filter("amount BETWEEN 0 AND 100").with_column("land", func("lower", col("country"))).watermark("at", 5_000)
     assert_same_plan(found, built.key_by("land").tumbling_window(60_000).agg(max("amount")))
 
@@ -152,8 +154,10 @@ def test_a_timed_stream_keeps_its_watermark_options_and_handler() -> None:
     stream = timed(3_000).allowed_lateness(1_000).late_rule("window").with_late_event_handler(handler)
     made = SqlContext()
     made.register("Events", stream)
-    found = planned(f"SELECT user, {MINUTE}, tumble_end(at, '1 minute'), COUNT(*) FROM EVENTS WHERE amount > 0 "
-                    f"GROUP BY user, {MINUTE}", made)
+    found = planned(
+        f"SELECT user, {MINUTE}, tumble_end(at, '1 minute'), COUNT(*) FROM EVENTS WHERE amount > 0 GROUP BY user, {MINUTE}",
+        made,
+    )
     built = STREAM.filter("amount > 0").watermark("at", 3_000).allowed_lateness(1_000).late_rule("window")
     assert_same_plan(found, built.key_by("user").tumbling_window(60_000).agg(count()))
     assert found.late_handler is handler
@@ -173,12 +177,15 @@ def test_queries_over_a_plain_stream_count_late_rows_each_for_itself() -> None:
 
 
 def test_columns_follow_the_select_list() -> None:
-    found = planned(f"SELECT COUNT(*) AS n, tumble_end(at, INTERVAL '1 minute') AS upto, user AS who, {MINUTE} AS since "
-                    f"FROM events e GROUP BY e.user, {MINUTE}")
+    found = planned(
+        f"SELECT COUNT(*) AS n, tumble_end(at, INTERVAL '1 minute') AS upto, user AS who, {MINUTE} AS since "
+        f"FROM events e GROUP BY e.user, {MINUTE}"
+    )
     assert found.schema.names == ["n", "upto", "who", "since"]
     assert run(found) == [
-        {"n": 2, "upto": 60_000, "who": "a", "since": 0}, {"n": 1, "upto": 120_000, "who": "b", "since": 60_000},
-    ]  # fmt: skip
+        {"n": 2, "upto": 60_000, "who": "a", "since": 0},
+        {"n": 1, "upto": 120_000, "who": "b", "since": 60_000},
+    ]
     assert "columns n, window_end AS upto, user AS who, window_start AS since" in found.explain()
 
 
@@ -219,11 +226,13 @@ def test_options_and_restarts_go_on_as_ever() -> None:
 @pytest.mark.parametrize(
     ("window", "results"),
     [
-        ("hop_end(at, INTERVAL '30' SECOND, INTERVAL '1' MINUTE)",
-         [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)]),
+        (
+            "hop_end(at, INTERVAL '30' SECOND, INTERVAL '1' MINUTE)",
+            [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)],
+        ),
         ("session_end(at, '30 s')", [(32_000, "a", 4), (91_000, "b", 7)]),
     ],
-)  # fmt: skip
+)
 def test_columns_of_other_windows(window: str, results: list[tuple[Any, ...]]) -> None:
     found = planned(f"SELECT {window} AS upto, user AS who, SUM(amount) AS total FROM events GROUP BY user, {window}")
     assert [tuple(r.values()) for r in run(found)] == results
@@ -286,8 +295,14 @@ def test_set_gives_every_source_its_lag_and_keeps_the_start() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["SET watermark.lag", "SET watermark.lag = 5", "SET watermark.lag = INTERVAL '-1' SECOND", "SET watermark.lags = '5 s'",
-     "SET a = 1, b = 2", "SET watermark.lag = amount"],
+    [
+        "SET watermark.lag",
+        "SET watermark.lag = 5",
+        "SET watermark.lag = INTERVAL '-1' SECOND",
+        "SET watermark.lags = '5 s'",
+        "SET a = 1, b = 2",
+        "SET watermark.lag = amount",
+    ],
 )
 def test_settings_that_are_refused(text: str) -> None:
     with pytest.raises(PlanError, match="Hint:"):

@@ -110,7 +110,13 @@ def test_the_counting_example_as_a_whole_pipeline() -> None:
     sent = [("a", 1_000), ("b", 4_000), ("a", 8_000), ("a", 7_000), ("a", 8_000), ("b", 20_000), ("a", 9_000), ("b", 60_000)]
     outs = [driver.send([{"value": value, "at": at}]) for value, at in sent] + [driver.close()]
     assert [row for out in outs for row in triples(out)] == [
-        ("a", -9_000, 1_000, 1), ("b", -6_000, 4_000, 1), ("a", -3_000, 7_000, 2), ("a", -2_000, 8_000, 4),
-        ("a", 1_001, 11_001, 3), ("a", 7_001, 17_001, 2), ("b", 10_000, 20_000, 1), ("b", 50_000, 60_000, 1),
-    ]  # fmt: skip
+        ("a", -9_000, 1_000, 1),
+        ("b", -6_000, 4_000, 1),
+        ("a", -3_000, 7_000, 2),
+        ("a", -2_000, 8_000, 4),
+        ("a", 1_001, 11_001, 3),
+        ("a", 7_001, 17_001, 2),
+        ("b", 10_000, 20_000, 1),
+        ("b", 50_000, 60_000, 1),
+    ]
     assert [row["at"] for out in outs for row in out.late.to_pylist()] == [9_000]

@@ -24,9 +24,7 @@ def row(user: str, second: float, amount: int = 1) -> dict[str, Any]:
 
 def brief(table: Any) -> list[tuple[Any, ...]]:
     """Rows with their bounds in seconds."""
-    return [
-        tuple(v.timestamp() if hasattr(v, "timestamp") else v for v in r.values()) for r in table.to_pylist()
-    ]
+    return [tuple(v.timestamp() if hasattr(v, "timestamp") else v for v in r.values()) for r in table.to_pylist()]
 
 
 def test_the_example_per_minute_as_a_whole() -> None:

@@ -70,9 +70,12 @@ def test_a_session_ends_after_the_gap_or_at_its_longest() -> None:
     rows += [{"satellite": "pauses", "at": s * 1_000} for s in (0, 9, 18, 40, 45)]
     found = sorted(outcome(passes, rows))
     assert found == [
-        ("pauses", 0, 28_000, 3), ("pauses", 40_000, 55_000, 2),
-        ("talks on", 0, 60_000, 60), ("talks on", 60_000, 120_000, 60), ("talks on", 120_000, 159_000, 30),
-    ]  # fmt: skip
+        ("pauses", 0, 28_000, 3),
+        ("pauses", 40_000, 55_000, 2),
+        ("talks on", 0, 60_000, 60),
+        ("talks on", 60_000, 120_000, 60),
+        ("talks on", 120_000, 159_000, 30),
+    ]
 
 
 def test_a_pair_across_a_bucket_boundary_is_seen_by_the_sliding_window_only() -> None:

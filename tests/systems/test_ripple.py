@@ -56,9 +56,16 @@ def test_the_tracker_starts_at_zero_and_never_goes_back() -> None:
 
 @pytest.mark.parametrize(
     ("t", "class_"),
-    [(195, "mildly_late"), (140, "mildly_late"), (130, "very_late"), (200, "on_time"), (260, "on_time"),
-     (280, "future"), (261, "future")],
-)  # fmt: skip
+    [
+        (195, "mildly_late"),
+        (140, "mildly_late"),
+        (130, "very_late"),
+        (200, "on_time"),
+        (260, "on_time"),
+        (280, "future"),
+        (261, "future"),
+    ],
+)
 def test_classes_at_watermark_200_with_60_seconds_of_lateness(t: int, class_: str) -> None:
     driver = Driver(ripple().tumbling_window("60 s").agg(kv.count()))
     driver.advance_watermark(200 * S)

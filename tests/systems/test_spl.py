@@ -53,10 +53,16 @@ class Log(kv.PaneHandler):
 #        [5 ..... 15)
 #             [10 ..... 20)
 #                  [15 ..... 25)
-@pytest.mark.parametrize(("t", "intervals"), [
-    (7, [(0, 10), (5, 15)]), (0, [(-5, 5), (0, 10)]), (10, [(5, 15), (10, 20)]), (9.999, [(0, 10), (5, 15)]),
-    (15, [(10, 20), (15, 25)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("t", "intervals"),
+    [
+        (7, [(0, 10), (5, 15)]),
+        (0, [(-5, 5), (0, 10)]),
+        (10, [(5, 15), (10, 20)]),
+        (9.999, [(0, 10), (5, 15)]),
+        (15, [(10, 20), (15, 25)]),
+    ],
+)
 def test_tuples_are_assigned_to_the_intervals_of_their_time(t: float, intervals: list[tuple[int, int]]) -> None:
     driver = Driver(panes().agg(kv.count()))
     tables = [driver.send(rows(t)).results, driver.close().results]
@@ -80,8 +86,10 @@ def test_events_in_the_order_of_execution() -> None:
     driver.send(rows(3))  # mildly late, within the discard age
     driver.advance_watermark(24 * S)
     assert log.lines == [
-        ("before", 0, 10, "complete"), ("after", 0, 10, "complete"), ("trigger", 0, 10, "complete", "late", 1, [3, 7]),
-    ]  # fmt: skip
+        ("before", 0, 10, "complete"),
+        ("after", 0, 10, "complete"),
+        ("trigger", 0, 10, "complete", "late", 1, [3, 7]),
+    ]
     log.lines.clear()
     driver.advance_watermark(25 * S)  # 10 + 15
     assert log.lines == [("close", 0, 10, "closed")]
@@ -96,8 +104,9 @@ def test_only_updated_partitions_trigger_again() -> None:
     second = driver.advance_watermark(13 * S).results
     brief = ["key", "count", "pane_timing", "pane_index"]
     assert sorted(tuple(r.values()) for r in first.select(brief).to_pylist()) == [
-        ("a", 1, "on_complete", 0), ("b", 1, "on_complete", 0),
-    ]  # fmt: skip
+        ("a", 1, "on_complete", 0),
+        ("b", 1, "on_complete", 0),
+    ]
     assert [tuple(r.values()) for r in second.select(brief).to_pylist()] == [("b", 2, "late", 1)]
 
 

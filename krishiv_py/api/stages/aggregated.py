@@ -36,12 +36,19 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
     for item in aggs:
         for call in item if isinstance(item, Iterable) and not isinstance(item, str) else [item]:
             if not isinstance(call, AggCall):
-                raise PlanError(message("not an aggregate", shown(call), "the window would have no such result",
-                                        'pass calls such as count() or sum(col("x"))'))
+                raise PlanError(
+                    message(
+                        "not an aggregate",
+                        shown(call),
+                        "the window would have no such result",
+                        'pass calls such as count() or sum(col("x"))',
+                    )
+                )
             flat.append(call)
     if not flat:
-        raise PlanError(message("agg() got no aggregate", "0 aggregates", "a window would have no result",
-                                "write .agg(count())"))
+        raise PlanError(
+            message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
+        )
     return tuple(flat)
 
 
@@ -126,8 +133,14 @@ class AggregatedStream(OptionMethods):
         """
         return self.runner.to_dataframe(self)
 
-    def start(self, sink: Sink | BatchConsumer, *, checkpoint: str | None = None, trigger: QueryTrigger | None = None,
-              name: str | None = None) -> Query:
+    def start(
+        self,
+        sink: Sink | BatchConsumer,
+        *,
+        checkpoint: str | None = None,
+        trigger: QueryTrigger | None = None,
+        name: str | None = None,
+    ) -> Query:
         """Start an unbounded query.
 
         Parameters
@@ -151,7 +164,7 @@ class AggregatedStream(OptionMethods):
         target = known_sink(sink, "results") if isinstance(sink, (Sink, type)) else ForeachBatchSink(sink)
         when = QueryTrigger.as_fast_as_possible() if trigger is None else trigger
         if not isinstance(when, QueryTrigger):
-            hint = "pass QueryTrigger.every(\"10 s\"); when windows fire is set by .trigger(...) on the stream"
+            hint = 'pass QueryTrigger.every("10 s"); when windows fire is set by .trigger(...) on the stream'
             raise PlanError(message("start() takes a QueryTrigger", shown(trigger), "no batch would be planned", hint))
         if checkpoint is not None:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")

@@ -68,8 +68,14 @@ def changes(results: pa.Table) -> list[Change]:
 
 def _op(op: object) -> str:
     if not isinstance(op, str) or op not in _OPS:
-        raise PlanError(message("the column `op` has no such mark", shown(op), "a row of it cannot be read as a change",
-                                f"marks are {', '.join(_OPS)}"))
+        raise PlanError(
+            message(
+                "the column `op` has no such mark",
+                shown(op),
+                "a row of it cannot be read as a change",
+                f"marks are {', '.join(_OPS)}",
+            )
+        )
     return op
 
 
@@ -107,6 +113,12 @@ def fold(log: Iterable[Change]) -> list[Row]:
             if not same:
                 del standing[repr(change.row)]
         else:
-            raise OperatorError(message("a result was withdrawn that does not stand", change.row, "the log cannot be folded",
-                                        "fold it from its beginning"))
+            raise OperatorError(
+                message(
+                    "a result was withdrawn that does not stand",
+                    change.row,
+                    "the log cannot be folded",
+                    "fold it from its beginning",
+                )
+            )
     return [row for same in standing.values() for row in same]

@@ -95,8 +95,9 @@ class KeyedStream(OptionMethods):
         """
         return self._windowed(tumbling(size, offset))
 
-    def hopping_window(self, size: Duration, slide: Duration, offset: Duration = 0, *,
-                       allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP) -> WindowedStream:
+    def hopping_window(
+        self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
+    ) -> WindowedStream:
         """Windows of `size` that start every `slide` (SEMANTICS §3.2).
 
         Parameters
@@ -117,15 +118,21 @@ class KeyedStream(OptionMethods):
         """
         return self._windowed(hopping(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap))
 
-    def sliding_window(self, size: Duration, slide: Duration, offset: Duration = 0, *,
-                       allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP) -> WindowedStream:
+    def sliding_window(
+        self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
+    ) -> WindowedStream:
         """Krishiv's name for :meth:`hopping_window`."""
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap)
 
     def lookback_window(
-        self, size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None, with_row: bool = False,
+        self,
+        size: Duration,
+        *,
+        two_sided: bool = False,
+        max_rows_per_key: int | None = None,
+        with_row: bool = False,
         exclude_self: bool = False,
-    ) -> LookBackStream:  # fmt: skip
+    ) -> LookBackStream:
         """One window per row: the rows of its key in ``[t - size, t]``, both ends inclusive (SEMANTICS §3.4).
 
         A row's result comes when the watermark has passed its time (``two_sided``: its window's end), so that rows of equal
@@ -162,12 +169,14 @@ class KeyedStream(OptionMethods):
         >>> Driver(recent).send([{"at": 0}, {"at": 30_000}, {"at": 31_000}]).results.to_pydict()
         {'window_start': [-30000, 0], 'window_end': [0, 30000], 'count': [1, 2]}
         """
-        window = lookback(size, two_sided=two_sided, max_rows_per_key=max_rows_per_key, with_row=with_row,
-                          exclude_self=exclude_self)
+        window = lookback(
+            size, two_sided=two_sided, max_rows_per_key=max_rows_per_key, with_row=with_row, exclude_self=exclude_self
+        )
         return LookBackStream(self.input, self.keys, window, window.settled(self.options), self.late_handler, self.runner)
 
-    def session_window(self, gap: Duration | Col, *, touch: Touch | None = None,
-                       max_duration: Duration | None = None) -> WindowedStream:
+    def session_window(
+        self, gap: Duration | Col, *, touch: Touch | None = None, max_duration: Duration | None = None
+    ) -> WindowedStream:
         """Windows of activity: rows of a key that follow each other within `gap` (SEMANTICS §3.3).
 
         Every row opens ``[t, t + gap)``; spans of one key that overlap are one session, in whatever order rows arrive.
@@ -259,8 +268,14 @@ class KeyedStream(OptionMethods):
         {'window_start': [-10, -2, 1], 'window_end': [0, 8, 11], 'count': [1, 2, 1]}
         """
         if not isinstance(windows, SlidingWindows):
-            raise PlanError(message("windowed_by takes SlidingWindows", shown(windows), "rows would be in no window",
-                                    "write .windowed_by(SlidingWindows.of(10_000)), or .tumbling_window(...) and its like"))
+            raise PlanError(
+                message(
+                    "windowed_by takes SlidingWindows",
+                    shown(windows),
+                    "rows would be in no window",
+                    "write .windowed_by(SlidingWindows.of(10_000)), or .tumbling_window(...) and its like",
+                )
+            )
         return self._windowed(windows)
 
     def time_interval_window(self, options: TimeIntervalWindowOptions) -> PaneStream:
@@ -276,5 +291,11 @@ class KeyedStream(OptionMethods):
 
     def key_by(self, *keys: str) -> KeyedStream:
         """Refused, whatever `keys` are: a stream is keyed once."""
-        raise OrderError(message("the stream is keyed already", ", ".join(self.keys), "two groupings cannot both hold",
-                                 "name all key columns in one key_by"))
+        raise OrderError(
+            message(
+                "the stream is keyed already",
+                ", ".join(self.keys),
+                "two groupings cannot both hold",
+                "name all key columns in one key_by",
+            )
+        )

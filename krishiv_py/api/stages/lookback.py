@@ -89,8 +89,14 @@ class LookBackStream(WindowedStream):
         """A plan over whole rows; they travel as one aggregate input."""
         switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
         if switches:
-            raise PlanError(message(f"{switches[0]} goes with aggregates only", window.describe(), "matches and pairs tell "
-                                    "whole rows, and a row never meets itself", f"leave {switches[0]} out"))
+            raise PlanError(
+                message(
+                    f"{switches[0]} goes with aggregates only",
+                    window.describe(),
+                    "matches and pairs tell whole rows, and a row never meets itself",
+                    f"leave {switches[0]} out",
+                )
+            )
         rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
         node = WindowAggregate(self.input, self.keys, window, (rows,), self.options)
         return AggregatedStream(node, self.late_handler, self.runner)

@@ -45,24 +45,43 @@ def _guard(name: str, what: str, stage: str, hint: str) -> Callable[..., NoRetur
     return guard
 
 
-WINDOWS: Final = ("tumbling_window", "hopping_window", "sliding_window", "lookback_window", "session_window", "count_window",
-                  "windowed_by", "time_interval_window")  # fmt: skip
+WINDOWS: Final = (
+    "tumbling_window",
+    "hopping_window",
+    "sliding_window",
+    "lookback_window",
+    "session_window",
+    "count_window",
+    "windowed_by",
+    "time_interval_window",
+)
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
 
 _STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches")
 _SPARK_STEPS: Final = {
-    "where": "filter", "withColumn": "with_column", "withColumns": "with_column", "withColumnRenamed": "rename",
-    "selectExpr": "select", "map": "map_batches", "flat_map": "map_batches", "flatMap": "map_batches",
-    "mapInArrow": "map_batches", "mapInPandas": "map_batches",
-}  # fmt: skip
+    "where": "filter",
+    "withColumn": "with_column",
+    "withColumns": "with_column",
+    "withColumnRenamed": "rename",
+    "selectExpr": "select",
+    "map": "map_batches",
+    "flat_map": "map_batches",
+    "flatMap": "map_batches",
+    "mapInArrow": "map_batches",
+    "mapInPandas": "map_batches",
+}
 _KEYS: Final = ("groupBy", "group_by", "groupby", "keyBy", "partition_by", "partitionBy")
 _WINDOWINGS: Final = ("window", "windowAll", "time_window", "timeWindow", "group_by_dynamic")
 _WINDOW_CALL: Final = 'write .tumbling_window("1 minute"), or another window, and then .agg(count())'
 _MARK: Final = 'write .watermark("event_time", "5 seconds")'
-_JOIN: Final = ("streams cannot be joined yet: .lookback_window(d).pairs(condition) correlates the rows of one stream "
-                "(session.union makes one of several), or join in Spark and pass from_dataframe(df)")
-_DISTINCT: Final = ('count_distinct("x") counts distinct values in a window; to drop duplicates key by their columns and take '
-                    "first(...), or drop them in Spark and pass from_dataframe(df)")
+_JOIN: Final = (
+    "streams cannot be joined yet: .lookback_window(d).pairs(condition) correlates the rows of one stream "
+    "(session.union makes one of several), or join in Spark and pass from_dataframe(df)"
+)
+_DISTINCT: Final = (
+    'count_distinct("x") counts distinct values in a window; to drop duplicates key by their columns and take '
+    "first(...), or drop them in Spark and pass from_dataframe(df)"
+)
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
 _SHOW: Final = "start it with .start(ConsoleSink()), or try it with krishiv_py.testing.Driver"
 _WRITE: Final = 'end with .agg(...), then .start(ParquetSink("out"), checkpoint="...")'
@@ -74,56 +93,93 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("show", "print", "display"), _SHOW),
     **dict.fromkeys(("write", "write_stream", "sink", "add_sink", "sink_to"), _WRITE),
     **dict.fromkeys(("union", "unionAll", "unionByName", "concat"), 'write session.union({"a": stream_a, "b": stream_b})'),
-}  # fmt: skip
-_AGGREGATE: Final = dict.fromkeys(("aggregate", "aggregates", "reduce", "process", "apply"),
-                                  'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own')  # fmt: skip
+}
+_AGGREGATE: Final = dict.fromkeys(
+    ("aggregate", "aggregates", "reduce", "process", "apply"),
+    'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
+)
 _COUNTS: Final = {n: f"write .agg({n}(...))" for n in ("count", "sum", "min", "max", "avg", "mean")}
 _COUNTS["mean"] = "write .agg(avg(...))"
-_MARKS: Final = dict.fromkeys(("withWatermark", "with_watermarks", "assign_timestamps_and_watermarks",
-                               "assignTimestampsAndWatermarks"), _MARK)  # fmt: skip
+_MARKS: Final = dict.fromkeys(
+    ("withWatermark", "with_watermarks", "assign_timestamps_and_watermarks", "assignTimestampsAndWatermarks"), _MARK
+)
 
 ON_ROWS: Final = {
-    **_ANYWHERE, **_MARKS, **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
-    **dict.fromkeys(_KEYS, 'write .key_by("user_id")'), **dict.fromkeys(_WINDOWINGS, f"{_MARK}, and then a window"),
-    **{name: f"{_MARK}, a window, and then .agg({name}(...))" for name in _COUNTS}, **_AGGREGATE,
+    **_ANYWHERE,
+    **_MARKS,
+    **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
+    **dict.fromkeys(_KEYS, 'write .key_by("user_id")'),
+    **dict.fromkeys(_WINDOWINGS, f"{_MARK}, and then a window"),
+    **{name: f"{_MARK}, a window, and then .agg({name}(...))" for name in _COUNTS},
+    **_AGGREGATE,
     "key_by": f"the stream is keyed already; {_MARK} next",
     **dict.fromkeys(("allowed_lateness", "late_rule", "emit", "trigger", "preset"), f"{_MARK} first"),
-}  # fmt: skip
+}
 """Before the watermark."""
 ON_KEYED: Final = {
-    **ON_ROWS, **{name: f"call .{name}(...) before .key_by(...)" for name in _STEPS},
+    **ON_ROWS,
+    **{name: f"call .{name}(...) before .key_by(...)" for name in _STEPS},
     **{theirs: f"call .{ours}(...) before .key_by(...)" for theirs, ours in _SPARK_STEPS.items()},
     **dict.fromkeys(_KEYS, "the stream is keyed already"),
-}  # fmt: skip
+}
 """Keyed, before the watermark."""
 _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for name in _STEPS} | {
     theirs: f"call .{ours}(...) before .watermark(...)" for theirs, ours in _SPARK_STEPS.items()
 }
 _MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once")
 ON_TIMED: Final = {
-    **_ANYWHERE, **_BEFORE_MARK, **_MARKED, **_AGGREGATE, **_COUNTS,
-    **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'), **dict.fromkeys(_WINDOWINGS, _WINDOW_CALL),
-}  # fmt: skip
+    **_ANYWHERE,
+    **_BEFORE_MARK,
+    **_MARKED,
+    **_AGGREGATE,
+    **_COUNTS,
+    **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'),
+    **dict.fromkeys(_WINDOWINGS, _WINDOW_CALL),
+}
 """Between watermark and window."""
-_WINDOWED: Final = dict.fromkeys((*WINDOWS, *_WINDOWINGS),
-                                 "a stream has one window; call .agg(...), or branch the stream before its window")  # fmt: skip
+_WINDOWED: Final = dict.fromkeys(
+    (*WINDOWS, *_WINDOWINGS), "a stream has one window; call .agg(...), or branch the stream before its window"
+)
 ON_WINDOWED: Final = {
-    **_ANYWHERE, **_BEFORE_MARK, **_MARKED, **_AGGREGATE, **_COUNTS, **_WINDOWED,
+    **_ANYWHERE,
+    **_BEFORE_MARK,
+    **_MARKED,
+    **_AGGREGATE,
+    **_COUNTS,
+    **_WINDOWED,
     **dict.fromkeys(("key_by", *_KEYS), 'call .key_by("user_id") before the window'),
     "preset": 'call .preset("flink") before the window',
     **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
     "on_events": "only .time_interval_window(...) tells events of panes",
-}  # fmt: skip
+}
 """Between window and aggregates."""
-_NEXT: Final = ("results cannot be the input of another step yet: go on in Spark with .to_dataframe(), or write them with "
-                ".start(sink) and read them as a stream of their own")
+_NEXT: Final = (
+    "results cannot be the input of another step yet: go on in Spark with .to_dataframe(), or write them with "
+    ".start(sink) and read them as a stream of their own"
+)
 ON_RESULTS: Final = {
     **_ANYWHERE,
-    **dict.fromkeys((*_STEPS, *_SPARK_STEPS, "key_by", *_KEYS, *WINDOWS, *_WINDOWINGS, "watermark", "with_watermark", *_MARKS,
-                     "matches", "pairs"), _NEXT),
+    **dict.fromkeys(
+        (
+            *_STEPS,
+            *_SPARK_STEPS,
+            "key_by",
+            *_KEYS,
+            *WINDOWS,
+            *_WINDOWINGS,
+            "watermark",
+            "with_watermark",
+            *_MARKS,
+            "matches",
+            "pairs",
+        ),
+        _NEXT,
+    ),
     **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), "name all aggregates in one .agg(...)"),
     "preset": 'call .preset("flink") before the window',
-    "toPandas": "write .to_pandas()", "toDF": "write .to_dataframe()", "to_df": "write .to_dataframe()",
+    "toPandas": "write .to_pandas()",
+    "toDF": "write .to_dataframe()",
+    "to_df": "write .to_dataframe()",
     "writeStream": "write .start(sink)",
-}  # fmt: skip
+}
 """After the aggregates."""

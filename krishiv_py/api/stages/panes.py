@@ -45,6 +45,12 @@ class PaneStream(WindowedStream):
 def checked_options(options: object) -> PaneWindow:
     """The window of SPL's options object."""
     if not isinstance(options, TimeIntervalWindowOptions):
-        raise PlanError(message("not TimeIntervalWindowOptions", shown(options), "no pane is defined",
-                                "pass TimeIntervalWindowOptions(interval_duration=10.0)"))
+        raise PlanError(
+            message(
+                "not TimeIntervalWindowOptions",
+                shown(options),
+                "no pane is defined",
+                "pass TimeIntervalWindowOptions(interval_duration=10.0)",
+            )
+        )
     return options.window()

@@ -13,7 +13,8 @@ from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expressions.expr import Expr, col, name_of
+from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
@@ -109,8 +110,14 @@ class Stream:
             Schema of what it returns; by default that of what it gets.
         """
         if not callable(function):
-            raise PlanError(message("map_batches takes a function", shown(function), "no batch can be mapped",
-                                    "pass a function RecordBatch -> RecordBatch"))
+            raise PlanError(
+                message(
+                    "map_batches takes a function",
+                    shown(function),
+                    "no batch can be mapped",
+                    "pass a function RecordBatch -> RecordBatch",
+                )
+            )
         return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
 
     def watermark(self, column: str, lag: Duration) -> TimedStream:
@@ -132,8 +139,9 @@ class Stream:
         """
         return self.with_watermark(WatermarkSpec.fixed_lag(lag), column=column)
 
-    def with_watermark(self, spec: AnyWatermarkSpec, column: str | None = None, *,
-                       source_column: str | None = None) -> TimedStream:
+    def with_watermark(
+        self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None
+    ) -> TimedStream:
         """:meth:`watermark` with a specification object.
 
         Parameters
@@ -146,13 +154,25 @@ class Stream:
             For several sources: the text column that names the source of every row.
         """
         if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
-            raise PlanError(message("not a WatermarkSpec", shown(spec), "the watermark cannot follow the rows",
-                                    "pass WatermarkSpec.fixed_lag_ms(5_000)"))
+            raise PlanError(
+                message(
+                    "not a WatermarkSpec",
+                    shown(spec),
+                    "the watermark cannot follow the rows",
+                    "pass WatermarkSpec.fixed_lag_ms(5_000)",
+                )
+            )
         if column is None:
             fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
             if len(fitting) != 1:
-                raise PlanError(message("which column is the event time?", fitting or "no timestamp column",
-                                        "rows cannot be placed on the time axis", 'pass column="event_time"'))
+                raise PlanError(
+                    message(
+                        "which column is the event time?",
+                        fitting or "no timestamp column",
+                        "rows cannot be placed on the time axis",
+                        'pass column="event_time"',
+                    )
+                )
             column = fitting[0]
         return timed(self.node, self.schema, column, spec, source_column, self.runner)
 
@@ -174,7 +194,8 @@ class KeyedUntimedStream:
         """See :meth:`Stream.watermark`."""
         return self.stream.watermark(column, lag).key_by(*self.keys)
 
-    def with_watermark(self, spec: AnyWatermarkSpec, column: str | None = None, *,
-                       source_column: str | None = None) -> KeyedStream:
+    def with_watermark(
+        self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None
+    ) -> KeyedStream:
         """See :meth:`Stream.with_watermark`."""
         return self.stream.with_watermark(spec, column, source_column=source_column).key_by(*self.keys)

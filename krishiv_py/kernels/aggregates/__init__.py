@@ -46,15 +46,33 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         When the aggregate does not take such values.
     """
     if pa.types.is_null(type_) and call.func != "count":
-        raise ExpressionError(message(f"{call.func} takes values of some type", f"{call.arg!r}, which is null only",
-                                      "the result would have no type", 'cast it: col("x").cast("double")'))
+        raise ExpressionError(
+            message(
+                f"{call.func} takes values of some type",
+                f"{call.arg!r}, which is null only",
+                "the result would have no type",
+                'cast it: col("x").cast("double")',
+            )
+        )
     if call.func in NUMERIC_ONLY and not _is_number(type_):
-        raise ExpressionError(message(f"{call.func} takes numbers", f"{call.arg!r} of type {type_}", "it cannot be computed",
-                                      'cast it: col("x").cast("double")'))
+        raise ExpressionError(
+            message(
+                f"{call.func} takes numbers",
+                f"{call.arg!r} of type {type_}",
+                "it cannot be computed",
+                'cast it: col("x").cast("double")',
+            )
+        )
     ordered = {"min", "max", "count_distinct", "collect_set", "approx_count_distinct"}
     if call.func in ordered and pa.types.is_nested(type_):
-        raise ExpressionError(message(f"{call.func} takes values that can be compared", f"{call.arg!r} of type {type_}",
-                                      "nested values have no order here", "name a field of it, or use collect_list"))
+        raise ExpressionError(
+            message(
+                f"{call.func} takes values that can be compared",
+                f"{call.arg!r} of type {type_}",
+                "nested values have no order here",
+                "name a field of it, or use collect_list",
+            )
+        )
     if call.func == "count":
         return Count()
     if call.func == "sum":

@@ -14,15 +14,38 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-_PLAIN: Final = frozenset({
-    *(("builtins", n) for n in ("bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "set",
-                                "slice", "str", "tuple")),
-    *(("collections", n) for n in ("Counter", "OrderedDict", "defaultdict", "deque")),
-    *(("datetime", n) for n in ("date", "datetime", "time", "timedelta", "timezone")),
-    ("decimal", "Decimal"), ("fractions", "Fraction"), ("uuid", "UUID"), ("uuid", "SafeUUID"),
-    *((f"numpy.{core}.multiarray", n) for core in ("_core", "core") for n in ("_reconstruct", "scalar")),
-    ("numpy._core.numeric", "_frombuffer"), ("numpy", "ndarray"), ("numpy", "dtype"),
-})  # fmt: skip
+_PLAIN: Final = frozenset(
+    {
+        *(
+            ("builtins", n)
+            for n in (
+                "bool",
+                "bytearray",
+                "bytes",
+                "complex",
+                "dict",
+                "float",
+                "frozenset",
+                "int",
+                "list",
+                "set",
+                "slice",
+                "str",
+                "tuple",
+            )
+        ),
+        *(("collections", n) for n in ("Counter", "OrderedDict", "defaultdict", "deque")),
+        *(("datetime", n) for n in ("date", "datetime", "time", "timedelta", "timezone")),
+        ("decimal", "Decimal"),
+        ("fractions", "Fraction"),
+        ("uuid", "UUID"),
+        ("uuid", "SafeUUID"),
+        *((f"numpy.{core}.multiarray", n) for core in ("_core", "core") for n in ("_reconstruct", "scalar")),
+        ("numpy._core.numeric", "_frombuffer"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+    }
+)
 """Modules and names of types that hold values and run nothing."""
 _REBUILD: Final = frozenset({("copyreg", "__newobj__"), ("copyreg", "_reconstructor"), ("builtins", "object")})
 """What pickles of ordinary classes are made with."""
@@ -84,5 +107,3 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in _PLAIN or (module, name) in _REBUILD:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"the state names {module}.{name}, which no accumulator of this aggregate may hold")
-
-

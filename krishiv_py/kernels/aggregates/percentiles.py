@@ -29,9 +29,7 @@ def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
         hole = s.hole[some]
         inside = hole >= 0
         skip = np.where(inside, below(rank, low, high, rank[np.where(inside, hole, 0)]) if len(rank) else 0, lengths[some])
-    found = [
-        plain[order[smallest(rank, low, high, k if skip is None else k + (k >= skip))]] for k in (least, most)
-    ]  # fmt: skip
+    found = [plain[order[smallest(rank, low, high, k if skip is None else k + (k >= skip))]] for k in (least, most)]
     result = np.full(len(lengths), np.nan)
     result[some] = between(found[0], found[1], spot - least)
     return pa.array(result, mask=lengths == 0)

@@ -59,8 +59,14 @@ class IntSum:
         if wraps.any():
             at = int(np.flatnonzero(wraps)[0])
             exact = partials[0][at].as_py() + (int(wraps[at]) << 64)
-            raise AggregateOverflowError(message(f"{self.label} left the 64-bit range", exact, "a wrapped value would be wrong",
-                                                 "sum col(...).cast(\"double\") or a decimal instead"))
+            raise AggregateOverflowError(
+                message(
+                    f"{self.label} left the 64-bit range",
+                    exact,
+                    "a wrapped value would be wrong",
+                    'sum col(...).cast("double") or a decimal instead',
+                )
+            )
         return partials[0]
 
 
@@ -95,8 +101,14 @@ class DecimalSum:
         try:
             return pc.cast(partials[0], self.result_type)
         except pa.ArrowInvalid as problem:
-            raise AggregateOverflowError(message(f"{self.label} has more than 38 digits", str(problem), "it fits no decimal",
-                                                 "sum col(...).cast(\"double\") instead")) from problem
+            raise AggregateOverflowError(
+                message(
+                    f"{self.label} has more than 38 digits",
+                    str(problem),
+                    "it fits no decimal",
+                    'sum col(...).cast("double") instead',
+                )
+            ) from problem
 
 
 @attrs.frozen

@@ -40,8 +40,9 @@ class User:
         return self.type
 
     def _fail(self, step: str, problem: BaseException, value: object, group: int | None) -> GroupError:
-        return GroupError(f"{self.label} failed in `{step}`", self._shown(value), told(problem),
-                          f"mend `{step}` of the aggregator", group)  # fmt: skip
+        return GroupError(
+            f"{self.label} failed in `{step}`", self._shown(value), told(problem), f"mend `{step}` of the aggregator", group
+        )
 
     def _shown(self, value: object) -> str:
         return HIDDEN if self.secret else shown(value)
@@ -63,8 +64,13 @@ class User:
                 out.append(types.dumps(accumulator))
             except RAISED as problem:  # pickling calls user code too
                 hint = "keep plain values in it, or name its classes: state_types = (MyClass,) on the aggregator"
-                raise GroupError(f"{self.label}: what `{step}` returned cannot be kept in state", self._shown(accumulator),
-                                 told(problem), hint, group) from problem  # fmt: skip
+                raise GroupError(
+                    f"{self.label}: what `{step}` returned cannot be kept in state",
+                    self._shown(accumulator),
+                    told(problem),
+                    hint,
+                    group,
+                ) from problem
         return [pa.array(out, pa.binary())]
 
     def _read(self, blob: bytes, group: int) -> Any:
@@ -73,8 +79,9 @@ class User:
             return types.loads(blob)
         except RAISED as problem:  # whatever the class of an accumulator raises
             hint = "name the class in `state_types` of the aggregator if you trust the checkpoint, or start with a new one"
-            raise GroupError(f"{self.label}: an accumulator in state cannot be read", self._shown(blob[:60]),
-                             told(problem), hint, group) from problem  # fmt: skip
+            raise GroupError(
+                f"{self.label}: an accumulator in state cannot be read", self._shown(blob[:60]), told(problem), hint, group
+            ) from problem
 
     def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:
         accumulators = [self._create(group) for group in range(n)]
@@ -92,8 +99,12 @@ class User:
             only = int(ids[0]) if len(ids) and (ids == ids[0]).all() else None
             raise self._fail("partial", problem, values.to_pylist()[:20], only) from problem
         if len(accumulators) != n:
-            raise GroupError(f"{self.label}: `partial` gave another number of accumulators than there are groups",
-                             f"{len(accumulators)} for {n} groups", "results would go to other keys", _TOO_MANY)  # fmt: skip
+            raise GroupError(
+                f"{self.label}: `partial` gave another number of accumulators than there are groups",
+                f"{len(accumulators)} for {n} groups",
+                "results would go to other keys",
+                _TOO_MANY,
+            )
         return accumulators
 
     def create(self, rows: Rows) -> list[pa.Array]:

@@ -33,8 +33,14 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
     try:
         value = value_of(expr, batch) if holds is None else guarded(expr, batch, holds)
     except RecursionError:
-        raise ExpressionError(message("the expression is nested too deeply", f"{len(repr(expr))} characters of text",
-                                      "it cannot be evaluated", "compute parts of it with .with_column(...) first")) from None
+        raise ExpressionError(
+            message(
+                "the expression is nested too deeply",
+                f"{len(repr(expr))} characters of text",
+                "it cannot be evaluated",
+                "compute parts of it with .with_column(...) first",
+            )
+        ) from None
     return _normal(expr, pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
 
 
@@ -54,8 +60,14 @@ def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
     mask = evaluate(step.condition, batch)
     if not pa.types.is_boolean(mask.type):
-        raise ExpressionError(message("a filter must be true or false", mask.type, "rows cannot be kept or left by it",
-                                      "compare with something: col(\"x\") > 0"))
+        raise ExpressionError(
+            message(
+                "a filter must be true or false",
+                mask.type,
+                "rows cannot be kept or left by it",
+                'compare with something: col("x") > 0',
+            )
+        )
     return batch.filter(mask)
 
 
@@ -67,13 +79,25 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     if isinstance(result, pa.Table):
         result = one_batch(result)
     if not isinstance(result, pa.RecordBatch):
-        raise SchemaError(message(f"map_batches({step.detail()}) must return Arrow data", type(result).__name__,
-                                  "the rows are lost", "return a pyarrow RecordBatch or Table"))
+        raise SchemaError(
+            message(
+                f"map_batches({step.detail()}) must return Arrow data",
+                type(result).__name__,
+                "the rows are lost",
+                "return a pyarrow RecordBatch or Table",
+            )
+        )
     given = set(result.schema.names)
     missing = [n for n in step.schema.names if n not in given]
     if missing:
-        raise SchemaError(message(f"map_batches({step.detail()}) left out declared columns", missing, "later steps miss them",
-                                  "return every column of the declared schema"))
+        raise SchemaError(
+            message(
+                f"map_batches({step.detail()}) left out declared columns",
+                missing,
+                "later steps miss them",
+                "return every column of the declared schema",
+            )
+        )
     lost = f"map_batches({step.detail()}) does not return what it declares"
     arrays = [fitted(result.column(f.name), f, lost, casts=True) for f in step.schema]
     return pa.RecordBatch.from_arrays(arrays, schema=step.schema)
@@ -81,8 +105,14 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
     names = ", ".join(batch.schema.names[:20]) + (", …" if len(batch.schema.names) > 20 else "")
-    return OperatorError(message(f"map_batches({step.detail()}) failed", f"{batch.num_rows} rows with the columns {names}",
-                                 told(problem), f"mend {step.detail()}"))
+    return OperatorError(
+        message(
+            f"map_batches({step.detail()}) failed",
+            f"{batch.num_rows} rows with the columns {names}",
+            told(problem),
+            f"mend {step.detail()}",
+        )
+    )
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

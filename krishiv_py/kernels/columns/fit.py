@@ -31,23 +31,41 @@ def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool =
     if column.type != field.type:
         column = _cast(column, field, consequence, casts)
     if not field.nullable and column.null_count:
-        raise SchemaError(message(f"column {field.name!r} holds nulls, but was declared without", f"{column.null_count} nulls",
-                                  consequence, "fill them, or declare the column nullable"))
+        raise SchemaError(
+            message(
+                f"column {field.name!r} holds nulls, but was declared without",
+                f"{column.null_count} nulls",
+                consequence,
+                "fill them, or declare the column nullable",
+            )
+        )
     return column
 
 
 def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool) -> pa.Array:
     if not casts and not harmless(column.type, field.type):
-        raise SchemaError(message(f"column {field.name!r} has the wrong type", f"{column.type}, the stream has {field.type}",
-                                  consequence, f"cast the column to {field.type}"))
+        raise SchemaError(
+            message(
+                f"column {field.name!r} has the wrong type",
+                f"{column.type}, the stream has {field.type}",
+                consequence,
+                f"cast the column to {field.type}",
+            )
+        )
     try:
         plain = unpacked(column)
         if pa.types.is_integer(plain.type) and pa.types.is_decimal(field.type):  # Arrow asks for room for any number
             plain = plain.cast(pa.decimal128(38, min(field.type.scale, 18)))
         return plain.cast(field.type)
     except pa.ArrowException as problem:
-        raise SchemaError(message(f"column {field.name!r} does not fit {field.type}", str(problem).splitlines()[0], consequence,
-                                  f"cast the column to {field.type}")) from problem
+        raise SchemaError(
+            message(
+                f"column {field.name!r} does not fit {field.type}",
+                str(problem).splitlines()[0],
+                consequence,
+                f"cast the column to {field.type}",
+            )
+        ) from problem
 
 
 def unpacked(column: pa.Array) -> pa.Array:

@@ -16,7 +16,8 @@ from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other na
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
 from krishiv_py.kernels.columns.times import time_type
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expressions.expr import Expr, identity_of
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.facts import identity_of
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.session import SessionWindow
 
@@ -82,9 +83,7 @@ class Layout:
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
         self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *doubt, *keys, *inputs, *self.carried_fields, *own])
-        self.partial_names = [
-            [f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)
-        ]  # fmt: skip
+        self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
 
     @cached_property

@@ -113,9 +113,7 @@ class Folder:
         unfired = units.pair_windows[over & ~done & ~waits]
         return Folded(firings, windows, entries, set(unfired.tolist()), set(units.pair_windows[waits].tolist()))
 
-    def _segments(
-        self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask, by_row: bool
-    ) -> _Segments:
+    def _segments(self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask, by_row: bool) -> _Segments:
         order = stable_order(units.ids)
         pair = units.ids[order]
         place = np.arange(len(pair)) - group_starts(pair)
@@ -139,10 +137,13 @@ class Folder:
         firing = np.flatnonzero(count)
         snap, pend = firing[state.snap_at[firing] >= 0], firing[state.pend_at[firing] >= 0]
         segments = np.flatnonzero(count[cut.pair] > 0)
-        stacked = pa.concat_tables([
-            state.snaps.take(pa.array(state.snap_at[snap])), state.pends.take(pa.array(state.pend_at[pend])),
-            cut.partials.take(pa.array(segments)),
-        ])  # fmt: skip
+        stacked = pa.concat_tables(
+            [
+                state.snaps.take(pa.array(state.snap_at[snap])),
+                state.pends.take(pa.array(state.pend_at[pend])),
+                cut.partials.take(pa.array(segments)),
+            ]
+        )
         pair = np.concatenate([snap, pend, cut.pair[segments]])
         order = stable_order(pair)
         stacked, pair = stacked.take(pa.array(order)), pair[order]
@@ -181,9 +182,14 @@ class Folder:
         index = (state.fired[pair] + rank)[order]
         pair = pair[order]
         return Firings(
-            units.pair_windows[pair], units.keys.take(pa.array(pair)), values.take(pa.array(order)), index,
-            np.where(over[pair], "late", "early"), pa.concat_tables([old, values]), old_at[order],
-        )  # fmt: skip
+            units.pair_windows[pair],
+            units.keys.take(pa.array(pair)),
+            values.take(pa.array(order)),
+            index,
+            np.where(over[pair], "late", "early"),
+            pa.concat_tables([old, values]),
+            old_at[order],
+        )
 
     def _entries(
         self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, count: Ints, done: Mask, waits: Mask
@@ -194,13 +200,20 @@ class Folder:
         own = values.select(self.log.partial_schema.names)
         content = self.log.nothing(len(last)) if self.discarding else own.take(pa.array(last))
         number = state.fired[snapped] + count[snapped]
-        snaps = self.log.entries(units.keys.take(pa.array(snapped)), np.zeros(len(last), np.int64), number, done[snapped],
-                                 np.ones(len(last), np.bool_), content)
+        snaps = self.log.entries(
+            units.keys.take(pa.array(snapped)),
+            np.zeros(len(last), np.int64),
+            number,
+            done[snapped],
+            np.ones(len(last), np.bool_),
+            content,
+        )
         rest = np.flatnonzero(~cut.fires)
         pair = cut.pair[rest]
         zeros = np.zeros(len(rest), np.int64)
-        deltas = self.log.entries(units.keys.take(pa.array(pair)), cut.rows[rest], zeros, waits[pair], zeros > 0,
-                                  cut.partials.take(pa.array(rest)))
+        deltas = self.log.entries(
+            units.keys.take(pa.array(pair)), cut.rows[rest], zeros, waits[pair], zeros > 0, cut.partials.take(pa.array(rest))
+        )
         return units.pair_windows[np.concatenate([snapped, pair])], pa.concat_tables([snaps, deltas])
 
 

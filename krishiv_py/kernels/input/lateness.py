@@ -42,8 +42,14 @@ def beyond(times: Ints, watermark_us: int, now_us: int | None, options: QueryOpt
     reference = watermark_us
     if options.future_reference == "clock":
         if now_us is None:
-            raise OperatorError(message("rows are to be held against the clock", "no processing time", "none can be judged",
-                                        "pass now_us, or use reference=\"watermark\""))
+            raise OperatorError(
+                message(
+                    "rows are to be held against the clock",
+                    "no processing time",
+                    "none can be judged",
+                    'pass now_us, or use reference="watermark"',
+                )
+            )
         reference = now_us
     if reference in (UNSET, END_OF_TIME):
         return np.zeros(len(times), np.bool_)

@@ -28,14 +28,29 @@ from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.session import SessionWindow
 
 COUNTERS = (
-    "rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future",
-    "future_dropped", "future_side_output", "unknown_source", "malformed",
-)  # fmt: skip
+    "rows",
+    "late",
+    "null_time",
+    "null_key",
+    "out_of_range",
+    "unassigned",
+    "mildly_late",
+    "very_late",
+    "future",
+    "future_dropped",
+    "future_side_output",
+    "unknown_source",
+    "malformed",
+)
 _REFUSED = {
-    "late": ("late",), "null_time": ("null_time",), "null_key": ("null_key",), "out_of_range": ("out_of_range",),
-    "future": ("future_dropped", "future_side_output"), "unknown_source": ("unknown_source",),
+    "late": ("late",),
+    "null_time": ("null_time",),
+    "null_key": ("null_key",),
+    "out_of_range": ("out_of_range",),
+    "future": ("future_dropped", "future_side_output"),
+    "unknown_source": ("unknown_source",),
     "malformed": ("malformed",),
-}  # fmt: skip
+}
 _FUTURE, _UNKNOWN, _DROPPED, _GAP = 5, 6, 7, 8  # reasons beyond "late"; the last two are counted only
 
 
@@ -110,20 +125,25 @@ class Prepare:
         if gaps is not None:
             reasons[(reasons == 0) & (gaps <= 0)] = _GAP
         judged = reasons == 0
-        late, classes = self._late(times, watermark_us), classify(
-            times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us
+        late, classes = (
+            self._late(times, watermark_us),
+            classify(times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
         )
         reasons[judged & late] = 4
         counters = {
-            "rows": len(times), "null_time": int(np.count_nonzero(reasons == 1)),
-            "out_of_range": int(np.count_nonzero(reasons == 2)), "null_key": int(np.count_nonzero(reasons == 3)),
-            "late": int(np.count_nonzero(reasons == 4)), "mildly_late": classes.mildly_late,
-            "very_late": classes.very_late, "future": int(np.count_nonzero(ahead)),
+            "rows": len(times),
+            "null_time": int(np.count_nonzero(reasons == 1)),
+            "out_of_range": int(np.count_nonzero(reasons == 2)),
+            "null_key": int(np.count_nonzero(reasons == 3)),
+            "late": int(np.count_nonzero(reasons == 4)),
+            "mildly_late": classes.mildly_late,
+            "very_late": classes.very_late,
+            "future": int(np.count_nonzero(ahead)),
             "unassigned": int(np.count_nonzero(reasons == _GAP)),
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
-        }  # fmt: skip
+        }
         if isinstance(spec.window, HoppingWindow) and spec.window.slide_us > spec.window.size_us:
             gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
@@ -170,9 +190,7 @@ class Prepare:
             return np.zeros(len(times), np.bool_)  # only the state knows where a session ends; numbered windows never close
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 
-    def _accepted(
-        self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask, watermark_us: int
-    ) -> pa.Table:
+    def _accepted(self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask, watermark_us: int) -> pa.Table:
         if not keep.all():
             rows, times = rows.filter(pa.array(keep)), times[keep]
             gaps = None if gaps is None else gaps[keep]
@@ -212,6 +230,11 @@ class Prepare:
         lateness = np.where(judged, watermark_us - np.where(judged, times[wanted], watermark_us), 0)
         mask = None if judged.all() else ~judged
         return pa.Table.from_arrays(
-            [*kept, labels.cast(pa.string()), unstamp(np.full(len(wanted), watermark_us), self.spec.time_kind),
-             pa.array(lateness, pa.int64(), mask=mask)], schema=self.layout.late_schema,
-        )  # fmt: skip
+            [
+                *kept,
+                labels.cast(pa.string()),
+                unstamp(np.full(len(wanted), watermark_us), self.spec.time_kind),
+                pa.array(lateness, pa.int64(), mask=mask),
+            ],
+            schema=self.layout.late_schema,
+        )

@@ -24,8 +24,14 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
             raise SchemaError(message(f"row {at} is no mapping", shown(row), "its columns are unknown", "send dicts"))
         extra = [k for k in row if k not in known]
         if extra:
-            raise SchemaError(message(f"row {at} has a column the stream has not", extra[0], "its value would be lost",
-                                      f"the columns are: {', '.join(schema.names[:20])}"))
+            raise SchemaError(
+                message(
+                    f"row {at} has a column the stream has not",
+                    extra[0],
+                    "its value would be lost",
+                    f"the columns are: {', '.join(schema.names[:20])}",
+                )
+            )
     arrays = [fitted(_column([row.get(f.name) for row in rows], f), f, "the batch was not sent") for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -38,15 +44,30 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
             try:
                 pa.array([value], field.type)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-                raise SchemaError(message(f"row {at}, column {field.name!r}: not a {field.type}", shown(value),
-                                          "the batch was not sent", f"send {field.type} values")) from problem
-        raise SchemaError(message(f"column {field.name!r}: not {field.type}", str(problem), "the batch was not sent",
-                                  f"send {field.type} values")) from problem
+                raise SchemaError(
+                    message(
+                        f"row {at}, column {field.name!r}: not a {field.type}",
+                        shown(value),
+                        "the batch was not sent",
+                        f"send {field.type} values",
+                    )
+                ) from problem
+        raise SchemaError(
+            message(
+                f"column {field.name!r}: not {field.type}", str(problem), "the batch was not sent", f"send {field.type} values"
+            )
+        ) from problem
     if may_lose(field.type) and not set(map(type, values)) <= _WHOLE:
         for at, value in enumerate(values):
             if loses(value, field.type):
-                raise SchemaError(message(f"row {at}, column {field.name!r}: not a {field.type}", shown(value),
-                                          "a part of the value would be lost", f"send {field.type} values"))
+                raise SchemaError(
+                    message(
+                        f"row {at}, column {field.name!r}: not a {field.type}",
+                        shown(value),
+                        "a part of the value would be lost",
+                        f"send {field.type} values",
+                    )
+                )
     return found
 
 
@@ -54,18 +75,30 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     given, wanted = set(batch.schema.names), set(schema.names)
     if len(given) < batch.num_columns:
         twice = next(n for n in batch.schema.names if batch.schema.names.count(n) > 1)
-        raise SchemaError(message("the batch has two columns of one name", twice, "the batch was not sent",
-                                  "send one of them, or rename it"))
+        raise SchemaError(
+            message("the batch has two columns of one name", twice, "the batch was not sent", "send one of them, or rename it")
+        )
     missing = [n for n in schema.names if n not in given]
     extra = [n for n in batch.schema.names if n not in wanted]
     twice = sorted(n for n, times in Counter(batch.schema.names).items() if times > 1)
     if twice:
-        raise SchemaError(message("the batch has a column twice", ", ".join(map(shown, twice)), "neither can be meant alone",
-                                  "leave one of them out, or rename it"))
+        raise SchemaError(
+            message(
+                "the batch has a column twice",
+                ", ".join(map(shown, twice)),
+                "neither can be meant alone",
+                "leave one of them out, or rename it",
+            )
+        )
     if missing or extra:
-        raise SchemaError(message("the batch has other columns than the stream",
-                                  f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(extra) or 'none'}",
-                                  "the batch was not sent", f"the columns are: {', '.join(schema.names[:20])}"))
+        raise SchemaError(
+            message(
+                "the batch has other columns than the stream",
+                f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(extra) or 'none'}",
+                "the batch was not sent",
+                f"the columns are: {', '.join(schema.names[:20])}",
+            )
+        )
     arrays = [fitted(batch.column(field.name), field, "the batch was not sent") for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -74,8 +107,14 @@ def _from_pandas(frame: Any) -> pa.RecordBatch:
     try:
         return pa.RecordBatch.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as problem:
-        raise SchemaError(message("the DataFrame cannot be read as Arrow data", str(problem).splitlines()[0],
-                                  "the batch was not sent", "give every column values of one type")) from problem
+        raise SchemaError(
+            message(
+                "the DataFrame cannot be read as Arrow data",
+                str(problem).splitlines()[0],
+                "the batch was not sent",
+                "give every column values of one type",
+            )
+        ) from problem
 
 
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
@@ -94,5 +133,11 @@ def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
         return _from_dicts(rows, schema)
     if type(rows).__module__.startswith("pandas") and hasattr(rows, "to_dict"):
         return _fitted(_from_pandas(rows), schema)
-    raise SchemaError(message("not a batch", type(rows).__name__, "nothing was sent",
-                              "send a pyarrow RecordBatch or Table, a list of dicts, or a pandas DataFrame"))
+    raise SchemaError(
+        message(
+            "not a batch",
+            type(rows).__name__,
+            "nothing was sent",
+            "send a pyarrow RecordBatch or Table, a list of dicts, or a pandas DataFrame",
+        )
+    )

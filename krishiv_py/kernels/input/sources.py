@@ -36,7 +36,12 @@ def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
     if mark.unknown_action == "fail":
         got = names[int(np.argmax(mask))].as_py()
         declared = ", ".join(repr(n) for n, _ in mark.sources)
-        raise OperatorError(message(f"a row has a source that was not declared in column {spec.source_column!r}", shown(got),
-                                    "the watermark cannot follow it",
-                                    f"declare it with .source(...); declared are {declared}; or .unknown(\"side_output\")"))
+        raise OperatorError(
+            message(
+                f"a row has a source that was not declared in column {spec.source_column!r}",
+                shown(got),
+                "the watermark cannot follow it",
+                f'declare it with .source(...); declared are {declared}; or .unknown("side_output")',
+            )
+        )
     return mask

@@ -25,17 +25,28 @@ class Emitter:
         self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) + len(layout.own) :]
 
     def rows(
-        self, merged: pa.Table, starts: Ints, ends: Ints, op: str | npt.NDArray[np.str_],
-        pane: str | npt.NDArray[np.str_] = "final", index: int | Ints | None = 0,
-    ) -> pa.Table:  # fmt: skip
+        self,
+        merged: pa.Table,
+        starts: Ints,
+        ends: Ints,
+        op: str | npt.NDArray[np.str_],
+        pane: str | npt.NDArray[np.str_] = "final",
+        index: int | Ints | None = 0,
+    ) -> pa.Table:
         """Result rows of merged partials with their window bounds in µs; `pane` and `index` where the plan asks for them."""
         keys = [merged[k] for k in self.layout.key_names]
         return self.finished(keys, starts, ends, self.layout.finish(merged, (starts, ends)), op, pane, index)
 
     def finished(
-        self, keys: list[pa.ChunkedArray], starts: Ints, ends: Ints, values: Sequence[pa.Array | pa.ChunkedArray],
-        op: str | npt.NDArray[np.str_], pane: str | npt.NDArray[np.str_] = "final", index: int | Ints | None = 0,
-    ) -> pa.Table:  # fmt: skip
+        self,
+        keys: list[pa.ChunkedArray],
+        starts: Ints,
+        ends: Ints,
+        values: Sequence[pa.Array | pa.ChunkedArray],
+        op: str | npt.NDArray[np.str_],
+        pane: str | npt.NDArray[np.str_] = "final",
+        index: int | Ints | None = 0,
+    ) -> pa.Table:
         """Result rows of finished aggregates; see :meth:`rows`."""
         kind, n = self.layout.spec.time_kind, len(starts)
         bounds = [unstamp(starts, kind), unstamp(ends, kind)] if self._timed else [pa.array(starts), pa.array(ends)]

@@ -36,8 +36,9 @@ class KeyedLog:
         oldest run, so that nothing older is left for a deletion mark to act on.
     """
 
-    def __init__(self, store: ChunkStore, meta: Meta, name: str, schema: pa.Schema,
-                 compact: Callable[[pa.Table, bool], pa.Table]) -> None:
+    def __init__(
+        self, store: ChunkStore, meta: Meta, name: str, schema: pa.Schema, compact: Callable[[pa.Table, bool], pa.Table]
+    ) -> None:
         self._store = store
         self._name = name
         self._schema = schema

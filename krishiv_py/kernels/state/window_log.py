@@ -107,8 +107,9 @@ class PairLog:
         bare = (found.snap_at < 0) & (found.pend_at < 0)
         parts = []
         for at, table, is_snap, rows in (
-            (found.snap_at, found.snaps, True, zero), (found.pend_at, found.pends, False, found.pending),
-        ):  # fmt: skip
+            (found.snap_at, found.snaps, True, zero),
+            (found.pend_at, found.pends, False, found.pending),
+        ):
             keep = np.flatnonzero(at >= 0)
             parts.append(self._part(keys, found, keep, rows, is_snap, table.take(pa.array(at[keep]))))
         keep = np.flatnonzero(bare)

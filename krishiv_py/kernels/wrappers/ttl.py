@@ -83,10 +83,13 @@ class Expiring:
             dropped = self._expire(store, meta, touched, clock, watermark_us)
         wakeup = self._next_check(meta, clock) if _ALL in touched else None
         return attrs.evolve(
-            found, results=results, firings=results.num_rows, counters={**found.counters, "ttl_dropped": dropped},
+            found,
+            results=results,
+            firings=results.num_rows,
+            counters={**found.counters, "ttl_dropped": dropped},
             wakeup_us=_earlier(found.wakeup_us, wakeup if self.by_event else None),
             wakeup_now_us=_earlier(found.wakeup_now_us, None if self.by_event else wakeup),
-        )  # fmt: skip
+        )
 
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""

@@ -20,17 +20,37 @@ MAX_DIGITS: Final = 38
 """Digits of the longest number Spark and Arrow's decimals know."""
 
 FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
-    "abs": (1, 1), "coalesce": (1, 255), "contains": (2, 2), "if_else": (3, 3), "length": (1, 1), "lower": (1, 1),
-    "named_struct": (2, 2_000), "nullif": (2, 2), "round": (1, 2), "starts_with": (2, 2), "upper": (1, 1),
-}  # fmt: skip
+    "abs": (1, 1),
+    "coalesce": (1, 255),
+    "contains": (2, 2),
+    "if_else": (3, 3),
+    "length": (1, 1),
+    "lower": (1, 1),
+    "named_struct": (2, 2_000),
+    "nullif": (2, 2),
+    "round": (1, 2),
+    "starts_with": (2, 2),
+    "upper": (1, 1),
+}
 """The functions of :func:`~krishiv_py.plan.expressions.expr.func`, and how many arguments they take (docs/expressions.md)."""
 
 _TYPE_NAMES: Final[dict[str, pa.DataType]] = {
-    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(),
-    "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
-    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
     "decimal": pa.decimal128(10, 0),
-}  # fmt: skip
+}
 _DECIMAL: Final = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)")
 
 
@@ -44,8 +64,14 @@ def named_type(name: object) -> pa.DataType:
             return pa.decimal128(precision, scale)
     found = _TYPE_NAMES.get(text)
     if found is None:
-        raise ExpressionError(message("unknown type name", shown(name), "the cast has no target",
-                                      f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}"))
+        raise ExpressionError(
+            message(
+                "unknown type name",
+                shown(name),
+                "the cast has no target",
+                f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}",
+            )
+        )
     return found
 
 
@@ -63,16 +89,26 @@ def constant(value: Scalar) -> Scalar:
         For what is no constant, and for numbers and times no column can have.
     """
     if isinstance(value, str) and not encodable(value):
-        raise ExpressionError(message("a text cannot be written as UTF-8", shown(value), "no column can hold it",
-                                      "leave out half surrogate pairs"))
+        raise ExpressionError(
+            message(
+                "a text cannot be written as UTF-8", shown(value), "no column can hold it", "leave out half surrogate pairs"
+            )
+        )
     if isinstance(value, dt.timedelta) and abs(value) > _LONGEST:
-        raise ExpressionError(message("a length of time is too long", shown(value), "no column can hold it",
-                                      "pass at most 292 000 years"))
+        raise ExpressionError(
+            message("a length of time is too long", shown(value), "no column can hold it", "pass at most 292 000 years")
+        )
     if value is None or type(value) in (bool, str, bytes, float, dt.date, dt.timedelta):
         return value
     if not is_scalar(value):
-        raise ExpressionError(message("not a constant", shown(value), "it cannot be part of an expression",
-                                      "use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta"))
+        raise ExpressionError(
+            message(
+                "not a constant",
+                shown(value),
+                "it cannot be part of an expression",
+                "use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta",
+            )
+        )
     if isinstance(value, dt.datetime):
         return _moment(value)
     if isinstance(value, decimal.Decimal):
@@ -92,30 +128,54 @@ def constant(value: Scalar) -> Scalar:
 
 def _too_long(value: object) -> ExpressionError:
     text = str(value) if isinstance(value, decimal.Decimal) else f"{'-' if isinstance(value, int) and value < 0 else ''}…"
-    return ExpressionError(message(f"a number of more than {MAX_DIGITS} digits", text[:60], "no column can hold it",
-                                   "compare with a double: 1e40"))
+    return ExpressionError(
+        message(f"a number of more than {MAX_DIGITS} digits", text[:60], "no column can hold it", "compare with a double: 1e40")
+    )
 
 
 def _moment(value: dt.datetime) -> dt.datetime:
     if type(value) is dt.datetime:
         return value
     if value != value or getattr(value, "nanosecond", None):  # pandas: not a time, and times between microseconds
-        raise ExpressionError(message("not a time in whole microseconds", repr(value), "no timestamp is equal to it",
-                                      "pass a datetime.datetime, or None for null"))
+        raise ExpressionError(
+            message(
+                "not a time in whole microseconds",
+                repr(value),
+                "no timestamp is equal to it",
+                "pass a datetime.datetime, or None for null",
+            )
+        )
     return dt.datetime.combine(dt.date(value.year, value.month, value.day), value.timetz())
 
 
 def check_arguments(name: str, args: Sequence[object]) -> None:
     """Refuse an unknown function, and arguments it does not take; `args` are constants, or expressions."""
     if not isinstance(name, str) or name not in FUNCTIONS:
-        raise ExpressionError(message("unknown function", shown(name), "it cannot be evaluated",
-                                      f"the functions are: {', '.join(sorted(FUNCTIONS))}; or use map_batches"))
+        raise ExpressionError(
+            message(
+                "unknown function",
+                shown(name),
+                "it cannot be evaluated",
+                f"the functions are: {', '.join(sorted(FUNCTIONS))}; or use map_batches",
+            )
+        )
     fewest, most = FUNCTIONS[name]
     if not fewest <= len(args) <= most or (name == "named_struct" and len(args) % 2):
-        takes = ("names and values by turns" if name == "named_struct" else f"{fewest} arguments" if fewest == most
-                 else f"{fewest} to {most} arguments")
-        raise ExpressionError(message(f"{name} takes {takes}", f"{len(args)} arguments", "it cannot be evaluated",
-                                      f"write {name}({', '.join('abc'[:fewest])})"))
+        takes = (
+            "names and values by turns"
+            if name == "named_struct"
+            else f"{fewest} arguments"
+            if fewest == most
+            else f"{fewest} to {most} arguments"
+        )
+        raise ExpressionError(
+            message(
+                f"{name} takes {takes}",
+                f"{len(args)} arguments",
+                "it cannot be evaluated",
+                f"write {name}({', '.join('abc'[:fewest])})",
+            )
+        )
     if name == "round" and len(args) == 2 and type(args[1]) is not int:
         raise _not_fixed("the digits of round", "whole number", args[1])
     for label in args[::2] if name == "named_struct" else ():
@@ -124,5 +184,11 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
 
 
 def _not_fixed(what: str, kind: str, got: object) -> ExpressionError:
-    return ExpressionError(message(f"{what} must be a constant {kind}", shown(got), "the type of a result would depend on the "
-                                   "row", f"pass a plain {kind}"))
+    return ExpressionError(
+        message(
+            f"{what} must be a constant {kind}",
+            shown(got),
+            "the type of a result would depend on the row",
+            f"pass a plain {kind}",
+        )
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
-from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render, walk
+from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
 from krishiv_py.plan.names import checked_name, encodable, quoted
 
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
@@ -88,8 +88,14 @@ class Expr:
         return UnOp("-", self)
 
     def __bool__(self) -> bool:
-        raise ExpressionError(message("an expression has no truth value", str(self), "`and`, `or`, `not`, `in` and "
-                                      "chained comparisons cannot be seen by the library", "use &, |, ~ with parentheses"))
+        raise ExpressionError(
+            message(
+                "an expression has no truth value",
+                str(self),
+                "`and`, `or`, `not`, `in` and chained comparisons cannot be seen by the library",
+                "use &, |, ~ with parentheses",
+            )
+        )
 
     def is_null(self) -> UnOp:
         """True where the value is null."""
@@ -105,8 +111,14 @@ class Expr:
         listed_ = tuple(only) if isinstance(only, (list, tuple, set, frozenset)) else values
         for value in listed_:
             if not is_scalar(value):
-                raise ExpressionError(message("isin takes constants or one list of them", shown(value), "the list is not fixed",
-                                              "write .isin(1, 2), or compare columns with == and |"))
+                raise ExpressionError(
+                    message(
+                        "isin takes constants or one list of them",
+                        shown(value),
+                        "the list is not fixed",
+                        "write .isin(1, 2), or compare columns with == and |",
+                    )
+                )
         return IsIn(self, tuple(constant(v) for v in listed_ if is_scalar(v)))
 
     def cast(self, type_: pa.DataType | str) -> Cast:
@@ -140,7 +152,7 @@ class Expr:
 
     def same_as(self, other: Expr) -> bool:
         """Whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
-        return identity_of(self) == identity_of(other)
+        return identity(self, Expr) == identity(other, Expr)
 
     def children(self) -> tuple[Expr, ...]:
         """The expressions directly below this one."""
@@ -308,8 +320,9 @@ def wrap(value: object) -> Expr:
         return value
     if is_scalar(value):
         return Lit(value)
-    raise ExpressionError(message("not a column or constant", shown(value), "it cannot be part of an expression",
-                                  "wrap columns with col(...)"))
+    raise ExpressionError(
+        message("not a column or constant", shown(value), "it cannot be part of an expression", "wrap columns with col(...)")
+    )
 
 
 def col(name: str) -> Col:
@@ -327,18 +340,3 @@ def lit(value: Scalar) -> Lit:
 def func(name: str, *args: object) -> Func:
     """Call the function called `name` (docs/expressions.md) on `args`, columns or constants: ``func("lower", col("city"))``."""
     return Func(name, tuple(wrap(a) for a in args))
-
-
-def columns_of(expr: Expr) -> frozenset[str]:
-    """Names of the columns an expression reads."""
-    return frozenset(node.name for node in walk(expr) if isinstance(node, Col))
-
-
-def identity_of(expr: Expr) -> tuple[object, ...]:
-    """A hashable value that only expressions share that are built alike."""
-    return identity(expr, Expr)
-
-
-def name_of(expr: Expr) -> str:
-    """The output name of an expression: its alias, its column or field, or its text."""
-    return expr.name if isinstance(expr, (Alias, Col, Field)) else repr(expr).replace("`", "")

@@ -17,20 +17,48 @@ from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, 
 from krishiv_py.plan.expressions.sqltext import quiet_parser
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
-    sg.Add: "+", sg.Sub: "-", sg.Mul: "*", sg.Div: "/", sg.Mod: "%", sg.EQ: "==", sg.NEQ: "!=", sg.LT: "<",
-    sg.LTE: "<=", sg.GT: ">", sg.GTE: ">=", sg.And: "and", sg.Or: "or",
-}  # fmt: skip
+    sg.Add: "+",
+    sg.Sub: "-",
+    sg.Mul: "*",
+    sg.Div: "/",
+    sg.Mod: "%",
+    sg.EQ: "==",
+    sg.NEQ: "!=",
+    sg.LT: "<",
+    sg.LTE: "<=",
+    sg.GT: ">",
+    sg.GTE: ">=",
+    sg.And: "and",
+    sg.Or: "or",
+}
 _CALLS: Final[dict[type[sg.Expression], str]] = {
-    sg.Lower: "lower", sg.Upper: "upper", sg.Length: "length", sg.Abs: "abs", sg.StartsWith: "starts_with",
-    sg.Contains: "contains", sg.Round: "round", sg.Nullif: "nullif",
-}  # fmt: skip
+    sg.Lower: "lower",
+    sg.Upper: "upper",
+    sg.Length: "length",
+    sg.Abs: "abs",
+    sg.StartsWith: "starts_with",
+    sg.Contains: "contains",
+    sg.Round: "round",
+    sg.Nullif: "nullif",
+}
 _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
-    "BOOLEAN": pa.bool_, "TINYINT": pa.int8, "SMALLINT": pa.int16, "INT": pa.int32, "BIGINT": pa.int64,
-    "FLOAT": pa.float32, "DOUBLE": pa.float64, "TEXT": pa.string, "VARCHAR": pa.string, "BINARY": pa.binary,
-    "VARBINARY": pa.binary, "DATE": pa.date32,
-    "TIMESTAMP": lambda: pa.timestamp("us", "UTC"), "TIMESTAMPTZ": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPLTZ": lambda: pa.timestamp("us", "UTC"), "TIMESTAMPNTZ": lambda: pa.timestamp("us"),
-}  # fmt: skip
+    "BOOLEAN": pa.bool_,
+    "TINYINT": pa.int8,
+    "SMALLINT": pa.int16,
+    "INT": pa.int32,
+    "BIGINT": pa.int64,
+    "FLOAT": pa.float32,
+    "DOUBLE": pa.float64,
+    "TEXT": pa.string,
+    "VARCHAR": pa.string,
+    "BINARY": pa.binary,
+    "VARBINARY": pa.binary,
+    "DATE": pa.date32,
+    "TIMESTAMP": lambda: pa.timestamp("us", "UTC"),
+    "TIMESTAMPTZ": lambda: pa.timestamp("us", "UTC"),
+    "TIMESTAMPLTZ": lambda: pa.timestamp("us", "UTC"),
+    "TIMESTAMPNTZ": lambda: pa.timestamp("us"),
+}
 
 
 @quiet_parser()
@@ -42,15 +70,21 @@ def parse_expr(text: str) -> Expr:
     ExpressionError
         For text that is no SQL expression, or uses what the library cannot evaluate.
     """
-    hint = 'write for instance "amount > 3 AND country = \'NO\'"'
+    hint = "write for instance \"amount > 3 AND country = 'NO'\""
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
         return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
         raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0], hint)) from problem
     except RecursionError as problem:
-        raise ExpressionError(message("the SQL expression is nested too deeply", f"{text[:60]}… ({len(text)} characters)",
-                                      "it cannot be read", "compute parts of it with .with_column(...) before")) from problem
+        raise ExpressionError(
+            message(
+                "the SQL expression is nested too deeply",
+                f"{text[:60]}… ({len(text)} characters)",
+                "it cannot be read",
+                "compute parts of it with .with_column(...) before",
+            )
+        ) from problem
 
 
 def _literal(node: sg.Literal) -> Lit:
@@ -63,8 +97,14 @@ def _literal(node: sg.Literal) -> Lit:
             raise ExpressionError(message("this number is no double", number, "it has no value", "write a smaller one"))
         return Lit(found)
     if len(number) > MAX_DIGITS:
-        raise ExpressionError(message(f"a number of more than {MAX_DIGITS} digits", f"{number[:60]}…", "no column can hold it",
-                                      "compare with a double: 1e40"))
+        raise ExpressionError(
+            message(
+                f"a number of more than {MAX_DIGITS} digits",
+                f"{number[:60]}…",
+                "no column can hold it",
+                "compare with a double: 1e40",
+            )
+        )
     return Lit(int(number))
 
 
@@ -83,8 +123,9 @@ def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
             moment = dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
             return moment if moment.tzinfo or not type_.tz else moment.replace(tzinfo=dt.timezone.utc)
     except (ValueError, decimal.InvalidOperation) as problem:
-        raise ExpressionError(message("this is no constant of its type", node.sql("spark"), str(problem),
-                                      "write for instance DATE '2024-01-31'")) from problem
+        raise ExpressionError(
+            message("this is no constant of its type", node.sql("spark"), str(problem), "write for instance DATE '2024-01-31'")
+        ) from problem
     raise ExpressionError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
 
 
@@ -173,8 +214,14 @@ def _compound(node: sg.Expression) -> Expr:
         return Func("named_struct", tuple(x for e in node.expressions for x in (Lit(e.this.name), expr_of(e.expression))))
     if isinstance(node, sg.Alias):
         return Alias(expr_of(node.this), node.alias)
-    raise ExpressionError(message("this SQL is not supported in an expression", node.sql("spark"), "it cannot be evaluated "
-                                  "without Spark", "do it in Spark and pass from_dataframe(df), or use map_batches"))
+    raise ExpressionError(
+        message(
+            "this SQL is not supported in an expression",
+            node.sql("spark"),
+            "it cannot be evaluated without Spark",
+            "do it in Spark and pass from_dataframe(df), or use map_batches",
+        )
+    )
 
 
 def type_of(node: sg.DataType) -> pa.DataType:
@@ -190,8 +237,14 @@ def type_of(node: sg.DataType) -> pa.DataType:
     except (LookupError, AttributeError, TypeError, ValueError) as problem:
         if isinstance(problem, SchemaError):
             raise
-        raise SchemaError(message("the type is not complete, or out of range", node.sql("spark"), "no column can have it",
-                                  "write for instance decimal(38,2), array<int> or map<string,int>")) from problem
+        raise SchemaError(
+            message(
+                "the type is not complete, or out of range",
+                node.sql("spark"),
+                "no column can have it",
+                "write for instance decimal(38,2), array<int> or map<string,int>",
+            )
+        ) from problem
 
 
 def _type_of(node: sg.DataType) -> pa.DataType:
@@ -207,8 +260,14 @@ def _type_of(node: sg.DataType) -> pa.DataType:
         return pa.map_(type_of(node.expressions[0]), type_of(node.expressions[1]))
     if kind == "STRUCT":
         return pa.struct([pa.field(e.name, type_of(e.args["kind"])) for e in node.expressions])
-    raise SchemaError(message("unknown type in the schema", node.sql("spark"), "no column can have it",
-                              "use Spark SQL type names, or pass a pyarrow schema"))
+    raise SchemaError(
+        message(
+            "unknown type in the schema",
+            node.sql("spark"),
+            "no column can have it",
+            "use Spark SQL type names, or pass a pyarrow schema",
+        )
+    )
 
 
 @quiet_parser()
@@ -217,13 +276,25 @@ def parse_schema(text: str) -> pa.Schema:
     try:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
     except sqlglot.errors.SqlglotError as problem:
-        raise SchemaError(message("this is no DDL schema", text, str(problem).splitlines()[0],
-                                  'write for instance "user_id bigint, event_time timestamp"')) from problem
+        raise SchemaError(
+            message(
+                "this is no DDL schema",
+                text,
+                str(problem).splitlines()[0],
+                'write for instance "user_id bigint, event_time timestamp"',
+            )
+        ) from problem
     columns = tree.this.expressions if isinstance(tree, sg.Create) and isinstance(tree.this, sg.Schema) else []
     for column in columns:
         if not isinstance(column, sg.ColumnDef) or column.args.get("kind") is None:
-            raise SchemaError(message("a column of the schema has no type", column.sql("spark"), "its values cannot be read",
-                                      'write for instance "user_id bigint, event_time timestamp"'))
+            raise SchemaError(
+                message(
+                    "a column of the schema has no type",
+                    column.sql("spark"),
+                    "its values cannot be read",
+                    'write for instance "user_id bigint, event_time timestamp"',
+                )
+            )
     fields = [pa.field(column.name, type_of(column.args["kind"])) for column in columns]
     if not fields:
         raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))

@@ -34,8 +34,14 @@ class Preset:
 
     def apply(self, options: QueryOptions) -> QueryOptions:
         """The options with these switches set, all others kept."""
-        return attrs.evolve(options, allowed_lateness_us=self.allowed_lateness_us, late_rule=self.late_rule, emit=self.emit,
-                            touch=self.touch, pane=self.pane)
+        return attrs.evolve(
+            options,
+            allowed_lateness_us=self.allowed_lateness_us,
+            late_rule=self.late_rule,
+            emit=self.emit,
+            touch=self.touch,
+            pane=self.pane,
+        )
 
 
 PRESETS: Final[dict[str, Preset]] = {

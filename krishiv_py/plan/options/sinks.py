@@ -57,8 +57,14 @@ class MemorySink(Sink):
         """
         a_number(batch_id, "batch_id", 0, "pass the number of the micro-batch", most=(1 << 63) - 1)
         if not isinstance(tables, list) or not all(isinstance(t, pa.Table) for t in tables):
-            raise PlanError(message("a memory sink takes a list of Arrow tables", shown(tables), "its rows cannot be read",
-                                    "pass for instance [table]"))
+            raise PlanError(
+                message(
+                    "a memory sink takes a list of Arrow tables",
+                    shown(tables),
+                    "its rows cannot be read",
+                    "pass for instance [table]",
+                )
+            )
         if tables:
             self.tables[batch_id] = tables
         else:
@@ -93,8 +99,14 @@ class ForeachBatchSink(Sink):
     @function.validator
     def _can_be_called(self, _attribute: object, value: object) -> None:
         if not callable(value):
-            raise PlanError(message("a batch is taken by a function", shown(value), "results would go nowhere",
-                                    "pass a function of a DataFrame and a batch number"))
+            raise PlanError(
+                message(
+                    "a batch is taken by a function",
+                    shown(value),
+                    "results would go nowhere",
+                    "pass a function of a DataFrame and a batch number",
+                )
+            )
 
 
 @attrs.frozen
@@ -142,6 +154,12 @@ def known_sink(value: object, what: str) -> Sink:
     """`value`, which must be one of :data:`KINDS`: rows for any other would vanish."""
     if not isinstance(value, KINDS):
         names = ", ".join(k.__name__ for k in KINDS)
-        raise PlanError(message(f"{what} cannot go to this sink", shown(value), "they would vanish",
-                                f"use one of {names}; ForeachBatchSink(function) writes anywhere"))
+        raise PlanError(
+            message(
+                f"{what} cannot go to this sink",
+                shown(value),
+                "they would vanish",
+                f"use one of {names}; ForeachBatchSink(function) writes anywhere",
+            )
+        )
     return value

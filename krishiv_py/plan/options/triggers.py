@@ -32,8 +32,14 @@ def _count(value: object, name: str) -> int:
     if isinstance(value, str) and value == "each":
         return 1
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ROWS:
-        raise PlanError(message(f"`{name}` has no such setting", shown(value), "the trigger would never, or always, fire",
-                                'use None, "each", a number of rows of at least 1, or what its description names'))
+        raise PlanError(
+            message(
+                f"`{name}` has no such setting",
+                shown(value),
+                "the trigger would never, or always, fire",
+                'use None, "each", a number of rows of at least 1, or what its description names',
+            )
+        )
     return value
 
 
@@ -131,4 +137,3 @@ class Trigger:
 
 def _rows(n: int) -> str:
     return "row" if n == 1 else f"{n} rows"
-

@@ -99,13 +99,25 @@ class MultiSourceWatermarkSpec:
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
-            raise PlanError(message("`sources` are pairs of name and WatermarkSpec", shown(self.sources), "no source is known",
-                                    'write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(5_000))'))
+            raise PlanError(
+                message(
+                    "`sources` are pairs of name and WatermarkSpec",
+                    shown(self.sources),
+                    "no source is known",
+                    'write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(5_000))',
+                )
+            )
         for at, (name, spec) in enumerate(self.sources):
             a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))')
             if any(name == known for known, _ in self.sources[:at]):
-                raise PlanError(message("a source needs a name of its own", shown(name), "rows could not be told apart",
-                                        'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))'))
+                raise PlanError(
+                    message(
+                        "a source needs a name of its own",
+                        shown(name),
+                        "rows could not be told apart",
+                        'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
+                    )
+                )
             _is_spec(spec, f"source {name!r}")
         if self.idle_timeout_us is not None:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
@@ -114,8 +126,14 @@ class MultiSourceWatermarkSpec:
         if self.unknown_action == "register":
             _is_spec(self.unknown_spec, 'unknown("register")')
         elif self.unknown_spec is not None:
-            raise PlanError(message(f"unknown({self.unknown_action!r}) takes no WatermarkSpec", shown(self.unknown_spec),
-                                    "nothing would follow it", 'leave it out, or write .unknown("register", spec)'))
+            raise PlanError(
+                message(
+                    f"unknown({self.unknown_action!r}) takes no WatermarkSpec",
+                    shown(self.unknown_spec),
+                    "nothing would follow it",
+                    'leave it out, or write .unknown("register", spec)',
+                )
+            )
 
     @classmethod
     def new(cls, *, idle_timeout: Duration | None = None, initial: TimePoint | None = None) -> MultiSourceWatermarkSpec:
@@ -169,15 +187,24 @@ class MultiSourceWatermarkSpec:
         """One line for ``explain()``."""
         parts = ", ".join(f"{name} - {show_us(spec.lag_us)}" for name, spec in self.sources)
         idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
-        new = {"side_output": "to the late output (unknown_source)", "fail": "stop the query",
-               "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else ""}[self.unknown_action]
+        new = {
+            "side_output": "to the late output (unknown_source)",
+            "fail": "stop the query",
+            "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else "",
+        }[self.unknown_action]
         return f"min over {parts}{idle}; rows of other sources: {new}"
 
 
 def _is_spec(spec: object, whose: str) -> None:
     if not isinstance(spec, WatermarkSpec):
-        raise PlanError(message(f"{whose} has no WatermarkSpec", shown(spec), "its watermark cannot follow its rows",
-                                "pass WatermarkSpec.fixed_lag_ms(5_000)"))
+        raise PlanError(
+            message(
+                f"{whose} has no WatermarkSpec",
+                shown(spec),
+                "its watermark cannot follow its rows",
+                "pass WatermarkSpec.fixed_lag_ms(5_000)",
+            )
+        )
 
 
 AnyWatermarkSpec: TypeAlias = "WatermarkSpec | MultiSourceWatermarkSpec"

@@ -33,14 +33,19 @@ class CountWindow(Window):
         return pa.int64()
 
     def warnings(self) -> tuple[str, ...]:
-        return ("count windows fire by rows, not by the watermark: a key that stops short of a full window keeps it open "
-                "until the end of input, and every key ever seen keeps its row number",)
+        return (
+            "count windows fire by rows, not by the watermark: a key that stops short of a full window keeps it open "
+            "until the end of input, and every key ever seen keeps its row number",
+        )
 
 
 def _rows(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-        raise PlanError(message(f"`{name}` is no number of rows", shown(value), "no window would ever be full",
-                                "pass a whole number from 1"))
+        raise PlanError(
+            message(
+                f"`{name}` is no number of rows", shown(value), "no window would ever be full", "pass a whole number from 1"
+            )
+        )
     return value
 
 
@@ -48,7 +53,9 @@ def count_rows(size: int, slide: int | None = None, *, max_overlap: int = MAX_OV
     """A checked :class:`CountWindow`; `slide` is `size` unless given."""
     checked, step = _rows(size, "size"), _rows(size if slide is None else slide, "slide")
     if step > checked:
-        raise PlanError(f"`slide` ({step} rows) is larger than `size` ({checked} rows): rows between windows would belong to "
-                        "none. Hint: make `slide` at most `size`")
+        raise PlanError(
+            f"`slide` ({step} rows) is larger than `size` ({checked} rows): rows between windows would belong to "
+            "none. Hint: make `slide` at most `size`"
+        )
     check_overlap(checked, step, f"`size` {checked} rows, `slide` {step}", max_overlap)
     return CountWindow(checked, step)

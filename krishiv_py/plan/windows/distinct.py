@@ -26,8 +26,14 @@ Direction: TypeAlias = Literal["backward", "forward"]
 def _whole_ms(value: Duration, name: str) -> int:
     us = to_us(value, name, allow_zero=True)
     if us % 1_000:
-        raise DurationError(message(f"`{name}` is finer than a millisecond", shown(value), "windows are told apart by "
-                                    "milliseconds", "round it to whole milliseconds"))
+        raise DurationError(
+            message(
+                f"`{name}` is finer than a millisecond",
+                shown(value),
+                "windows are told apart by milliseconds",
+                "round it to whole milliseconds",
+            )
+        )
     return us
 
 
@@ -66,8 +72,14 @@ class SlidingWindows(Window):
         one_of(self.direction, "direction", ("backward", "forward"))
         a_switch(self.clamp_zero, "clamp_zero")
         if self.clamp_zero and self.direction == "forward":
-            raise PlanError(message("`clamp_zero` has no meaning for forward windows", "direction='forward'", "none of them "
-                                    "begins before its row", "leave clamp_zero out"))
+            raise PlanError(
+                message(
+                    "`clamp_zero` has no meaning for forward windows",
+                    "direction='forward'",
+                    "none of them begins before its row",
+                    "leave clamp_zero out",
+                )
+            )
 
     @classmethod
     def of(cls, size: Duration, *, direction: Direction = "backward", clamp_zero: bool = False) -> SlidingWindows:
@@ -131,8 +143,14 @@ class SlidingWindows(Window):
         {15: (15, 25)}
         """
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise DurationError(message("`timestamp` is no point in time", shown(timestamp), "it cannot be placed on the time "
-                                        "axis", "pass whole milliseconds since the epoch"))
+            raise DurationError(
+                message(
+                    "`timestamp` is no point in time",
+                    shown(timestamp),
+                    "it cannot be placed on the time axis",
+                    "pass whole milliseconds since the epoch",
+                )
+            )
         if self.direction == "forward":
             return {timestamp: (timestamp, timestamp + self.size)}
         own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size

@@ -63,19 +63,28 @@ def check_overlap(size: int, slide: int, shown: str, most: int) -> None:
     """Refuse windows of which a row would be in more than `most`."""
     overlap = -(-size // slide)
     if overlap > a_number(most, "max_overlap", 1, "write max_overlap=200_000", most=1 << 62):
-        raise PlanError(message(f"every row would be in {overlap:,} windows, more than {most:,}", shown, "each of them has a "
-                                "result for its key, so no query would keep up", "start windows less often, or use a look-back "
-                                f"window, which has one result a row; if it has to be, pass max_overlap={overlap}"))
+        raise PlanError(
+            message(
+                f"every row would be in {overlap:,} windows, more than {most:,}",
+                shown,
+                "each of them has a result for its key, so no query would keep up",
+                "start windows less often, or use a look-back "
+                f"window, which has one result a row; if it has to be, pass max_overlap={overlap}",
+            )
+        )
 
 
-def hopping(size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False,
-            max_overlap: int = MAX_OVERLAP) -> HoppingWindow:
+def hopping(
+    size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
+) -> HoppingWindow:
     """A checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`, ``size / slide`` at most `max_overlap`."""
     size_us, slide_us = to_us(size, "size"), to_us(slide, "slide")
     a_switch(allow_gaps, "allow_gaps")
     if slide_us > size_us and not allow_gaps:
-        raise PlanError(f"`slide` ({show_us(slide_us)}) is longer than `size` ({show_us(size_us)}): events between windows "
-                        "would belong to none. Hint: make `slide` at most `size`, or pass allow_gaps=True if rows between "
-                        "windows may be left out")
+        raise PlanError(
+            f"`slide` ({show_us(slide_us)}) is longer than `size` ({show_us(size_us)}): events between windows "
+            "would belong to none. Hint: make `slide` at most `size`, or pass allow_gaps=True if rows between "
+            "windows may be left out"
+        )
     check_overlap(size_us, slide_us, f"`size` {show_us(size_us)}, `slide` {show_us(slide_us)}", max_overlap)
     return HoppingWindow(size_us, slide_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % slide_us)

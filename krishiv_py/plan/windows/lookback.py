@@ -57,8 +57,13 @@ class LookBackWindow(Window):
         if self.output == "pairs":
             return pair_fields(row)
         whole = pa.struct([(f.name, f.type) for f in row])
-        return [*keys, pa.field("window_start", bound), pa.field("window_end", bound), pa.field(ROW, whole),
-                pa.field(MATCHES, pa.list_(whole))]  # fmt: skip
+        return [
+            *keys,
+            pa.field("window_start", bound),
+            pa.field("window_end", bound),
+            pa.field(ROW, whole),
+            pa.field(MATCHES, pa.list_(whole)),
+        ]
 
 
 def pair_fields(row: pa.Schema) -> list[pa.Field]:
@@ -66,22 +71,40 @@ def pair_fields(row: pa.Schema) -> list[pa.Field]:
     return [pa.field(f"{side}_{f.name}", f.type) for side in ("left", "right") for f in row]
 
 
-def lookback(size: Duration, *, two_sided: bool = False, max_rows_per_key: int | None = None, with_row: bool = False,
-             exclude_self: bool = False) -> LookBackWindow:
+def lookback(
+    size: Duration,
+    *,
+    two_sided: bool = False,
+    max_rows_per_key: int | None = None,
+    with_row: bool = False,
+    exclude_self: bool = False,
+) -> LookBackWindow:
     """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
     size_us = to_us(size, "size", allow_zero=True)
     for name, switch in (("two_sided", two_sided), ("with_row", with_row), ("exclude_self", exclude_self)):
         a_switch(switch, name)
     limit = max_rows_per_key
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
-        raise PlanError(message("`max_rows_per_key` is no number of rows", shown(limit), "no row could be kept",
-                                "pass a positive whole number, or None for no limit"))
+        raise PlanError(
+            message(
+                "`max_rows_per_key` is no number of rows",
+                shown(limit),
+                "no row could be kept",
+                "pass a positive whole number, or None for no limit",
+            )
+        )
     return LookBackWindow(size_us, two_sided, limit, with_row=with_row, exclude_self=exclude_self)
 
 
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
     """A pair condition of this type, if it can be true or false."""
     if not pa.types.is_boolean(type_):
-        raise ExpressionError(message("a condition must be true or false", f"{condition!r} of type {type_}", "pairs cannot be "
-                                      "kept or left by it", 'compare with something: "left_id <> right_id"'))
+        raise ExpressionError(
+            message(
+                "a condition must be true or false",
+                f"{condition!r} of type {type_}",
+                "pairs cannot be kept or left by it",
+                'compare with something: "left_id <> right_id"',
+            )
+        )
     return condition

@@ -25,8 +25,14 @@ def _us(value: Seconds, name: str, *, zero: bool = False, negative: bool = False
         return to_us(value, name, allow_zero=zero, allow_negative=negative)
     us = round(value * 1_000_000) if abs(value) < MAX_TIME_US / 1_000_000 else None  # neither NaN nor infinite
     if us is None or abs(value * 1_000_000 - us) > 1e-4:
-        raise DurationError(message(f"`{name}` is not a legal duration", shown(value), "it is no whole number of microseconds, "
-                                    "or out of range", "pass seconds as a float, or a duration such as \"10 s\""))
+        raise DurationError(
+            message(
+                f"`{name}` is not a legal duration",
+                shown(value),
+                "it is no whole number of microseconds, or out of range",
+                'pass seconds as a float, or a duration such as "10 s"',
+            )
+        )
     return to_us(dt.timedelta(microseconds=us), name, allow_zero=zero, allow_negative=negative)
 
 
@@ -68,8 +74,14 @@ class TimeIntervalWindowOptions:
         ints = [n for n, v in lengths.items() if isinstance(v, int) and v]
         if floats and ints:
             got = ", ".join(f"{n}={lengths[n]!r}" for n in (*floats, *ints))
-            raise DurationError(message("floats are seconds and ints are milliseconds", got, "one of them is hardly meant so",
-                                        "write all of them as floats, or as texts such as \"10 s\""))
+            raise DurationError(
+                message(
+                    "floats are seconds and ints are milliseconds",
+                    got,
+                    "one of them is hardly meant so",
+                    'write all of them as floats, or as texts such as "10 s"',
+                )
+            )
 
     def window(self) -> PaneWindow:
         """The checked window."""
@@ -171,22 +183,51 @@ class PaneWindow(HoppingWindow):
         lateness_us = options.allowed_lateness_us
         if lateness_us not in (0, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"
-            raise PlanError(message("panes take late rows for their discard age", got, "two times cannot both hold",
-                                    "leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions"))
+            raise PlanError(
+                message(
+                    "panes take late rows for their discard age",
+                    got,
+                    "two times cannot both hold",
+                    "leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions",
+                )
+            )
         if options.late_rule != "event":
-            raise PlanError(message("a row of panes is late by its own time", f"late_rule({options.late_rule!r})", "it is late "
-                                    "when t < W - discard_age, whatever its panes", "leave late_rule out"))
+            raise PlanError(
+                message(
+                    "a row of panes is late by its own time",
+                    f"late_rule({options.late_rule!r})",
+                    "it is late when t < W - discard_age, whatever its panes",
+                    "leave late_rule out",
+                )
+            )
         given = options.trigger
         if not given.on_time or given.late is None:
-            raise PlanError(message("panes fire when they are complete, and when the watermark grows", given.describe(),
-                                    "the trigger asks for less", "set early firings only: Trigger.on_count(100)"))
-        return attrs.evolve(options, allowed_lateness_us=self.discard_age_us, pane=True, emit=options.emit or "updates",
-                            trigger=Trigger(early=given.early, late="watermark"))
+            raise PlanError(
+                message(
+                    "panes fire when they are complete, and when the watermark grows",
+                    given.describe(),
+                    "the trigger asks for less",
+                    "set early firings only: Trigger.on_count(100)",
+                )
+            )
+        return attrs.evolve(
+            options,
+            allowed_lateness_us=self.discard_age_us,
+            pane=True,
+            emit=options.emit or "updates",
+            trigger=Trigger(early=given.early, late="watermark"),
+        )
 
     def warnings(self) -> tuple[str, ...]:
         """Panes shorter than a second may be meant as seconds."""
-        short = (f"panes of {show_us(self.size_us)}: an int is milliseconds; seconds are a float, as in 10.0, or a text, as in "
-                 "\"10 s\"",) if self.size_us < 1_000_000 else ()
+        short = (
+            (
+                f"panes of {show_us(self.size_us)}: an int is milliseconds; seconds are a float, as in 10.0, or a text, as in "
+                '"10 s"',
+            )
+            if self.size_us < 1_000_000
+            else ()
+        )
         return (*super().warnings(), *short)
 
     def describe(self) -> str:

@@ -1,9 +1,9 @@
 """Session windows (SEMANTICS §3.3): rows of one key that follow each other closely::
 
-    gap 5      t=0   t=3          t=12
-               |---------)
-                     |---------)       [0, 8) is one session of two rows
-                                  |---------)   [12, 17) another
+gap 5      t=0   t=3          t=12
+           |---------)
+                 |---------)       [0, 8) is one session of two rows
+                              |---------)   [12, 17) another
 """
 
 from __future__ import annotations
@@ -55,8 +55,14 @@ class SessionWindow(Window):
         known_column(name, schema.names, "session_window")
         type_ = schema.field(name).type
         if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
-            raise ColumnError(message(f"column {name!r} cannot be a session gap", type_, "a row's reach would be unknown",
-                                      "use a bigint (milliseconds) or duration column, or cast it before"))
+            raise ColumnError(
+                message(
+                    f"column {name!r} cannot be a session gap",
+                    type_,
+                    "a row's reach would be unknown",
+                    "use a bigint (milliseconds) or duration column, or cast it before",
+                )
+            )
 
     def describe(self) -> str:
         gap = f"column {self.gap_column}" if self.gap_us is None else show_us(self.gap_us)
@@ -65,8 +71,10 @@ class SessionWindow(Window):
 
     def warnings(self) -> tuple[str, ...]:
         if self.max_duration_us is None:
-            return ("session without max_duration: a key that never pauses keeps its session open, so its state is "
-                    "unbounded; results of it come only at the end",)
+            return (
+                "session without max_duration: a key that never pauses keeps its session open, so its state is "
+                "unbounded; results of it come only at the end",
+            )
         return ()
 
 

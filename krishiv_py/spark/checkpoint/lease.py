@@ -230,9 +230,13 @@ def _is_over(owner: dict[str, Any]) -> bool:
 def _me(query: str) -> dict[str, Any]:
     since = time.strftime("%Y-%m-%d %H:%M:%S %z")
     return {
-        "query": query, "host": socket.gethostname(), "pid": os.getpid(), "begun": _begun(os.getpid()), "since": since,
+        "query": query,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "begun": _begun(os.getpid()),
+        "since": since,
         "token": uuid.uuid4().hex,
-    }  # fmt: skip
+    }
 
 
 def _begun(pid: int) -> str | None:

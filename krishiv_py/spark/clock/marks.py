@@ -25,8 +25,10 @@ def refuse_marked(frame: DataFrame) -> None:
     marked = [f.name for f in frame.schema if _MARK in (f.metadata or {})]
     if marked or _NODE in _plan_of(frame):
         got = f"column {marked[0]!r}" if marked else "on a column below"
-        hint = ('pass it as it is before .withWatermark(...), and write .watermark("column", "5 s") on the stream; results of '
-                "to_dataframe() must be written and read again")  # fmt: skip
+        hint = (
+            'pass it as it is before .withWatermark(...), and write .watermark("column", "5 s") on the stream; results of '
+            "to_dataframe() must be written and read again"
+        )
         raise PlanError(message("the DataFrame has a watermark of its own", got, "with two no window would ever end", hint))
 
 
@@ -54,8 +56,14 @@ class MarkCheck:
         """Refuse a batch under a watermark that is not ours although rows of earlier ones must have moved it."""
         if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
             hint = "leave .withWatermark(...) out, or write the results of to_dataframe() and read them as a new stream"
-            raise OperatorError(message(f"{self.operator}: another watermark holds back the one of to_dataframe()",
-                                        f"{self.spark_ms} after rows that moved it", "no window would ever end", hint))
+            raise OperatorError(
+                message(
+                    f"{self.operator}: another watermark holds back the one of to_dataframe()",
+                    f"{self.spark_ms} after rows that moved it",
+                    "no window would ever end",
+                    hint,
+                )
+            )
         newest = [time_us for by_source in maxima for time_us in by_source.values()]
         if newest and clock_ms(max(max(newest) - self.lag_us, -MAX_TIME_US), self.tick_us) >= _OURS_FROM_MS:
             meta["moved"] = True

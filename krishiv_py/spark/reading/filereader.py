@@ -45,8 +45,14 @@ class FileReader:
                     rows += 0 if scanned.batch is None else scanned.batch.num_rows
             except (*UNREADABLE, Misfit) as problem:
                 if not isinstance(problem, Misfit) and not readable(system, path):
-                    raise SourceError(message("a file cannot be read", f"{shown}: {problem}", "its rows would be lost",
-                                              "see that every worker can read it")) from problem  # fmt: skip
+                    raise SourceError(
+                        message(
+                            "a file cannot be read",
+                            f"{shown}: {problem}",
+                            "its rows would be lost",
+                            "see that every worker can read it",
+                        )
+                    ) from problem
                 what = str(problem) if isinstance(problem, Misfit) else f"not a whole {self.kind} file ({problem})"
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 

@@ -202,9 +202,12 @@ def _may_end_arrow(block: bytes) -> bool:
 def _objects(raw: bytes) -> list[JsonObject]:
     """The objects of a line: one, or those of a list."""
     found = json.loads(
-        raw.decode("utf-8"), object_pairs_hook=JsonObject.of, parse_int=JsonNumber, parse_float=JsonNumber,
+        raw.decode("utf-8"),
+        object_pairs_hook=JsonObject.of,
+        parse_int=JsonNumber,
+        parse_float=JsonNumber,
         parse_constant=JsonNumber,
-    )  # fmt: skip
+    )
     objects = found if isinstance(found, list) else [found]
     if not all(isinstance(o, JsonObject) for o in objects) or not objects:
         raise ValueError("no JSON object")

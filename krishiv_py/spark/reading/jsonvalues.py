@@ -16,8 +16,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf, "INF": math.inf,
-                  "+INF": math.inf, "-INF": -math.inf}  # fmt: skip
+_FLOATS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "-Infinity": -math.inf,
+    "INF": math.inf,
+    "+INF": math.inf,
+    "-INF": -math.inf,
+}
 _INTEGER: Final = re.compile(r"-?\d{1,40}")
 _FINER: Final = re.compile(r"(\.\d{6})\d+")
 _SHOWN: Final = 60

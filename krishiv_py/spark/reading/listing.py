@@ -65,14 +65,26 @@ def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
     own = os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
     if not os.path.exists(own):
         if not _PATTERN.search(own):
-            raise SourceError(message("there is no such file or folder", path, "there is nothing to read",
-                                      "correct the path, or make the folder before"))  # fmt: skip
+            raise SourceError(
+                message(
+                    "there is no such file or folder",
+                    path,
+                    "there is nothing to read",
+                    "correct the path, or make the folder before",
+                )
+            )
         if not streaming and not any(glob.iglob(own)) and "{" not in own:
             raise SourceError(message("no file matches the pattern", path, "there is nothing to read", "correct the pattern"))
         return Located(own, literal=False)
     if streaming and os.path.isfile(own):
-        raise SourceError(message("a stream of files needs a folder", f"the file {path}", "no other file would ever come",
-                                  "pass its folder or a pattern, or read it with streaming=False"))  # fmt: skip
+        raise SourceError(
+            message(
+                "a stream of files needs a folder",
+                f"the file {path}",
+                "no other file would ever come",
+                "pass its folder or a pattern, or read it with streaming=False",
+            )
+        )
     return Located(own, literal=True)
 
 
@@ -126,8 +138,9 @@ def loaded(reader: Any, at: Located) -> DataFrame:
         frame: DataFrame = reader.load(at.for_spark)
         frame.schema  # noqa: B018  # over Spark Connect the path is looked at only now
     except AnalysisException as problem:
-        raise SourceError(message("Spark cannot read from the path", at.path, str(problem).splitlines()[0],
-                                  "correct the path")) from problem  # fmt: skip
+        raise SourceError(
+            message("Spark cannot read from the path", at.path, str(problem).splitlines()[0], "correct the path")
+        ) from problem
     return frame
 
 

@@ -29,8 +29,14 @@ class Malformed:
         """What a query that may lose nothing fails with, in one line."""
         where = self.file if self.line is None else f"{self.file}, line {self.line}"
         shown = "no line" if self.text is None else ascii(self.text[:_SHOWN]) + ("…" if len(self.text) > _SHOWN else "")
-        return SourceError(message(f"{where}: {' '.join(self.problem.split())}", shown, "its rows would be lost",
-                                   'mend or remove it, or read with on_malformed="side_output"'))  # fmt: skip
+        return SourceError(
+            message(
+                f"{where}: {' '.join(self.problem.split())}",
+                shown,
+                "its rows would be lost",
+                'mend or remove it, or read with on_malformed="side_output"',
+            )
+        )
 
 
 def in_columns(malformed: Sequence[Malformed]) -> list[list[str | int | None]]:
@@ -73,16 +79,25 @@ def opened(system: pafs.FileSystem, path: str, shown: str, *, as_lines: bool = F
     except FileNotFoundError as problem:
         raise gone(shown) from problem
     except OSError as problem:
-        raise SourceError(message("a file cannot be opened", f"{shown}: {problem}", "its rows would be lost",
-                                  "see that every worker may read it")) from problem  # fmt: skip
+        raise SourceError(
+            message(
+                "a file cannot be opened", f"{shown}: {problem}", "its rows would be lost", "see that every worker may read it"
+            )
+        ) from problem
     with found:
         yield found
 
 
 def gone(shown: str) -> SourceError:
     """The error for a file that was listed and is not there when it is to be read."""
-    return SourceError(message("a file went before it was read", shown, "its rows would be lost",
-                               "put it back; remove files only after the batch that reads them is done"))  # fmt: skip
+    return SourceError(
+        message(
+            "a file went before it was read",
+            shown,
+            "its rows would be lost",
+            "put it back; remove files only after the batch that reads them is done",
+        )
+    )
 
 
 def _compression(path: str) -> str | None:

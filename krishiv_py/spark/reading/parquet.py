@@ -76,7 +76,7 @@ class ParquetReader(FileReader):
             return SameValue(pa.scalar(None, field.type))
         names = parquet.schema_arrow.names
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise Misfit(f"no column {field.name!r}; it has: {shown or '(none)'}; missing_columns=\"null\" would take it as null")
+        raise Misfit(f'no column {field.name!r}; it has: {shown or "(none)"}; missing_columns="null" would take it as null')
 
 
 @attrs.frozen(eq=False)

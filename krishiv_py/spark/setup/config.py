@@ -37,12 +37,16 @@ QUERY_SETTINGS: Final[dict[str, str]] = {
 """Settable on a running session: what the streaming and bounded adapters rely on."""
 
 
-_JVM: Final = " ".join((
-    # a run of a few minutes would spend more on optimising Spark's planner than the planner ever takes
-    "-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=400000",
-    "-XX:+UseSerialGC -Xms160m -Xmn64m",  # G1 marks the whole heap again and again when objects are as large as chunks
-))  # fmt: skip
+_JVM: Final = " ".join(
+    (
+        # a run of a few minutes would spend more on optimising Spark's planner than the planner ever takes
+        "-XX:Tier4InvocationThreshold=50000",
+        "-XX:Tier4MinInvocationThreshold=6000",
+        "-XX:Tier4CompileThreshold=150000",
+        "-XX:Tier4BackEdgeThreshold=400000",
+        "-XX:+UseSerialGC -Xms160m -Xmn64m",  # G1 marks the whole heap again and again when objects are as large as chunks
+    )
+)
 
 
 def _logging() -> str:

@@ -75,9 +75,13 @@ def failure(problem: BaseException, what: str) -> KrishivError:
     """What made `what` fail: of our own type if a task raised one, with the heart of a stack trace, not its length."""
     if is_gone(problem):
         return SessionClosedError(
-            message(f"{what} failed: Spark's JVM has gone", type(problem).__name__, "nothing runs on it any more",
-                    "stop() the session and make a new one; a query with a checkpoint goes on from there")
-        )  # fmt: skip
+            message(
+                f"{what} failed: Spark's JVM has gone",
+                type(problem).__name__,
+                "nothing runs on it any more",
+                "stop() the session and make a new one; a query with a checkpoint goes on from there",
+            )
+        )
     if isinstance(problem, KrishivError):
         return own_type(type(problem))(f"{what} failed: {problem}")
     kind, said = heart(problem)
@@ -118,9 +122,14 @@ def _unread(text: str) -> SourceError | None:
         return gone(shown_path(unquote(vanished[1])))
     header = _HEADER.search(text)
     if header:
-        return SourceError(message(f"{shown_path(unquote(header[2]))}: the header names other columns than the schema",
-                                   " ".join(header[1].split()), "values would come under wrong names",
-                                   "pass a schema with the columns of the header, in its order"))  # fmt: skip
+        return SourceError(
+            message(
+                f"{shown_path(unquote(header[2]))}: the header names other columns than the schema",
+                " ".join(header[1].split()),
+                "values would come under wrong names",
+                "pass a schema with the columns of the header, in its order",
+            )
+        )
     return None
 
 
@@ -162,9 +171,13 @@ def require_alive(spark: SparkSession, what: str, *, stopped: bool) -> None:
     """
     if stopped or not _answers(spark):
         raise SessionClosedError(
-            message(f"{what} on a session that is over", "a stopped one" if stopped else "one without a running Spark",
-                    "there is nothing to run it on", "make a new session, and the stream from it")
-        )  # fmt: skip
+            message(
+                f"{what} on a session that is over",
+                "a stopped one" if stopped else "one without a running Spark",
+                "there is nothing to run it on",
+                "make a new session, and the stream from it",
+            )
+        )
 
 
 def _answers(spark: SparkSession) -> bool:

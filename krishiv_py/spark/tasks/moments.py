@@ -68,10 +68,15 @@ def timetable(spark: SparkSession, parts: list[Branch], spec: OperatorSpec, now_
         batches = _cut_up([_by_time(spark, s) for s in sources], [s.max_files_per_batch for s in sources])  # type: ignore[attr-defined]
         return _timed(parts, spec, batches, now_us, idle=False) if batches else None
     if any(_cut(s) for s in sources):
-        raise PlanError(message("these files cannot be taken batch by batch in a bounded run",
-                                ", ".join(s.detail() for s in sources), "late rows would be others than in a streaming query",
-                                "leave max_files_per_batch out, or read with streaming=True and "
-                                "start(sink, trigger=QueryTrigger.available_now(flush=True))"))  # fmt: skip
+        raise PlanError(
+            message(
+                "these files cannot be taken batch by batch in a bounded run",
+                ", ".join(s.detail() for s in sources),
+                "late rows would be others than in a streaming query",
+                "leave max_files_per_batch out, or read with streaming=True and "
+                "start(sink, trigger=QueryTrigger.available_now(flush=True))",
+            )
+        )
     return None
 
 

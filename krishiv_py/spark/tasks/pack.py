@@ -35,10 +35,16 @@ LATE: Final = "late"
 TICK: Final = "tick"
 RAW: Final = "raw"
 PACKED_DDL: Final = "bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary"
-PACKED: Final = pa.schema([
-    pa.field("bucket", pa.int32()), pa.field("wm", CLOCK_TYPE), pa.field("kind", pa.string()),
-    pa.field("seq", pa.int64()), pa.field("in_force", pa.int64()), pa.field("blob", pa.binary()),
-])  # fmt: skip
+PACKED: Final = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("wm", CLOCK_TYPE),
+        pa.field("kind", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("in_force", pa.int64()),
+        pa.field("blob", pa.binary()),
+    ]
+)
 _FLUSH_ROWS: Final = 1 << 18
 _NOTES: Final = b"krishiv_notes"
 
@@ -184,10 +190,16 @@ class _Task:
         clock = self._pack.clock.spark_ms(self._batch, self._tracker.settle(0)) * 1_000
         self._seq += n
         return pa.RecordBatch.from_arrays(
-            [pa.array([r[0] for r in rows], pa.int32()), pa.array([clock] * n, CLOCK_TYPE), pa.array([r[1] for r in rows]),
-             pa.array(range(self._seq - n, self._seq), pa.int64()), pa.array([self._in_force.watermark_us] * n, pa.int64()),
-             pa.array([r[2] for r in rows], pa.binary())], schema=PACKED,
-        )  # fmt: skip
+            [
+                pa.array([r[0] for r in rows], pa.int32()),
+                pa.array([clock] * n, CLOCK_TYPE),
+                pa.array([r[1] for r in rows]),
+                pa.array(range(self._seq - n, self._seq), pa.int64()),
+                pa.array([self._in_force.watermark_us] * n, pa.int64()),
+                pa.array([r[2] for r in rows], pa.binary()),
+            ],
+            schema=PACKED,
+        )
 
 
 @attrs.frozen(eq=False)
@@ -224,10 +236,16 @@ class RawPack:
                 for bucket, table in chunks:
                     kind = TICK if table is None else RAW
                     yield pa.RecordBatch.from_arrays(
-                        [pa.array([bucket], pa.int32()), pa.array([clock], CLOCK_TYPE), pa.array([kind]),
-                         pa.array([seq], pa.int64()), pa.array([UNSET], pa.int64()),
-                         pa.array([b"0" if table is None else encode(table)], pa.binary())], schema=PACKED,
-                    )  # fmt: skip
+                        [
+                            pa.array([bucket], pa.int32()),
+                            pa.array([clock], CLOCK_TYPE),
+                            pa.array([kind]),
+                            pa.array([seq], pa.int64()),
+                            pa.array([UNSET], pa.int64()),
+                            pa.array([b"0" if table is None else encode(table)], pa.binary()),
+                        ],
+                        schema=PACKED,
+                    )
                     seq += 1
 
 

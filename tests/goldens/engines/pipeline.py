@@ -14,10 +14,15 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.windowed import WindowedStream
 from tests.goldens.cases import Case, Key, LateRow, Result, Row, Written
 
-SCHEMA = pa.schema([
-    pa.field("key", pa.string()), pa.field("ts", pa.int64()), pa.field("value", pa.int64()),
-    pa.field("gap", pa.int64()), pa.field("source", pa.string()),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("ts", pa.int64()),
+        pa.field("value", pa.int64()),
+        pa.field("gap", pa.int64()),
+        pa.field("source", pa.string()),
+    ]
+)
 AGGS = [
     kv.count(),
     kv.sum("value").alias("sum"),

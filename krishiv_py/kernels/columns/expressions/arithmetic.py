@@ -33,8 +33,10 @@ from krishiv_py.kernels.columns.expressions.values import (
 )
 
 _ARROW: Final[dict[str, Callable[[Value, Value], Value]]] = {
-    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked,
-}  # fmt: skip
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+}
 _TENS: Final = 22  # powers of ten up to this one are exact in double precision
 
 

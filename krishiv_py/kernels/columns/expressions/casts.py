@@ -66,8 +66,16 @@ def _kind(type_: pa.DataType) -> str:
     types = pa.types
     if types.is_timestamp(type_):
         return "instant" if type_.tz else "local"
-    names = (("int", types.is_integer), ("decimal", types.is_decimal), ("bool", types.is_boolean), ("text", types.is_string),
-             ("binary", types.is_binary), ("date", types.is_date), ("duration", types.is_duration), ("nested", types.is_nested))
+    names = (
+        ("int", types.is_integer),
+        ("decimal", types.is_decimal),
+        ("bool", types.is_boolean),
+        ("text", types.is_string),
+        ("binary", types.is_binary),
+        ("date", types.is_date),
+        ("duration", types.is_duration),
+        ("nested", types.is_nested),
+    )
     if types.is_float32(type_) or types.is_float64(type_):
         return "float"
     return next((name for name, holds in names if holds(type_)), "other")
@@ -111,9 +119,14 @@ def _rule(source: pa.DataType, target: Target) -> Converter:
     if pair == ("nested", "nested") and _alike(source, target.type):
         found = _nested
     if found is None:
-        raise ExpressionError(message(f"{source} cannot be cast to {target.asked}", "types without a conversion between them",
-                                      "no value of the one stands for a value of the other",
-                                      "see the table of conversions in docs/expressions.md, or use map_batches"))
+        raise ExpressionError(
+            message(
+                f"{source} cannot be cast to {target.asked}",
+                "types without a conversion between them",
+                "no value of the one stands for a value of the other",
+                "see the table of conversions in docs/expressions.md, or use map_batches",
+            )
+        )
     return found
 
 
@@ -124,8 +137,10 @@ def _alike(source: pa.DataType, target: pa.DataType) -> bool:
         return same or source == target
     if source.num_fields != target.num_fields or source.id != target.id:
         return False
-    return all(source.field(i).name == target.field(i).name and _alike(source.field(i).type, target.field(i).type)
-               for i in range(source.num_fields))
+    return all(
+        source.field(i).name == target.field(i).name and _alike(source.field(i).type, target.field(i).type)
+        for i in range(source.num_fields)
+    )
 
 
 def _nested(column: pa.Array, target: Target) -> Converted:
@@ -202,8 +217,9 @@ def _float_to_decimal(column: pa.Array, target: Target) -> Converted:
     bad = ~np.isfinite(numbers)
     nulls = _nulls(column)
     skipped = bad if nulls is None else bad | nulls
-    found, long = text.quantized([None if skip else decimal.Decimal(repr(float(x)))
-                                  for x, skip in zip(numbers, skipped, strict=True)], target.type)
+    found, long = text.quantized(
+        [None if skip else decimal.Decimal(repr(float(x))) for x, skip in zip(numbers, skipped, strict=True)], target.type
+    )
     return found, long
 
 
@@ -274,25 +290,42 @@ def _text_to_int(column: pa.Array, target: Target) -> Converted:
 
 _TIMES: Final[dict[str, Converter]] = {"int": _int_to_time, "float": _float_to_time, "decimal": _decimal_to_time}
 _RULES: Final[dict[tuple[str, str], Converter]] = {
-    **{(source, "text"): lambda c, t: text.written(c)
-       for source in ("int", "float", "decimal", "bool", "binary", "date", "instant", "local")},
+    **{
+        (source, "text"): lambda c, t: text.written(c)
+        for source in ("int", "float", "decimal", "bool", "binary", "date", "instant", "local")
+    },
     **{("bool", number): _bool_to_number for number in ("int", "float", "decimal")},
     **{(number, "bool"): _to_bool for number in ("int", "float", "decimal")},
     **{(source, kind): rule for source, rule in _TIMES.items() for kind in ("instant", "local", "duration")},
-    ("int", "int"): _narrow, ("float", "int"): _float_to_int, ("decimal", "int"): _decimal_to_int,
-    ("int", "float"): _to_float, ("float", "float"): _to_float, ("decimal", "float"): lambda c, t: (nearest(c, t.type), None),
-    ("int", "decimal"): _to_decimal, ("decimal", "decimal"): _to_decimal, ("float", "decimal"): _float_to_decimal,
-    ("text", "int"): _text_to_int, ("text", "float"): lambda c, t: text.floats(c, t.type),
-    ("text", "decimal"): lambda c, t: text.decimals(c, t.type), ("text", "bool"): lambda c, t: text.booleans(c),
-    ("text", "date"): lambda c, t: text.dates(c), ("text", "instant"): lambda c, t: text.times(c, t.type),
-    ("text", "local"): lambda c, t: text.times(c, t.type), ("text", "text"): lambda c, t: (c, None),
-    ("text", "binary"): lambda c, t: (pc.cast(c, pa.binary()), None), ("binary", "binary"): lambda c, t: (c, None),
-    ("bool", "bool"): lambda c, t: (c, None), ("date", "date"): lambda c, t: (pc.cast(c, pa.date32()), None),
-    ("date", "instant"): _date_to_time, ("date", "local"): _date_to_time,
-    ("instant", "date"): _time_to_date, ("local", "date"): _time_to_date,
-    ("instant", "int"): _time_to_int, ("instant", "float"): lambda c, t: _to_float(_seconds(c), t),
+    ("int", "int"): _narrow,
+    ("float", "int"): _float_to_int,
+    ("decimal", "int"): _decimal_to_int,
+    ("int", "float"): _to_float,
+    ("float", "float"): _to_float,
+    ("decimal", "float"): lambda c, t: (nearest(c, t.type), None),
+    ("int", "decimal"): _to_decimal,
+    ("decimal", "decimal"): _to_decimal,
+    ("float", "decimal"): _float_to_decimal,
+    ("text", "int"): _text_to_int,
+    ("text", "float"): lambda c, t: text.floats(c, t.type),
+    ("text", "decimal"): lambda c, t: text.decimals(c, t.type),
+    ("text", "bool"): lambda c, t: text.booleans(c),
+    ("text", "date"): lambda c, t: text.dates(c),
+    ("text", "instant"): lambda c, t: text.times(c, t.type),
+    ("text", "local"): lambda c, t: text.times(c, t.type),
+    ("text", "text"): lambda c, t: (c, None),
+    ("text", "binary"): lambda c, t: (pc.cast(c, pa.binary()), None),
+    ("binary", "binary"): lambda c, t: (c, None),
+    ("bool", "bool"): lambda c, t: (c, None),
+    ("date", "date"): lambda c, t: (pc.cast(c, pa.date32()), None),
+    ("date", "instant"): _date_to_time,
+    ("date", "local"): _date_to_time,
+    ("instant", "date"): _time_to_date,
+    ("local", "date"): _time_to_date,
+    ("instant", "int"): _time_to_int,
+    ("instant", "float"): lambda c, t: _to_float(_seconds(c), t),
     ("instant", "decimal"): lambda c, t: _float_to_decimal(_seconds(c), t),
     **{(source, "local"): lambda c, t: (pc.cast(c, LOCAL), None) for source in ("instant", "local")},
     **{(source, "instant"): lambda c, t: (coerced(c, INSTANT), None) for source in ("instant", "local")},
     ("duration", "duration"): lambda c, t: (pc.cast(c, t.type), None),
-}  # fmt: skip
+}

@@ -26,8 +26,13 @@ from krishiv_py.kernels.columns.expressions.values import (
 )
 
 _ARROW: Final[dict[str, Callable[[Value, Value], Value]]] = {
-    "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
-}  # fmt: skip
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 _TURNED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: Final = {">": pc.less_equal, ">=": pc.less}
 COMPARISONS: Final = frozenset(_ARROW)

@@ -15,8 +15,10 @@ from krishiv_py.plan.expressions.constants import MAX_DIGITS
 _LEAST_SCALE: Final = 6  # digits after the point that a long result keeps
 _EXACT: Final = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_UP)
 _VECTORS: Final[dict[str, Callable[[Value, Value], Value]]] = {
-    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked,
-}  # fmt: skip
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+}
 
 
 def result_type(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:

@@ -19,8 +19,15 @@ _BLANKS: Final = "".join(map(chr, range(0x21))) + "\x7f"
 _WHOLE: Final = r"^[+-]?[0-9]+$"
 _SHORT: Final = r"^-?[0-9]{1,18}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?$"
-_SPECIAL: Final = {"inf": "inf", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-inf": "-inf", "-infinity": "-inf",
-                   "nan": "nan"}  # fmt: skip
+_SPECIAL: Final = {
+    "inf": "inf",
+    "+inf": "inf",
+    "infinity": "inf",
+    "+infinity": "inf",
+    "-inf": "-inf",
+    "-infinity": "-inf",
+    "nan": "nan",
+}
 _TRUE: Final = ("t", "true", "y", "yes", "1")
 _FALSE: Final = ("f", "false", "n", "no", "0")
 _DATE: Final = r"^(?P<y>[+-]?[0-9]{4,7})(?:-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})(?:[ T](?s:.*))?)?)?$"

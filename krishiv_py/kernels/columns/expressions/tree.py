@@ -13,7 +13,8 @@ from krishiv_py.kernels.columns.expressions import arithmetic, functions
 from krishiv_py.kernels.columns.expressions.casts import cast
 from krishiv_py.kernels.columns.expressions.compare import COMPARISONS, compare, is_in
 from krishiv_py.kernels.columns.expressions.values import FaultError, MisfitError, Value, beside, is_moment, literal
-from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp, columns_of
+from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.schema import unknown_field
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -217,16 +218,25 @@ def _brief(expr: Expr) -> str:
 
 
 def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
-    return OperatorError(message(f"{_brief(expr)} cannot be computed", f"{batch.num_rows} rows", str(problem).splitlines()[0],
-                                 "leave such rows out with .filter(...), make the value null with func(\"nullif\", x, 0) or "
-                                 ".try_cast(...), or cast to a wider type"))
+    return OperatorError(
+        message(
+            f"{_brief(expr)} cannot be computed",
+            f"{batch.num_rows} rows",
+            str(problem).splitlines()[0],
+            'leave such rows out with .filter(...), make the value null with func("nullif", x, 0) or '
+            ".try_cast(...), or cast to a wider type",
+        )
+    )
 
 
 def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     names = columns_of(expr)
     types = {f.name: str(f.type) for f in batch.schema if f.name in names}
-    return ExpressionError(message(f"the types of {_brief(expr)} do not fit", types or "constants only",
-                                   f"there is no such operation on {str(problem).splitlines()[0]}",
-                                   'cast one side: col("x").cast("double")'))
-
-
+    return ExpressionError(
+        message(
+            f"the types of {_brief(expr)} do not fit",
+            types or "constants only",
+            f"there is no such operation on {str(problem).splitlines()[0]}",
+            'cast one side: col("x").cast("double")',
+        )
+    )

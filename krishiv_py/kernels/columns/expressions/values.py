@@ -61,8 +61,9 @@ def literal(value: object) -> pa.Scalar:
     if isinstance(value, decimal.Decimal):
         return shortest(value)
     if isinstance(value, dt.datetime):
-        return pa.scalar(value if value.tzinfo is None else value.astimezone(dt.timezone.utc),
-                         LOCAL if value.tzinfo is None else INSTANT)
+        return pa.scalar(
+            value if value.tzinfo is None else value.astimezone(dt.timezone.utc), LOCAL if value.tzinfo is None else INSTANT
+        )
     return pa.scalar(value, DURATION) if isinstance(value, dt.timedelta) else pa.scalar(value)
 
 

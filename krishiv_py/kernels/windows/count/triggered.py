@@ -68,8 +68,14 @@ class TriggeredCountOperator:
         assert isinstance(spec.window, CountWindow)
         trigger = spec.options.trigger
         if isinstance(trigger.early, Interval):
-            raise PlanError(message("count windows do not fire by the clock", trigger.describe(),
-                                    "rows, not time, fill a window", "use Trigger.on_count(n) or on_every_element()"))
+            raise PlanError(
+                message(
+                    "count windows do not fire by the clock",
+                    trigger.describe(),
+                    "rows, not time, fill a window",
+                    "use Trigger.on_count(n) or on_every_element()",
+                )
+            )
         self.window = spec.window
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
@@ -150,7 +156,7 @@ class TriggeredCountOperator:
         firings = _Firings(groups, starts, last[groups], starts, np.full(len(starts), "final"))
         if (self.discarding or self.retract) and self.every is not None:
             n = last[groups] - starts + 1
-            open_ &= (n % self.every != 0)
+            open_ &= n % self.every != 0
         return self._written(entries, keys.ids, firings.only(open_), closing=True)
 
     def _written(self, rows: pa.Table, groups: Ints, f: _Firings, *, closing: bool = False) -> pa.Table:

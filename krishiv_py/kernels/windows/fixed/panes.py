@@ -62,8 +62,14 @@ class PaneOperator(TriggeredOperator):
             got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
             raise OperatorError(message(f"pane handler {name} failed", got, told(problem), f"mend {name}")) from problem
         if given is not None:
-            raise OperatorError(message(f"{event} returned something", shown(given), "a handler has no output: it would be "
-                                        "lost", "return nothing; results are the column `tuples`, or those of .agg(...)"))
+            raise OperatorError(
+                message(
+                    f"{event} returned something",
+                    shown(given),
+                    "a handler has no output: it would be lost",
+                    "return nothing; results are the column `tuples`, or those of .agg(...)",
+                )
+            )
 
     def _pane(self, window: int, key: dict[str, Any], state: Any, **more: Any) -> Pane:
         bounds = unstamp(np.array([window, window + self.window.size_us]), self.layout.spec.time_kind).to_pylist()

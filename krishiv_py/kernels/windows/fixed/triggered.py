@@ -79,8 +79,14 @@ class TriggeredOperator:
         meta["fired_at"] = max(fired_at, watermark_us)
         self._forget(runs, meta, floor_watermark(watermark_us, self.lateness_us))
         table = self.emitter.concat(results)
-        return StepResult(table, self._wakeup(runs, meta, watermark_us), len(runs.names()), runs.total_rows(), table.num_rows,
-                          wakeup_now_us=self._wakeup_now(meta))
+        return StepResult(
+            table,
+            self._wakeup(runs, meta, watermark_us),
+            len(runs.names()),
+            runs.total_rows(),
+            table.num_rows,
+            wakeup_now_us=self._wakeup_now(meta),
+        )
 
     def _take_in(self, runs: Runs, meta: Meta, fresh: pa.Table, watermark_us: int, results: list[pa.Table]) -> set[int]:
         """Fold a batch in, firing row by row; returns overdue windows that now hold pairs without a watermark firing."""
@@ -194,8 +200,15 @@ class TriggeredOperator:
             stays = window + self.window.size_us > floor_watermark(watermark_us, self.lateness_us)
             self._remember(runs, state, order, stays[order], fires, value, keys, window, done=pane != "early")
             if len(firing):
-                fired = Firings(window[firing], keys.take(pa.array(firing)), value, state.fired[firing],
-                                np.full(len(firing), pane), state.snaps, state.snap_at[firing])
+                fired = Firings(
+                    window[firing],
+                    keys.take(pa.array(firing)),
+                    value,
+                    state.fired[firing],
+                    np.full(len(firing), pane),
+                    state.snaps,
+                    state.snap_at[firing],
+                )
                 out.append(self._written(fired))
         return out
 
@@ -214,9 +227,17 @@ class TriggeredOperator:
         return (state.pending > 0) | (state.snap_at < 0) | (not self.retract)
 
     def _remember(
-        self, runs: Runs, state: Pairs, order: Ints, stays: Mask, fires: Mask, value: pa.Table, keys: pa.Table, window: Ints,
+        self,
+        runs: Runs,
+        state: Pairs,
+        order: Ints,
+        stays: Mask,
+        fires: Mask,
+        value: pa.Table,
+        keys: pa.Table,
+        window: Ints,
         done: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Snapshots of pairs that fired, flags of those that only passed their end, in windows that stay in state."""
         snapped, flagged = order[stays & fires], order[stays & ~fires]
         kept = value.filter(pa.array(stays[fires]))
@@ -225,8 +246,14 @@ class TriggeredOperator:
                 continue
             partials = self.log.nothing(len(pairs)) if content is None or self.discarding else content
             n = len(pairs)
-            entries = self.log.entries(keys.take(pa.array(pairs)), np.zeros(n, np.int64), state.fired[pairs] + is_snap,
-                                       np.full(n, done), np.full(n, is_snap), partials)
+            entries = self.log.entries(
+                keys.take(pa.array(pairs)),
+                np.zeros(n, np.int64),
+                state.fired[pairs] + is_snap,
+                np.full(n, done),
+                np.full(n, is_snap),
+                partials,
+            )
             self._append(runs, window[pairs], entries)
 
     def _value(self, log: pa.Table, first: Ints, state: Pairs, wanted: Ints) -> pa.Table:

@@ -180,9 +180,7 @@ class DistinctOperator:
             return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block), None, listing, bounds)
         return self._with_stragglers(o, w, straggling, block)
 
-    def _with_stragglers(
-        self, o: Ordered, w: _Windows, straggling: Ints, block: Ints
-    ) -> tuple[_Windows, list[pa.Array]]:
+    def _with_stragglers(self, o: Ordered, w: _Windows, straggling: Ints, block: Ints) -> tuple[_Windows, list[pa.Array]]:
         """Rows that came after some of their windows were closed are told apart, window by window, and merged in."""
         is_straggler = np.zeros(len(o.times), np.bool_)
         is_straggler[straggling] = True
@@ -215,8 +213,9 @@ class DistinctOperator:
         at = pa.array(w.low[order])
         starts = w.starts[order]
         keys, picked = [o.rows[k].take(at) for k in self.layout.key_names], [v.take(pa.array(order)) for v in values]
-        return self.emitter.finished(keys, starts, starts + self.spans.size, picked, "+I", "final" if self.final else "on_time",
-                                     None)
+        return self.emitter.finished(
+            keys, starts, starts + self.spans.size, picked, "+I", "final" if self.final else "on_time", None
+        )
 
     def _wakeup(self, log: TimeLog, passed: int) -> int | None:
         """The next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""
@@ -237,6 +236,11 @@ def _check(spec: OperatorSpec) -> None:
         return
     by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
     if by_count or options.accumulation != "accumulating":
-        raise PlanError(message("distinct-set sliding windows fire with the watermark or with every row", options.describe(),
-                                "their rows are not counted, nor is what was written kept apart",
-                                "use Trigger.on_every_element(), leave the trigger out, or emit(\"final\")"))
+        raise PlanError(
+            message(
+                "distinct-set sliding windows fire with the watermark or with every row",
+                options.describe(),
+                "their rows are not counted, nor is what was written kept apart",
+                'use Trigger.on_every_element(), leave the trigger out, or emit("final")',
+            )
+        )

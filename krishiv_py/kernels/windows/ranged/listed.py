@@ -50,7 +50,12 @@ class Listing:
         row = self._rows.slice(int(self._anchors[mine[0]]), 1)
         key = {name: row[k][0].as_py() for name, k in zip(self._layout.spec.keys, self._layout.key_names, strict=True)}
         got = f"{total:,} for key {shown(key)}, in {len(mine):,} results of one step, up to {int(lengths[mine].max()):,} in one"
-        raise OperatorError(message(f"{what} would list more than {most:,} values of one key", got,
-                                    "that grows with the square of the rows in a window, and would fill the memory",
-                                    "make the window smaller, bound its rows with max_rows_per_key, count instead of listing, "
-                                    f"or raise the limit: .max_listed({2 * total})"))
+        raise OperatorError(
+            message(
+                f"{what} would list more than {most:,} values of one key",
+                got,
+                "that grows with the square of the rows in a window, and would fill the memory",
+                "make the window smaller, bound its rows with max_rows_per_key, count instead of listing, "
+                f"or raise the limit: .max_listed({2 * total})",
+            )
+        )

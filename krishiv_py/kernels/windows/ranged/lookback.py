@@ -87,8 +87,14 @@ class LookBackOperator:
     def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: the rows that wait for their result."""
         if self.window.output != "aggregates":
-            raise PlanError(message("state has no aggregates to show", self.window.describe(),
-                                    "what a row met is worked out when it has its result", "read the results instead"))
+            raise PlanError(
+                message(
+                    "state has no aggregates to show",
+                    self.window.describe(),
+                    "what a row met is worked out when it has its result",
+                    "read the results instead",
+                )
+            )
         rows, opened = TimeLog(store, meta, "b").written(), Opened(self.layout)
         if rows is None:
             return opened.empty()
@@ -191,13 +197,25 @@ class LookBackOperator:
 def _check(spec: OperatorSpec, window: LookBackWindow) -> None:
     options = spec.options
     if options.trigger != Trigger() or options.accumulation != "accumulating":
-        raise PlanError(message("look-back windows know no trigger but on_watermark", options.describe(),
-                                "a row has its result when no row it could meet is expected any more",
-                                "leave trigger and accumulation out"))
+        raise PlanError(
+            message(
+                "look-back windows know no trigger but on_watermark",
+                options.describe(),
+                "a row has its result when no row it could meet is expected any more",
+                "leave trigger and accumulation out",
+            )
+        )
     if options.pane and window.output != "aggregates":
-        raise PlanError(message("pane columns go with aggregates only", window.describe(), "rows met are no panes",
-                                "leave with_pane out"))
+        raise PlanError(
+            message("pane columns go with aggregates only", window.describe(), "rows met are no panes", "leave with_pane out")
+        )
     often = spec.options.emit_mode == "retractions" and spec.options.allowed_lateness_us > 0
     if window.max_rows_per_key is not None and often:
-        raise PlanError(message("a row limit leaves nothing to retract by", window.describe(), "a result could be withdrawn "
-                                "with another value than it was written with", 'use emit("updates") or emit("final")'))
+        raise PlanError(
+            message(
+                "a row limit leaves nothing to retract by",
+                window.describe(),
+                "a result could be withdrawn with another value than it was written with",
+                'use emit("updates") or emit("final")',
+            )
+        )

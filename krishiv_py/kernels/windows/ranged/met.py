@@ -20,7 +20,8 @@ from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.ranged.listed import Listing
 from krishiv_py.kernels.windows.ranged.ordered import Ordered
 from krishiv_py.kernels.windows.ranged.range_values import range_values
-from krishiv_py.plan.expressions.expr import Expr, columns_of
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 Op: TypeAlias = "str | npt.NDArray[np.str_]"
@@ -57,9 +58,14 @@ class Aggregates:
         keys, own = ([o.rows[n].take(at) for n in names] for names in (self.layout.key_names, self.layout.own_names))
         times = times[order]
         return self.emitter.finished(
-            keys, times - self.window.size_us, times + self.window.after_us, [*(v.take(picked) for v in values), *own],
-            op if isinstance(op, str) else op[order], pane, None,
-        )  # fmt: skip
+            keys,
+            times - self.window.size_us,
+            times + self.window.after_us,
+            [*(v.take(picked) for v in values), *own],
+            op if isinstance(op, str) else op[order],
+            pane,
+            None,
+        )
 
 
 class Matches:

@@ -42,8 +42,14 @@ from krishiv_py.kernels.windows.ranged.sliding import Column, column_of, kernel_
 _PIECE: Final = 4_000_000
 
 
-def range_values(layout: Layout, rows: pa.Table, r: Ranges, holes: Ints | None = None,
-                 listing: Listing | None = None, bounds: Bounds | None = None) -> list[pa.Array]:  # fmt: skip
+def range_values(
+    layout: Layout,
+    rows: pa.Table,
+    r: Ranges,
+    holes: Ints | None = None,
+    listing: Listing | None = None,
+    bounds: Bounds | None = None,
+) -> list[pa.Array]:
     """The aggregates of `layout` over every range of `rows`, which are laid out by key, time and arrival.
 
     Parameters
@@ -99,8 +105,9 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _special(kernel: AggKernel, column: Column | None, r: Ranges, holes: Ints | None,
-             listing: Listing | None) -> pa.Array | None:  # fmt: skip
+def _special(
+    kernel: AggKernel, column: Column | None, r: Ranges, holes: Ints | None, listing: Listing | None
+) -> pa.Array | None:
     """Aggregates that do better without partials; None for the others."""
     if not isinstance(kernel, (Distinct, Percentile, HyperLogLog, CollectList)):
         return None

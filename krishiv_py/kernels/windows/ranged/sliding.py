@@ -140,9 +140,14 @@ def _as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 _DIRECT: Final[dict[type, Callable[..., list[pa.Array]]]] = {
-    Count: _count, IntSum: _int_sum, IntAvg: _int_avg, FloatSum: _float_sum, FloatAvg: _float_avg, Extreme: _extreme,
+    Count: _count,
+    IntSum: _int_sum,
+    IntAvg: _int_avg,
+    FloatSum: _float_sum,
+    FloatAvg: _float_avg,
+    Extreme: _extreme,
     Variance: _variance,
-}  # fmt: skip
+}
 
 
 def column_of(rows: pa.Table, at: int) -> Column:

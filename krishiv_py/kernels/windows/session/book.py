@@ -73,8 +73,9 @@ class Book:
         columns |= {ORD: pa.array(first + np.arange(n)), END: pa.array(reaches)}
         return self._entries(columns, n, ROW, seq)
 
-    def standing(self, keys: pa.Table, starts: Ints, ends: Ints, rows: Ints, numbers: Ints, contents: pa.Table | None,
-                 seq: int) -> pa.Table:  # fmt: skip
+    def standing(
+        self, keys: pa.Table, starts: Ints, ends: Ints, rows: Ints, numbers: Ints, contents: pa.Table | None, seq: int
+    ) -> pa.Table:
         """Entries of results; `keys` has hash and key of each, `contents` what it may take to withdraw it."""
         columns = {name: keys[name] for name in (HASH, *self.layout.key_names)}
         columns |= {TIME: pa.array(starts), END: pa.array(ends), OFTEN: pa.array(rows), UNDER: pa.array(numbers)}
@@ -90,8 +91,13 @@ class Book:
     def rewritten(self, rows: pa.Table, seq: int, fired: Mask, done: Mask, often: Ints, under: Ints) -> pa.Table:
         """Rows with what has become of them."""
         n = rows.num_rows
-        new = {SEQ: pa.repeat(pa.scalar(seq, pa.int64()), n), WRITTEN: pa.array(fired), DONE: pa.array(done),
-               OFTEN: pa.array(often), UNDER: pa.array(under)}  # fmt: skip
+        new = {
+            SEQ: pa.repeat(pa.scalar(seq, pa.int64()), n),
+            WRITTEN: pa.array(fired),
+            DONE: pa.array(done),
+            OFTEN: pa.array(often),
+            UNDER: pa.array(under),
+        }
         return pa.Table.from_arrays([new.get(f.name, rows[f.name]) for f in self.schema], schema=self.schema)
 
     def page(self, entries: pa.Table) -> Page:

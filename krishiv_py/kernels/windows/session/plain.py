@@ -189,8 +189,14 @@ class _Step:
         known = self.skeleton.merged(entries)
         hashes = np.empty(known.n, np.int64)
         hashes[known.ids] = entries.hashes
-        both = self.skeleton.merged(Spans(*(np.concatenate(pair) for pair in (
-            (hashes, fresh.hashes), (known.starts, fresh.starts), (known.ends, fresh.ends)))))
+        both = self.skeleton.merged(
+            Spans(
+                *(
+                    np.concatenate(pair)
+                    for pair in ((hashes, fresh.hashes), (known.starts, fresh.starts), (known.ends, fresh.ends))
+                )
+            )
+        )
         grown = np.zeros(both.n, np.bool_)
         grown[both.ids[known.n :]] = True
         wanted = np.flatnonzero(grown[both.ids[: known.n]] & (known.ends <= self.fired_at))

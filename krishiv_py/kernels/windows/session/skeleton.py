@@ -61,8 +61,14 @@ class Skeleton:
     def joined(self, rows: Spans, after: int) -> tuple[Components, Ints]:
         """These rows and all entries of their keys that end after `after`, merged; and the component of every row."""
         entries = self.of(rows.hashes, after)
-        parts = self.merged(Spans(*(np.concatenate(pair) for pair in (
-            (rows.hashes, entries.hashes), (rows.starts, entries.starts), (rows.ends, entries.ends)))))
+        parts = self.merged(
+            Spans(
+                *(
+                    np.concatenate(pair)
+                    for pair in ((rows.hashes, entries.hashes), (rows.starts, entries.starts), (rows.ends, entries.ends))
+                )
+            )
+        )
         return parts, parts.ids[: len(rows.starts)]
 
     def merged(self, spans: Spans) -> Components:

@@ -152,9 +152,7 @@ def written(emitter: Emitter, keys: pa.Table, results: Results, contents: pa.Tab
     """
     if not blocks:
         return emitter.concat([])
-    moment, by, result, op, pane, index = (
-        np.concatenate([getattr(b, f.name) for b in blocks]) for f in attrs.fields(Lines)
-    )
+    moment, by, result, op, pane, index = (np.concatenate([getattr(b, f.name) for b in blocks]) for f in attrs.fields(Lines))
     adds = result == by
     order = np.lexsort((adds, by, results.starts[by], results.ends[by], moment))
     result = result[order]

@@ -89,8 +89,16 @@ class Visits:
             self.log.clear()
         table = self._visited.emitter.concat(results)
         n_late = 0 if self.late is None else self.late.num_rows
-        return StepResult(table, self.timers.earliest, len(self.timers), len(self.log), table.num_rows,
-                          {"late": n_late} if n_late else {}, self.late, self._wakeup_now())
+        return StepResult(
+            table,
+            self.timers.earliest,
+            len(self.timers),
+            len(self.log),
+            table.num_rows,
+            {"late": n_late} if n_late else {},
+            self.late,
+            self._wakeup_now(),
+        )
 
     def arm(self, marks: pa.Table, heads: pa.Table, coming: Ints) -> Ints:
         """See that keys are looked at when `coming` says, at the latest; `heads` has hash and key of each. Returns when."""

@@ -68,8 +68,17 @@ class Ledger:
         Results that stand; more are added as sessions fire.
     """
 
-    def __init__(self, state: RowState, limits: Limits, trigger: Trigger, standing: Results,
-                 contents: Contents, *, discarding: bool, retract: bool) -> None:
+    def __init__(
+        self,
+        state: RowState,
+        limits: Limits,
+        trigger: Trigger,
+        standing: Results,
+        contents: Contents,
+        *,
+        discarding: bool,
+        retract: bool,
+    ) -> None:
         self.state = state
         self.results = standing
         self.contents = contents

@@ -66,8 +66,9 @@ class CappedLog:
     def entries(self, stored: pa.Table, seq: int, kind: int, fired: Ints | None = None) -> pa.Table:
         """Stored rows as entries; results with how often their session has fired."""
         n = stored.num_rows
-        return pa.Table.from_arrays([*stored.select(self.schema.names[:-3]).columns, *_extra(n, seq, kind, fired)],
-                                    schema=self.schema)
+        return pa.Table.from_arrays(
+            [*stored.select(self.schema.names[:-3]).columns, *_extra(n, seq, kind, fired)], schema=self.schema
+        )
 
     def marks(self, keys: pa.Table, moments: Ints, seq: int, kind: int) -> pa.Table:
         """Marks or closings for keys; `keys` has the hash and the key columns."""

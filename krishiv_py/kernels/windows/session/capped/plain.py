@@ -140,8 +140,7 @@ class _Step:
         if not (times < self.horizon).any():
             return Judged(self.rows.reduce(rows), None)
         names = self.op.layout.key_names
-        keys = group([*(pa.chunked_array(entries[k].chunks + rows[k].chunks) for k in names)],
-                     entries.num_rows + rows.num_rows)
+        keys = group([*(pa.chunked_array(entries[k].chunks + rows[k].chunks) for k in names)], entries.num_rows + rows.num_rows)
         held = np.flatnonzero(self.op.log.sift(entries, keys.ids[: entries.num_rows], keys.n).rows)
         groups = np.concatenate([keys.ids[held], keys.ids[entries.num_rows :]])
         starts = np.concatenate([entries[START].to_numpy()[held], times])
@@ -194,8 +193,10 @@ class _Step:
         if not self.op.keeps_fired:
             return []
         open_ = merged[END].to_numpy() > self.horizon
-        return [self.op.log.entries(stays, seq, STANDING, stays[FIRED].to_numpy()),
-                self.op.log.entries(merged.filter(pa.array(open_)), seq, STANDING, fired[open_])]
+        return [
+            self.op.log.entries(stays, seq, STANDING, stays[FIRED].to_numpy()),
+            self.op.log.entries(merged.filter(pa.array(open_)), seq, STANDING, fired[open_]),
+        ]
 
     def _merge(self, rows: pa.Table, sessions: Components, firing: Mask) -> pa.Table:
         """The sessions that fire, merged from their rows in order of arrival, with their bounds."""
@@ -208,8 +209,16 @@ class _Step:
         at = merged.schema.get_field_index(END)
         return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))
 
-    def _record(self, entries: pa.Table, alive: Alive, seq: int, sessions: Components, of_session: Ints, complete: Mask,
-                standing: list[pa.Table]) -> None:
+    def _record(
+        self,
+        entries: pa.Table,
+        alive: Alive,
+        seq: int,
+        sessions: Components,
+        of_session: Ints,
+        complete: Mask,
+        standing: list[pa.Table],
+    ) -> None:
         """Write fresh rows, what stands now, and a mark for every key; see that each key is looked at in time."""
         n = len(alive.armed)
         shut = sessions.ends <= self.horizon

@@ -141,8 +141,7 @@ class _Step(Visits):
         state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, stands)
         old = Results(standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m])
         contents = Contents(self.op.layout, table, standing.select(self.op.book.partials), known=self.op.retract)
-        return Bench(state, self.op.limits, self.trigger, old, contents,
-                     discarding=self.op.discarding, retract=self.op.retract)
+        return Bench(state, self.op.limits, self.trigger, old, contents, discarding=self.op.discarding, retract=self.op.retract)
 
     def _judge(self, held: pa.Table, rows: pa.Table) -> pa.Table:
         """Rule "window": refuse rows of closed sessions. Taking one away can move a session, so look until nothing changes."""
@@ -186,8 +185,9 @@ class _Step(Visits):
             passed &= ~bench.standing(cut)
         bench.fire(cut, passed, np.full(cut.sessions.n, "on_time"), moment)
 
-    def _record(self, bench: Bench, cut: Cut, complete: Mask, table: pa.Table, page: Page, heads: pa.Table,
-                contents: pa.Table, seq: int) -> None:
+    def _record(
+        self, bench: Bench, cut: Cut, complete: Mask, table: pa.Table, page: Page, heads: pa.Table, contents: pa.Table, seq: int
+    ) -> None:
         """Write the keys anew without closed sessions; see that each is looked at in time."""
         book, s = self.op.book, bench.state
         open_ = cut.sessions.ends > self.horizon
@@ -201,8 +201,9 @@ class _Step(Visits):
         r = bench.results
         of_result = heads.take(pa.array(r.groups[numbers]))
         kept_contents = contents.take(pa.array(numbers)) if self.op.retract else None
-        standing = book.standing(of_result, r.starts[numbers], r.ends[numbers], r.counts[numbers],
-                                 base + np.arange(len(numbers)), kept_contents, seq)
+        standing = book.standing(
+            of_result, r.starts[numbers], r.ends[numbers], r.counts[numbers], base + np.arange(len(numbers)), kept_contents, seq
+        )
         moment = cut.sessions.ends + np.where(complete, self.op.lateness_us, 0)
         if self.trigger.late == "watermark":
             waits = complete & ((bench.pending(cut) > 0) | bench.revised(cut))

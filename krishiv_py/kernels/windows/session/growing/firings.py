@@ -77,8 +77,17 @@ class Play:
         Those the first tracks begin with.
     """
 
-    def __init__(self, layout: Layout, rows: pa.Table, held: Sessions, tracks: Tracks, *, trigger: Trigger, watermark_us: int,
-                 discarding: bool) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        rows: pa.Table,
+        held: Sessions,
+        tracks: Tracks,
+        *,
+        trigger: Trigger,
+        watermark_us: int,
+        discarding: bool,
+    ) -> None:
         self._layout = layout
         self._rows = rows
         self._tracks = tracks
@@ -108,8 +117,10 @@ class Play:
         parts = [nothing, *f]
         tracks, late, index = (np.concatenate([getattr(x, n) for x in parts])[order] for n in ("tracks", "late", "index"))
         values = pa.concat_tables([x.values for x in parts]).take(pa.array(order))
-        return (Sessions(self._pending, self._often, self._done, self._partials, self._at),
-                Firings(rows[order], tracks, late, index, values))
+        return (
+            Sessions(self._pending, self._often, self._done, self._partials, self._at),
+            Firings(rows[order], tracks, late, index, values),
+        )
 
     def _nothing(self) -> pa.Table:
         return value_schema(self._layout).empty_table()

@@ -89,6 +89,11 @@ def lines(emitter: Emitter, keys: pa.Table, r: Results, by: Ints | None) -> pa.T
     result, cause = result[order], cause[order]
     picked = pa.array(result)
     return emitter.finished(
-        [keys[k].take(picked) for k in emitter.layout.key_names], r.starts[result], r.ends[result],
-        r.values.take(picked).columns, op[order], r.panes[cause], r.index[cause],
-    )  # fmt: skip
+        [keys[k].take(picked) for k in emitter.layout.key_names],
+        r.starts[result],
+        r.ends[result],
+        r.values.take(picked).columns,
+        op[order],
+        r.panes[cause],
+        r.index[cause],
+    )

@@ -106,5 +106,10 @@ def session_arrays(entries: pa.Table, partials: pa.Schema, *, discarding: bool) 
     """What the entries of sessions say."""
     pending = entries[PENDING].to_numpy()
     at = np.arange(entries.num_rows)
-    return Sessions(pending, entries[OFTEN].to_numpy(), np.array(entries[DONE].to_numpy(), np.bool_),
-                    entries.select(partials.names), np.where(pending > 0, at, -1) if discarding else at)
+    return Sessions(
+        pending,
+        entries[OFTEN].to_numpy(),
+        np.array(entries[DONE].to_numpy(), np.bool_),
+        entries.select(partials.names),
+        np.where(pending > 0, at, -1) if discarding else at,
+    )

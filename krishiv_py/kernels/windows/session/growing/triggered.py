@@ -121,8 +121,15 @@ class _Step(Visits):
         elements = self._elements(page.sessions, rows, keys)
         tracks = follow(elements, touching=self.op.rows.touching)
         held = session_arrays(page.sessions, self.op.entries.partials, discarding=self.op.discarding)
-        play = Play(self.op.layout, rows, held, tracks, trigger=self.trigger, watermark_us=self.watermark_us,
-                    discarding=self.op.discarding)  # fmt: skip
+        play = Play(
+            self.op.layout,
+            rows,
+            held,
+            tracks,
+            trigger=self.trigger,
+            watermark_us=self.watermark_us,
+            discarding=self.op.discarding,
+        )
         sessions, firings = play.run()
         now = _open(elements, tracks)
         after = self._after(now, sessions, rows.num_rows, due=due, interval=interval)
@@ -184,25 +191,31 @@ class _Step(Visits):
         fires = late | on_time | early
         return _After(fires & pending if self.op.discarding else fires, moments, panes)
 
-    def _told(self, page: Page, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, f: Firings, now: _Open,
-              after: _After) -> pa.Table:
+    def _told(
+        self, page: Page, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, f: Firings, now: _Open, after: _After
+    ) -> pa.Table:
         """Results, while the keys are written anew."""
         at = np.flatnonzero(after.fires)
         track = now.tracks[at]
-        with told_where(lambda n: place_of(self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]),
-                                           (int(now.starts[at[n]]), int(now.ends[at[n]])))):  # fmt: skip
+        with told_where(
+            lambda n: place_of(
+                self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[at[n]]), int(now.ends[at[n]]))
+            )
+        ):
             made = finished(self.op.layout, s.partials.take(pa.array(s.at[track])))
         old = self._standing(page)
         n_rows = len(t.of_row)
         results = Results(
-            old.n_old, np.concatenate([old.tracks, f.tracks, track]),
+            old.n_old,
+            np.concatenate([old.tracks, f.tracks, track]),
             np.concatenate([old.rows, f.rows, np.full(len(at), n_rows)]),
             np.concatenate([old.starts, t.starts[f.rows], now.starts[at]]),
             np.concatenate([old.ends, t.ends[f.rows], now.ends[at]]),
-            pa.concat_tables([old.values, f.values, made]), np.concatenate([old.moments, f.rows, after.moments[at]]),
+            pa.concat_tables([old.values, f.values, made]),
+            np.concatenate([old.moments, f.rows, after.moments[at]]),
             np.concatenate([old.panes, np.where(f.late, "late", "early"), after.panes[at]]),
             np.concatenate([old.index, f.index, s.often[track]]),
-        )  # fmt: skip
+        )
         s.often[track] += 1
         s.pending[track] = 0
         by, owner = withdrawn_by(results, t) if self.op.retract else (None, results.tracks)
@@ -230,8 +243,18 @@ class _Step(Visits):
         nothing = np.zeros(len(order), np.int64)
         return Results(len(order), tracks, nothing - 1, starts, ends, content, numbers[order], np.full(len(order), ""), nothing)
 
-    def _record(self, page: Page, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, now: _Open, r: Results,
-                by: Ints | None, owner: Ints) -> None:
+    def _record(
+        self,
+        page: Page,
+        heads: pa.Table,
+        e: Elements,
+        t: Tracks,
+        s: Sessions,
+        now: _Open,
+        r: Results,
+        by: Ints | None,
+        owner: Ints,
+    ) -> None:
         """Write the keys anew without closed sessions; see that each is looked at in time."""
         entries, seq = self.op.entries, self.meta["seq"]
         open_ = now.ends > self.horizon
@@ -253,8 +276,13 @@ class _Step(Visits):
             told = {TIME: r.starts[stands], END: r.ends[stands], UNDER: base + stands, ID: e.ids[t.first[owner[stands]]]}
             values = r.values.take(pa.array(stands))
             kept.append(entries.standing(heads.take(pa.array(of)), told, values, seq))
-        content = Sessions(s.pending[track], s.often[track], s.done[track], s.partials,
-                           np.where(s.pending[track] > 0, s.at[track], -1) if self.op.discarding else s.at[track])
+        content = Sessions(
+            s.pending[track],
+            s.often[track],
+            s.done[track],
+            s.partials,
+            np.where(s.pending[track] > 0, s.at[track], -1) if self.op.discarding else s.at[track],
+        )
         written = [entries.sessions(heads.take(pa.array(groups)), numbers, content, seq), *kept]
         armed = self.arm(page.marks, heads, self._coming(now, s, open_, groups, heads.num_rows))
         self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))

@@ -1,0 +1,21 @@
+"""What can be said of an expression: the columns it reads, what makes it another one, its name."""
+
+from __future__ import annotations
+
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field
+from krishiv_py.plan.expressions.trees import identity, walk
+
+
+def columns_of(expr: Expr) -> frozenset[str]:
+    """Names of the columns an expression reads."""
+    return frozenset(node.name for node in walk(expr) if isinstance(node, Col))
+
+
+def identity_of(expr: Expr) -> tuple[object, ...]:
+    """A hashable value that only expressions share that are built alike."""
+    return identity(expr, Expr)
+
+
+def name_of(expr: Expr) -> str:
+    """The output name of an expression: its alias, its column or field, or its text."""
+    return expr.name if isinstance(expr, (Alias, Col, Field)) else repr(expr).replace("`", "")
