@@ -16,9 +16,10 @@ from krishiv_py import ParquetSink, Session
 from krishiv_py.errors import CheckpointError
 from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.checkpoint import formats
-from krishiv_py.spark.checkpoint.formats import FORMAT, own_version
+from krishiv_py.spark.checkpoint.formats import FORMAT
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of
+from krishiv_py.version import __version__
 from tests.spark.conftest import DDL, found, per_second
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows
 
@@ -47,7 +48,7 @@ def test_a_plan_note_says_its_format_and_who_wrote_it(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     notes = written(tmp_path, seen.append)
     assert seen[0]["format"] == FORMAT
-    assert seen[0]["written by"].startswith(f"krishiv_py {own_version()}, PySpark 4.")
+    assert seen[0]["written by"].startswith(f"krishiv_py {__version__}, PySpark 4.")
     notes.claim(SPEC, 2)
     notes.check(SPEC)
 
@@ -61,7 +62,7 @@ def test_another_format_is_refused_by_number_and_writer(tmp_path: Path, other: A
             use()
         text = str(caught.value)
         assert f"the checkpoint {tmp_path} has a format this version cannot read" in text
-        assert f"{got}, written by krishiv_py 7.1; krishiv_py {own_version()} reads format {FORMAT}" in text
+        assert f"{got}, written by krishiv_py 7.1; krishiv_py {__version__} reads format {FORMAT}" in text
         assert "Hint: go on with the version that wrote it, or begin anew with a new checkpoint" in text
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib import metadata
 from typing import Any, Final
 
 import pyspark
 
 from krishiv_py.errors import CheckpointError, message
+from krishiv_py.version import __version__
 
 FORMAT: Final = 1
 """Of the plan note, the ledger, the chunks of state and the names they have; raised when an older one cannot be read."""
@@ -16,15 +16,7 @@ FORMAT: Final = 1
 
 def format_note() -> dict[str, Any]:
     """What a plan note says of the format and of who wrote it."""
-    return {"format": FORMAT, "written by": f"krishiv_py {own_version()}, PySpark {pyspark.__version__}"}
-
-
-def own_version() -> str:
-    """The version of the library; ``(unknown version)`` where it runs without having been installed."""
-    try:
-        return metadata.version("krishiv_py")
-    except metadata.PackageNotFoundError:
-        return "(unknown version)"
+    return {"format": FORMAT, "written by": f"krishiv_py {__version__}, PySpark {pyspark.__version__}"}
 
 
 def unnumbered(data: bytes) -> dict[str, Any] | None:
@@ -52,7 +44,7 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
     raise CheckpointError(
         message(
             f"the checkpoint {checkpoint} has a format this version cannot read",
-            f"{got}{by}; krishiv_py {own_version()} reads format {FORMAT}",
+            f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}",
             "its state would be misread",
             "go on with the version that wrote it, or begin anew with a new checkpoint and output folder",
         )
