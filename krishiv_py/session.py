@@ -227,7 +227,7 @@ class Session(FileSources):
                     "pass the stream the query was started with",
                 )
             )
-        return self._runner.read_state(stream, a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint"))
+        return self._runner.read_state(stream.plan(), a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint"))
 
     @property
     def streams(self) -> list[Query]:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.options.sinks import QueryTrigger, Sink
+from krishiv_py.planner.physical import PhysicalPlan
 
 if TYPE_CHECKING:
     from krishiv_py.api.query import Query
-    from krishiv_py.api.stages.aggregated import AggregatedStream
 
 
 @attrs.frozen(eq=False)
@@ -38,17 +38,15 @@ class BoundedResult:
 class Runner(Protocol):
     """Runs plans."""
 
-    def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
+    def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """One batch job over a finite input, with or without a `progress` line."""
         ...
 
-    def start(
-        self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
-    ) -> Query:
+    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None) -> Query:
         """An unbounded query."""
         ...
 
-    def to_dataframe(self, stream: AggregatedStream) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan) -> Any:
         """A Spark DataFrame of results."""
         ...
 
@@ -66,16 +64,14 @@ class NoRunner:
             )
         )
 
-    def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
+    def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """Refuse."""
         self._refuse("collect()")
 
-    def start(
-        self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
-    ) -> Query:
+    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None) -> Query:
         """Refuse."""
         self._refuse("start()")
 
-    def to_dataframe(self, stream: AggregatedStream) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan) -> Any:
         """Refuse."""
         self._refuse("to_dataframe()")

@@ -40,10 +40,10 @@ def plan_html(plan: Explained) -> str:
     str
         One ``<div>``, complete in itself.
     """
-    heart = plan.physical.stages[-1]
+    heart = plan.physical.steps[-2]
     steps = [(part.title if at == 0 else f"↓ {part.title}", _code(part.detail)) for at, part in enumerate(plan.flow)]
     steps.append(("↓ route", f"<b>{shown(heart.route)}</b>, because {shown(heart.why)}"))
-    stages = [(s.name, f"{shown(s.what)}, because {shown(s.why)}") for s in plan.physical.stages]
+    stages = [(s.name, f"{shown(s.what)}, because {shown(s.why)}") for s in plan.physical.steps]
     return _card(
         f"<div style='{_HEAD}'>Windowed aggregation</div>",
         _grid(steps),

@@ -29,7 +29,7 @@ def plan_text(plan: Explained) -> str:
     lines.append(f"reads     {', '.join(plan.reads[:_COLUMNS])}{' …' if len(plan.reads) > _COLUMNS else ''}")
     lines.append(f"time      {plan.time}")
     lines += ["", "== Physical plan =="]
-    lines += [f"{s.name:<9} {s.route:<9} {s.what}\n{'':<20}because {s.why}" for s in plan.physical.stages]
+    lines += [f"{s.name:<9} {s.route:<9} {s.what}\n{'':<20}because {s.why}" for s in plan.physical.steps]
     if plan.physical.warnings:
         lines += ["", "== Warnings ==", *(f"! {w}" for w in plan.physical.warnings)]
     return redacted("\n".join(lines))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import attrs
 
 from krishiv_py.errors import PlanError, message
@@ -20,7 +23,7 @@ from krishiv_py.kernels.windows.session.growing.triggered import TriggeredSessio
 from krishiv_py.kernels.windows.session.plain import SessionOperator
 from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
 from krishiv_py.kernels.wrappers.rename import ProjectedOperator
-from krishiv_py.kernels.wrappers.ttl import ExpiringOperator, KeyDropping
+from krishiv_py.kernels.wrappers.ttl import ExpiringOperator
 from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringFixed
 from krishiv_py.plan.windows.count import CountWindow
 from krishiv_py.plan.windows.distinct import SlidingWindows
@@ -30,53 +33,62 @@ from krishiv_py.plan.windows.panes import PaneWindow
 from krishiv_py.plan.windows.session import SessionWindow
 
 
-def _fixed(spec: OperatorSpec) -> FixedOperator | TriggeredOperator:
-    if isinstance(spec.window, PaneWindow):
-        return PaneOperator(spec)
-    return FixedOperator(spec) if spec.options.fires_once else TriggeredOperator(spec)
+@attrs.frozen(eq=False)
+class Link:
+    """One operator of a chain: what it is, and how it is made around the next one."""
+
+    title: str
+    make: Callable[[OperatorSpec, Any], WindowOperator]
 
 
-def _session(spec: OperatorSpec, window: SessionWindow) -> WindowOperator:
-    if spec.options.fires_by_default:
-        return SessionOperator(spec) if window.max_duration_us is None else CappedSessionOperator(spec)
-    return TriggeredSessionOperator(spec) if window.max_duration_us is None else CappedTriggeredOperator(spec)
+def chain(spec: OperatorSpec) -> tuple[Link, ...]:
+    """The operators that a specification is run by, the one around all others first; nothing is built."""
+    links = [_window(spec)]
+    if spec.options.ttl is not None:
+        fixed = isinstance(spec.window, HoppingWindow)
+        links.insert(
+            0, Link("time to live of windows", ExpiringFixed) if fixed else Link("time to live of keys", ExpiringOperator)
+        )
+    if spec.options.late_rule == "window":
+        links.insert(0, Link("fire before rows are taken in", lambda _, inner: PunctualOperator(inner)))
+    if spec.output is not None:
+        links.insert(0, Link("other names", ProjectedOperator))
+    return tuple(links)
 
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
-    if spec.output is not None:
-        return ProjectedOperator(spec, operator_for(attrs.evolve(spec, output=None)))
-    found = _of_window(spec)
-    return PunctualOperator(found) if spec.options.late_rule == "window" else found
+    links = list(chain(spec))
+    around = links.pop(0) if spec.output is not None else None
+    plain = attrs.evolve(spec, output=None)
+    found: WindowOperator | None = None
+    for link in reversed(links):
+        found = link.make(plain, found)
+    assert found is not None
+    return found if around is None else around.make(spec, found)
 
 
-def _of_window(spec: OperatorSpec) -> WindowOperator:
-    if isinstance(spec.window, HoppingWindow):
-        fixed = _fixed(spec)
-        return fixed if spec.options.ttl is None else ExpiringFixed(spec, fixed)
-    found = _by_rows(spec)
-    if spec.options.ttl is None:
-        return found
-    if not isinstance(found, KeyDropping):
-        raise PlanError(
-            message(
-                "no time to live with these triggers",
-                spec.window.kind,
-                "state would be kept for ever",
-                "leave the trigger or with_state_ttl out",
-            )
-        )
-    return ExpiringOperator(spec, found)
+def _window(spec: OperatorSpec) -> Link:
+    window, options = spec.window, spec.options
+    if isinstance(window, PaneWindow):
+        return _alone("panes", PaneOperator)
+    if isinstance(window, HoppingWindow):
+        once = options.fires_once
+        return _alone("fixed windows", FixedOperator) if once else _alone("fixed windows with triggers", TriggeredOperator)
+    if isinstance(window, LookBackWindow):
+        return _alone("look-back windows", LookBackOperator)
+    if isinstance(window, SlidingWindows):
+        return _alone("distinct-set windows", DistinctOperator)
+    once = options.fires_by_default
+    if isinstance(window, CountWindow):
+        return _alone("count windows", CountOperator) if once else _alone("count windows with triggers", TriggeredCountOperator)
+    if isinstance(window, SessionWindow):
+        if window.max_duration_us is None:
+            return _alone("sessions", SessionOperator) if once else _alone("sessions with triggers", TriggeredSessionOperator)
+        capped = "sessions with a longest duration"
+        return _alone(capped, CappedSessionOperator) if once else _alone(f"{capped} and triggers", CappedTriggeredOperator)
+    raise PlanError(message("no kernel for this window", window.kind, "it cannot be computed", "use another window"))
 
 
-def _by_rows(spec: OperatorSpec) -> WindowOperator:
-    """The operator of windows whose bounds follow from rows."""
-    if isinstance(spec.window, LookBackWindow):
-        return LookBackOperator(spec)
-    if isinstance(spec.window, CountWindow):
-        return CountOperator(spec) if spec.options.fires_by_default else TriggeredCountOperator(spec)
-    if isinstance(spec.window, SessionWindow):
-        return _session(spec, spec.window)
-    if isinstance(spec.window, SlidingWindows):
-        return DistinctOperator(spec)
-    raise PlanError(message("no kernel for this window", spec.window.kind, "it cannot be computed", "use another window"))
+def _alone(title: str, operator: Callable[[OperatorSpec], WindowOperator]) -> Link:
+    return Link(title, lambda spec, _: operator(spec))

@@ -7,8 +7,6 @@ import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
-from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, puts_aside, source_of
@@ -164,6 +162,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
     _check_names(node, schema)
     _check_output(node)
     node.window.check_columns(schema)
+    node.window.check_options(node.options)
     source = source_of(node).schema
     wanted = {*node.keys, *node.window.columns(), *node.window.carried(node.keys, schema), node.input.column}
     if node.input.source_column:
@@ -195,6 +194,4 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
         output=node.output,
         malformed=whole and puts_aside(node),
     )
-    operator_for(spec)
-    Layout(spec).result_schema  # noqa: B018  # built here so that a type that does not fit is found at the call
     return spec

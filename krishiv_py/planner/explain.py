@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import WindowAggregate, chain, prefix_of, source_of
-from krishiv_py.planner.physical import PhysicalPlan, physical
+from krishiv_py.planner.physical import PhysicalPlan
 
 
 @attrs.frozen
@@ -34,7 +33,7 @@ class Explained:
     time : str
         The event-time column, its kind and resolution.
     physical : PhysicalPlan
-        The stages with route and reason, and the warnings.
+        What is run, with routes, reasons and warnings.
     """
 
     logical: tuple[Part, ...]
@@ -45,15 +44,16 @@ class Explained:
     physical: PhysicalPlan
 
 
-def explain(node: WindowAggregate, spec: OperatorSpec, *, started: bool = False) -> Explained:
-    """Gather what there is to say about a logical plan, `node`, and what became of it, `spec`; `started` in a running query."""
+def explain(plan: PhysicalPlan) -> Explained:
+    """Gather what there is to say about a plan, of a running query or of one that may be run."""
+    spec = plan.spec
     return Explained(
-        logical=tuple(Part(n.title, n.detail()) for n in chain(node)),
-        flow=_flow(node),
+        logical=tuple(Part(n.title, n.detail()) for n in chain(plan.node)),
+        flow=_flow(plan.node),
         rows=tuple((f.name, str(f.type)) for f in spec.row_schema),
         reads=spec.needs_columns,
         time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)",
-        physical=physical(spec, bounded=source_of(node).bounded, started=started),
+        physical=plan,
     )
 
 

@@ -1,18 +1,59 @@
-"""The physical stage: which operators run where, and why."""
+"""What an engine runs: sources, a stage of kernels, where late rows go. ``explain()`` prints the same value."""
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Literal, TypeAlias
+
 import attrs
 
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.windows.count import CountWindow
+from krishiv_py.plan.nodes import Source, WindowAggregate, source_of
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.planner.branches import Branch, branches
+from krishiv_py.planner.check import check
+from krishiv_py.planner.fingerprint import uses_ledger
+from krishiv_py.planner.warnings import warnings
+
+Engine: TypeAlias = Literal["driver", "bounded", "streaming"]
+_STATE = "transformWithState keyed by bucket"
+
+
+@attrs.frozen(eq=False, slots=False)
+class StagePlan:
+    """One windowed aggregation, checked: what it reads, which operators its rows go through, what it gives.
+
+    Attributes
+    ----------
+    spec : OperatorSpec
+        Everything its kernels need to know.
+    inputs : tuple of Branch
+        The streams it reads, each with its own steps in front.
+    """
+
+    spec: OperatorSpec
+    inputs: tuple[Branch, ...]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Its columns: working rows, partials, late rows, results."""
+        return Layout(self.spec)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Its operators, the one around all others first."""
+        return tuple(link.title for link in chain(self.spec))
+
+    @property
+    def clock(self) -> str:
+        """Who keeps the watermark in force of a streaming query."""
+        return "a ledger of ours" if uses_ledger(self.spec) else "Spark"
 
 
 @attrs.frozen
-class Stage:
+class Step:
     """One physical operator: its name, route, what it does and why it was chosen."""
 
     name: str
@@ -21,86 +62,108 @@ class Stage:
     why: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class PhysicalPlan:
-    """The stages in data-flow order, and what a user should know before starting."""
+    """A query as an engine runs it.
 
-    stages: tuple[Stage, ...]
-    warnings: tuple[str, ...]
-
-
-def warnings(spec: OperatorSpec) -> tuple[str, ...]:
-    """State that may grow without bound, and settings that can lose rows."""
-    options = spec.options
-    forgets = options.ttl is not None and isinstance(spec.window, CountWindow)
-    found = [] if forgets else list(spec.window.warnings())
-    if isinstance(spec.watermark, WatermarkSpec) and spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
-        found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
-    lag_us = longest_lag_us(spec)
-    if lag_us >= options.future_us and options.future_reference == "watermark":
-        enough = show_us(lag_us + options.future_us)
-        found.append(
-            f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
-            f'that come in order count as future; write future_tolerance("{enough}")'
-        )
-    if options.future_action != "warn" and options.future_reference == "watermark":
-        found.append(
-            f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
-            'row would be refused, for refused rows do not move the watermark; use reference="clock"'
-        )
-    if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
-        found.append("emit=final writes one row per window: trigger and accumulation have no effect")
-    length_us = getattr(spec.window, "size_us", None) or getattr(spec.window, "gap_us", None) or 0
-    if options.ttl is not None and options.ttl.ttl_us < length_us + options.allowed_lateness_us:
-        found.append(
-            f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window and the allowed lateness: "
-            "windows of quiet keys are lost"
-        )
-    if options.emit_mode == "final" and options.allowed_lateness_us > 0:
-        found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
-    return tuple(found)
-
-
-def longest_lag_us(spec: OperatorSpec) -> int:
-    """The longest lag of a source, µs."""
-    if isinstance(spec.watermark, WatermarkSpec):
-        return spec.watermark.lag_us
-    return max(source.lag_us for _, source in spec.watermark.sources)
-
-
-def physical(spec: OperatorSpec, *, bounded: bool, started: bool = False) -> PhysicalPlan:
-    """Choose the physical operators.
-
-    Parameters
+    Attributes
     ----------
-    spec : OperatorSpec
-        The checked plan.
-    bounded : bool
-        Whether its source is finite: run() and collect() then take one batch job, start() a streaming query.
-    started : bool
-        Whether it is the plan of a query that was started.
+    node : WindowAggregate
+        The logical plan it was made of.
+    stages : tuple of StagePlan
+        In the order in which rows go through them; one today.
+    late : LateEventHandler
+        Who takes the late rows.
+    engine : {"driver", "bounded", "streaming"} or None
+        What runs it; None while nobody has chosen.
     """
-    route = "bounded" if bounded and not started else "columnar"
-    state = "transformWithState keyed by bucket"
-    how = f"run() and collect(): one Spark batch job; start(): {state}" if bounded and not started else state
-    stages = (
-        Stage(
-            "scan",
-            route,
-            f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
-            "only columns that keys, time, aggregates and late rows need are read",
-        ),
-        Stage(
-            "prepare",
-            route,
-            "stateless steps, stamp, judge, combine by key and window part (mapInArrow)",
-            "late rows leave whole before the shuffle, and only partial aggregates are shuffled",
-        ),
-        Stage(
+
+    node: WindowAggregate
+    stages: tuple[StagePlan, ...]
+    late: LateEventHandler
+    engine: Engine | None = None
+
+    @property
+    def stage(self) -> StagePlan:
+        """Its last stage, which gives the results."""
+        return self.stages[-1]
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """The specification of the last stage."""
+        return self.stage.spec
+
+    @property
+    def source(self) -> Source:
+        """Where the rows of the first stage come from."""
+        return source_of(self.node)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What happens where, and why."""
+        return (*self._before_windows(), self._windows(), self._outputs())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """State that may grow without bound, and settings that can lose rows."""
+        return tuple(text for stage in self.stages for text in warnings(stage.spec))
+
+    @property
+    def _route(self) -> str:
+        if self.engine == "driver":
+            return "driver"
+        return "bounded" if self.source.bounded and self.engine != "streaming" else "columnar"
+
+    def _before_windows(self) -> tuple[Step, Step]:
+        spec = self.stages[0].spec
+        return (
+            Step(
+                "scan",
+                self._route,
+                f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
+                "only columns that keys, time, aggregates and late rows need are read",
+            ),
+            Step(
+                "prepare",
+                self._route,
+                "stateless steps, stamp, judge, combine by key and window part (mapInArrow)",
+                "late rows leave whole before the shuffle, and only partial aggregates are shuffled",
+            ),
+        )
+
+    def _windows(self) -> Step:
+        how = {"driver": "state in memory", "bounded": "one Spark batch job", "streaming": _STATE}.get(self.engine or "")
+        if how is None:
+            how = f"run() and collect(): one Spark batch job; start(): {_STATE}" if self.source.bounded else _STATE
+        return Step(
             "window",
-            route,
-            f"{spec.window.describe()} over chunks per bucket ({how})",
+            self._route,
+            f"{self.spec.window.describe()} over chunks per bucket ({how}): {' → '.join(self.stage.operators)}",
             "state is moved in Arrow chunks, so a batch costs what it brings and what fires, not what is open",
-        ),
-    )
-    return PhysicalPlan(stages, warnings(spec))
+        )
+
+    def _outputs(self) -> Step:
+        late = {"rows": "late rows whole", "keys": "late rows counted by key", "count": "late rows counted"}[self.late.wants]
+        given = f"{len(self.stage.layout.result_schema)} columns of results, {late}"
+        if self.engine == "bounded":
+            return Step("publish", self._route, f"{given}, all at once", "the end of the input closes every window")
+        return Step(
+            "publish",
+            self._route,
+            f"{given}; start(): batch by batch, its watermark kept by {self.stage.clock}",
+            "both outputs of a batch are published together, so that a repeated batch replaces its own",
+        )
+
+
+def stage_of(node: WindowAggregate, late: LateColumns) -> StagePlan:
+    """Check a logical plan; `late` says what is wanted of a late row.
+
+    Raises
+    ------
+    PlanError
+        With what, got, consequence and hint, for everything that cannot run.
+    """
+    spec = check(node, late=late)
+    stage = StagePlan(spec, tuple(branches(spec, source_of(node))))
+    stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
+    return stage

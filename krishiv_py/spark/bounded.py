@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema, malformed_rows
@@ -26,8 +25,8 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore, Meta
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.nodes import MemorySource, Source, source_of
-from krishiv_py.planner.branches import branches
+from krishiv_py.plan.nodes import MemorySource, Source
+from krishiv_py.planner.physical import PhysicalPlan, StagePlan
 from krishiv_py.spark.reading.malformed import in_columns
 from krishiv_py.spark.reading.scan import Reader, scan
 from krishiv_py.spark.reading.scanned import Scanned
@@ -177,14 +176,13 @@ def _out(kind: str, blob: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([blob], pa.binary())], schema=_OUT)
 
 
-def _plan(
-    spark: SparkSession, spec: OperatorSpec, source: Source, partitions: int, now_us: int, handover: Handover
+def _packed(
+    spark: SparkSession, stage: StagePlan, partitions: int, now_us: int, handover: Handover
 ) -> tuple[DataFrame, tuple[Moment, ...]]:
-    ids = tuple(range(partitions))
-    parts = branches(spec, source)
-    when = timetable(spark, parts, spec, now_us)
+    ids, spec = tuple(range(partitions)), stage.spec
+    when = timetable(spark, stage.inputs, spec, now_us)
     frames = []
-    for at, part in enumerate(parts):
+    for at, part in enumerate(stage.inputs):
         if when is not None:
             paths = spark.createDataFrame([(f,) for f in when.files[at]], "path string")
             frame = paths.repartition(partitions) if partitions > 1 else paths.coalesce(1)
@@ -198,9 +196,9 @@ def _plan(
     return functools.reduce(DataFrame.union, frames), only if when is None else when.moments
 
 
-def run(spark: SparkSession, stream: AggregatedStream, now_us: int, handover: Handover) -> BoundedResult:
+def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, handover: Handover) -> BoundedResult:
     """Run a finite plan."""
-    source = source_of(stream.node)
+    source = plan.source
     if not source.bounded:
         raise PlanError(
             message(
@@ -210,15 +208,15 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int, handover: Ha
                 "use start(sink), or read the same data with streaming=False",
             )
         )
-    spec = stream.spec()
-    layout = Layout(spec)
+    stage = plan.stage
+    layout = stage.layout
     counters = dict.fromkeys(COUNTERS, 0)
-    if _nothing_sent(spec, source):
+    if _nothing_sent(stage):
         return BoundedResult(layout.result_schema.empty_table(), late_output_schema(layout).empty_table(), counters)
     partitions = _partitions(spark, source)
-    packed, when = _plan(spark, spec, source, partitions, now_us, handover)
+    packed, when = _packed(spark, stage, partitions, now_us, handover)
     shuffled = packed.repartition(partitions, "bucket") if partitions > 1 else packed.coalesce(1)
-    out = shuffled.mapInArrow(BoundedSteps(spec, when, handover).__call__, _OUT_DDL).toArrow()
+    out = shuffled.mapInArrow(BoundedSteps(stage.spec, when, handover).__call__, _OUT_DDL).toArrow()
     results, late = [layout.result_schema.empty_table()], []
     for kind, blob in zip(*(c.to_pylist() for c in out.columns), strict=True):
         if kind != "counters":
@@ -233,8 +231,8 @@ def run(spark: SparkSession, stream: AggregatedStream, now_us: int, handover: Ha
     return BoundedResult(pa.concat_tables(results).combine_chunks(), late_output(layout, late).combine_chunks(), counters)
 
 
-def _nothing_sent(spec: OperatorSpec, source: Source) -> bool:
-    return all(isinstance(p.source, MemorySource) and not Spool(p.source.spool).files() for p in branches(spec, source))
+def _nothing_sent(stage: StagePlan) -> bool:
+    return all(isinstance(p.source, MemorySource) and not Spool(p.source.spool).files() for p in stage.inputs)
 
 
 def _partitions(spark: SparkSession, source: Source) -> int:

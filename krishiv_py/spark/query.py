@@ -18,16 +18,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
+from krishiv_py.display.text import plan_text
 from krishiv_py.errors import KrishivError, PlanError, message
-from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.prepare import refused
-from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import UNSET, TimePoint, time_point_us
 from krishiv_py.plan.options.sinks import MemorySink
 from krishiv_py.plan.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
+from krishiv_py.planner.explain import explain
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
@@ -101,10 +102,10 @@ class StreamQuery:
         then: Callable[[], StreamingQuery] | None,
         name: str,
         ledger: Ledger,
-        plan: str,
+        plan: PhysicalPlan,
+        note: str | None,
         sink: MemorySink | None,
         late: MemorySink | None,
-        spec: OperatorSpec,
         cleanup: Callable[[], None],
         halt: Halt,
         spark: SparkSession,
@@ -114,10 +115,11 @@ class StreamQuery:
         self._name = name
         self._ledger = ledger
         self._plan = plan
+        self._note = note
         self._sink = sink
         self._late = late
-        self._spec = spec
-        layout = Layout(spec)
+        self._spec = plan.spec
+        layout = plan.stage.layout
         self._schemas = (layout.result_schema, late_output_schema(layout))
         self._cleanup = cleanup
         self._spark = spark
@@ -329,7 +331,8 @@ class StreamQuery:
 
     def explain(self) -> str:
         """The plan of the query as text."""
-        return self._plan
+        text = plan_text(explain(self._plan))
+        return text if self._note is None else f"{text}\n{self._note}"
 
     def __enter__(self) -> StreamQuery:
         return self

@@ -18,13 +18,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
-from krishiv_py.plan.nodes import FrameSource, MemorySource, source_of
+from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.late import SideOutputLateEventHandler
 from krishiv_py.plan.options.sinks import QueryTrigger, Sink
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
@@ -82,45 +82,45 @@ class SparkRunner:
             self._folder = new_folder("session")
         return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
 
-    def run_bounded(self, stream: AggregatedStream, progress: Show = False) -> BoundedResult:
+    def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        late_sink = streaming.side_output(stream.late_handler)
-        check_places(None, late_sink, source_of(stream.node), None)
+        late_sink = streaming.side_output(plan.late)
+        check_places(None, late_sink, plan.source, None)
         check_free(late_sink)
-        what = f"the run of {stream.spec().name}"
+        what = f"the run of {plan.spec.name}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
         with as_own(what):
-            result = self._run(stream, progress)
-        handler = stream.late_handler
+            result = self._run(plan, progress)
+        handler = plan.late
         if result.late.num_rows:
             if isinstance(handler, SideOutputLateEventHandler):
                 bounded_side_output(self.spark, handler.sink, result.late)
             else:
-                deliver(handler, [result.late], stream.spec().name, 0)
+                deliver(handler, [result.late], plan.spec.name, 0)
         return result
 
-    def _run(self, stream: AggregatedStream, progress: Show) -> BoundedResult:
+    def _run(self, plan: PhysicalPlan, progress: Show) -> BoundedResult:
         if progress is False:
-            return cancellable(self.spark, lambda: self._bounded(stream))
+            return cancellable(self.spark, lambda: self._bounded(plan))
         counters: dict[str, int] = {}
         look: list[Callable[[], tuple[int, int | None]]] = [lambda: (0, None)]
 
         def work() -> BoundedResult:
             with counted(self.spark) as tasks:
                 look[0] = tasks
-                return self._bounded(stream)
+                return self._bounded(plan)
 
         with shown(lambda: of_job(*look[0](), counters), progress):
             result = cancellable(self.spark, work)
             counters.update(result.counters)
         return result
 
-    def _bounded(self, stream: AggregatedStream) -> BoundedResult:
+    def _bounded(self, plan: PhysicalPlan) -> BoundedResult:
         with handed_over(self.spark, self._new_path("chunks")) as chunks:
-            return bounded.run(self.spark, stream, self.clock(), chunks)
+            return bounded.run(self.spark, plan, self.clock(), chunks)
 
     def start(
-        self, stream: AggregatedStream, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
+        self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         if is_connect(self.spark):
@@ -135,10 +135,10 @@ class SparkRunner:
         require_alive(self.spark, "start()", stopped=self._stopped)
         self._check_name(name)
         check_checkpoint(self.profile, checkpoint)
-        title = name or f"{stream.spec().name}-{uuid.uuid4().hex[:8]}"
+        title = name or f"{plan.spec.name}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
-        outputs = sink, streaming.side_output(stream.late_handler)
-        opened = open_checkpoint(self.spark, title, checkpoint, temporary, outputs, source_of(stream.node))
+        outputs = sink, streaming.side_output(plan.late)
+        opened = open_checkpoint(self.spark, title, checkpoint, temporary, outputs, plan.source)
         chunks = handover(self.spark, self._new_path("chunks"))
 
         def cleanup() -> None:
@@ -151,7 +151,7 @@ class SparkRunner:
         try:
             take_sinks(owner, *outputs)
             with as_own("start()"):
-                query = streaming.start(self.spark, stream, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
+                query = streaming.start(self.spark, plan, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
             cleanup()
@@ -176,17 +176,17 @@ class SparkRunner:
                 )
             )
 
-    def read_state(self, stream: AggregatedStream, checkpoint: str) -> pa.Table:
+    def read_state(self, plan: PhysicalPlan, checkpoint: str) -> pa.Table:
         """The state in a checkpoint as a table."""
-        return read_state(self.spark, stream.spec(), CheckpointNotes(checkpoint))
+        return read_state(self.spark, plan.spec, CheckpointNotes(checkpoint))
 
-    def to_dataframe(self, stream: AggregatedStream) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        source = source_of(stream.node)
+        source = plan.source
         if source.bounded and not isinstance(source, MemorySource):
-            table = self.run_bounded(stream).table
+            table = self.run_bounded(attrs.evolve(plan, engine="bounded")).table
             return self.spark.createDataFrame(table, spark_ddl(table.schema))
-        return streaming.rows_frame(self.spark, stream)
+        return streaming.rows_frame(self.spark, attrs.evolve(plan, engine="streaming"))
 
     def frame_stream(self, frame: DataFrame) -> Stream:
         """A stream over any DataFrame."""

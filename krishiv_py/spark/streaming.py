@@ -12,20 +12,15 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.watermark import WatermarkTracker
-from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.nodes import FileSource, Source, UnionSource, source_of
+from krishiv_py.plan.nodes import FileSource, UnionSource
 from krishiv_py.plan.options.late import LateEventHandler, SideOutputLateEventHandler
 from krishiv_py.plan.options.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
-from krishiv_py.planner.branches import branches
-from krishiv_py.planner.explain import explain
 from krishiv_py.planner.fingerprint import uses_ledger
+from krishiv_py.planner.physical import PhysicalPlan, StagePlan
 from krishiv_py.spark.checkpoint.lease import Lease
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
@@ -60,8 +55,7 @@ ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)
 
 def stateful(
     spark: SparkSession,
-    spec: OperatorSpec,
-    source: Source,
+    stage: StagePlan,
     clock: Clock,
     buckets: int,
     output: TaskOutput,
@@ -70,9 +64,9 @@ def stateful(
     controls: ControlFolder | None,
 ) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
-    ids = bucket_ids(buckets)
+    spec, ids = stage.spec, bucket_ids(buckets)
     frames = []
-    for branch in branches(spec, source):
+    for branch in stage.inputs:
         found = scan(spark, branch.source, branch.spec.needs_columns, streaming=True)
         pack = Pack(branch.spec, found.reader, ids, clock, handover, branch.name)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
@@ -99,10 +93,9 @@ class BatchStoppedError(Exception):
 class BatchSteps:
     """What happens on the driver with one micro-batch: both outputs are published, then the ledger is written."""
 
-    spec: OperatorSpec
+    plan: PhysicalPlan
     sink: Sink
     late_sink: Sink | None
-    handler: LateEventHandler
     ledger: Ledger
     publishers: dict[str, Publisher]
     clock: SparkClock | LedgerClock
@@ -121,7 +114,7 @@ class BatchSteps:
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None
-            self.halt.problem = failed_batch(problem, self.spec.name, batch_id)
+            self.halt.problem = failed_batch(problem, self.plan.spec.name, batch_id)
             raise self.halt.problem from passable(cause(problem))
         finally:
             self.halt.thread = None
@@ -159,9 +152,9 @@ class BatchSteps:
         entry = self.clock.read(batch_id)
         now_us = self.now()
         tracker = (
-            WatermarkTracker(self.spec.watermark)
+            WatermarkTracker(self.plan.spec.watermark)
             if entry is None
-            else WatermarkTracker.restored(self.spec.watermark, entry["tracker"])
+            else WatermarkTracker.restored(self.plan.spec.watermark, entry["tracker"])
         )
         for metrics in reported.values():
             for maxima, controls in metrics["notes"]:
@@ -185,10 +178,10 @@ class BatchSteps:
             if isinstance(sink, MemorySink):
                 sink.put(batch_id, tables)
             elif kind == LATE_ROWS and sink is None:
-                deliver(self.handler, tables, self.spec.name, batch_id)
+                deliver(self.plan.late, tables, self.plan.spec.name, batch_id)
 
     def _cluster_outputs(self, frame: DataFrame, kinds: list[str], batch_id: int) -> None:
-        layout = Layout(self.spec)
+        layout = self.plan.stage.layout
         for kind in kinds:
             sink = self.sink if kind == RESULT else self.late_sink
             schema = layout.result_schema if kind == RESULT else late_output_schema(layout)
@@ -209,7 +202,7 @@ def side_output(handler: LateEventHandler) -> Sink | None:
 
 def start(
     spark: SparkSession,
-    stream: AggregatedStream,
+    plan: PhysicalPlan,
     sink: Sink,
     opened: Opened,
     trigger: QueryTrigger,
@@ -219,37 +212,33 @@ def start(
     cleanup: Callable[[], None],
 ) -> StreamQuery:
     """Start a query."""
-    spec = stream.spec()
-    sink, late_sink, checkpoint, durable = homed(sink), side_output(stream.late_handler), opened.checkpoint, opened.durable
-    source = source_of(stream.node)
+    stage, spec = plan.stage, plan.spec
+    sink, late_sink, checkpoint, durable = homed(sink), side_output(plan.late), opened.checkpoint, opened.durable
     notes = CheckpointNotes(checkpoint, durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
-    check_log(checkpoint, len(branches(spec, source)))
+    check_log(checkpoint, len(stage.inputs))
     forget_unplanned(checkpoint)
-    follow(checkpoint, [branch.source for branch in branches(spec, source)])
+    follow(checkpoint, [branch.source for branch in stage.inputs])
     claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
     ledger = Ledger(notes)
     ledger.restore()
-    warn_if_flushed(ledger.watermark_us, checkpoint, source_of(stream.node))
+    warn_if_flushed(ledger.watermark_us, checkpoint, plan.source)
     outputs = ((RESULT, sink), (LATE_ROWS, late_sink))
     folders = {kind: s.path for kind, s in outputs if isinstance(s, ParquetSink)}
     clock = clock_for(spec, checkpoint, durable=durable)
     period = period_us(spec)
-    controls = ControlFolder.of(checkpoint, wanted=period is not None or trigger.flush, sources=len(branches(spec, source)))
+    controls = ControlFolder.of(checkpoint, wanted=period is not None or trigger.flush, sources=len(stage.inputs))
     pulse = Pulse(controls, period, now) if controls is not None and period is not None else None
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     blobs = BlobFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
     output = TaskOutput(folders, claim.outputs, durable)
-    frame = stateful(spark, spec, source, clock, claim.buckets, output, blobs, handover, controls)
+    frame = stateful(spark, stage, clock, claim.buckets, output, blobs, handover, controls)
     for rows, folder in ((RESULTS, sink), (LATE, late_sink)):
         if isinstance(folder, (ParquetSink, JsonSink)):
             claim_folder(folder, rows, claim.outputs, checkpoint)
     publishers = {k: Publisher(s.path, claim.outputs, durable) for k, s in outputs if isinstance(s, (ParquetSink, JsonSink))}
-    handler = stream.late_handler
     halt = Halt()
-    steps = BatchSteps(
-        spec, sink, late_sink, handler, ledger, publishers, clock, now, handover, title, halt, pulse, opened.lease
-    )
+    steps = BatchSteps(plan, sink, late_sink, ledger, publishers, clock, now, handover, title, halt, pulse, opened.lease)
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )
@@ -259,7 +248,7 @@ def start(
         writer = writer.trigger(processingTime=f"{trigger.interval_us // 1_000} milliseconds")
     stop = cleanup if pulse is None else pulse.stopping(cleanup)
 
-    rows_in_jvm = not all(arrow_scanned(b.source) for b in branches(spec, source)) or any(
+    rows_in_jvm = not all(arrow_scanned(b.source) for b in stage.inputs) or any(
         isinstance(s, ON_CLUSTER) for s in (sink, late_sink)
     )
 
@@ -278,10 +267,10 @@ def start(
         flush if trigger.flush else None,
         title,
         ledger,
-        plan_text(explain(stream.node, spec, started=True)) + (f"\n{NOTE}" if trigger.flush else ""),
+        plan,
+        NOTE if trigger.flush else None,
         sink if isinstance(sink, MemorySink) else None,
         late_sink if isinstance(late_sink, MemorySink) else None,
-        spec,
         stop,
         halt,
         spark,
@@ -291,18 +280,18 @@ def start(
     return query
 
 
-def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
+def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
     """A streaming DataFrame of result rows, to go on with in plain Spark."""
-    if stream.late_handler.wants != "count":
+    if plan.late.wants != "count":
         raise PlanError(
             message(
                 "to_dataframe() has one output",
-                type(stream.late_handler).__name__,
+                type(plan.late).__name__,
                 "late rows would be lost",
                 "use start(sink), or a CountingLateEventHandler",
             )
         )
-    spec = stream.spec()
+    spec = plan.spec
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
         raise PlanError(
             message(
@@ -312,7 +301,7 @@ def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
                 "use start(sink)",
             )
         )
-    source = source_of(stream.node)
+    source = plan.source
     if isinstance(source, UnionSource):
         raise PlanError(
             message(
@@ -335,7 +324,7 @@ def rows_frame(spark: SparkSession, stream: AggregatedStream) -> DataFrame:
     ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
     packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
     chunks = _operator(packed, BucketProcessor(spec))
-    return explode(chunks.filter(chunks["kind"] == RESULT), Layout(spec).result_schema)
+    return explode(chunks.filter(chunks["kind"] == RESULT), plan.stage.layout.result_schema)
 
 
 def _operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:

@@ -93,7 +93,8 @@ class Driver:
         a_switch(idle_batches, "idle_batches")
         self.name = a_text(name, "name", "pass what it is called where several are shown")
         self.clock = ManualClock() if clock is None else clock
-        self.spec = stream.spec(late="rows" if stream.late_handler.wants == "rows" else "shown")
+        self.plan = stream.plan("driver", late="rows" if stream.late_handler.wants == "rows" else "shown")
+        self.spec = self.plan.spec
         self._stream = stream
         self._handler: LateEventHandler = stream.late_handler
         _takes_late_rows(self._handler)

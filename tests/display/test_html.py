@@ -50,7 +50,7 @@ def test_a_plan_reads_from_source_to_route() -> None:
         "count(*) AS count, avg(celsius) AS mean",
     ]
     assert found[7].startswith("bounded, because ")
-    assert labels[8:] == ["time", "reads", "scan", "prepare", "window"]
+    assert labels[8:] == ["time", "reads", "scan", "prepare", "window", "publish"]
 
 
 def test_html_and_text_tell_the_same_route_reasons_and_warnings() -> None:
@@ -59,7 +59,7 @@ def test_html_and_text_tell_the_same_route_reasons_and_warnings() -> None:
     words = re.sub(r"\s+", " ", "".join(ElementTree.fromstring(html).itertext()))
     told = [line[2:] for line in text.splitlines() if line.startswith("! ")]
     told += [line.strip() for line in text.splitlines() if line.strip().startswith("because ")]
-    assert len(told) == 4
+    assert len(told) == 5  # one warning and a reason for each physical step
     assert [line for line in told if line not in words] == []
     assert html.count("⚠") == 1
     assert "⚠" not in stream_of("at bigint").watermark("at", 1).tumbling_window(5).agg(count())._repr_html_()

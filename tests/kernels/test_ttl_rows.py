@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.planner.physical import warnings
+from krishiv_py.planner.warnings import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.per_row import Sleeper
 from tests.kernels.ttl_model import Line, Model

@@ -7,8 +7,10 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py.display.text import plan_text
+from krishiv_py.kernels.registry import chain, operator_for
 from krishiv_py.planner.explain import explain
 from krishiv_py.testing import stream_of
+from tests.plan.snapshots import FOLDER, PLANS
 
 
 class Longest:
@@ -43,7 +45,7 @@ def test_settings_of_aggregates_are_shown() -> None:
 def test_a_bounded_source_may_be_run_or_started() -> None:
     plan = stream_of("at bigint").watermark("at", 0).tumbling_window("1 min").agg(kv.count())
     assert "(run() and collect(): one Spark batch job; start(): transformWithState keyed by bucket)" in plan.explain()
-    running = plan_text(explain(plan.node, plan.spec(), started=True))
+    running = plan_text(explain(plan.plan("streaming")))
     assert "batch job" not in running and "bounded" not in running
     assert "columnar" in running and "(transformWithState keyed by bucket)" in running
 
@@ -65,3 +67,24 @@ def test_the_plan_says_what_becomes_of_unknown_sources() -> None:
     assert "rows of other sources: to the late output (unknown_source)" in plan.explain()
     assert "rows of other sources: stop the query" in spec.unknown("fail").describe()
     assert "rows of other sources: register - 5 s" in spec.unknown("register", kv.WatermarkSpec.fixed_lag("5 s")).describe()
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_a_plan_is_shown_as_it_was_reviewed(name: str) -> None:
+    assert PLANS[name]().explain() + "\n" == (FOLDER / f"{name}.txt").read_text()
+
+
+def test_every_snapshot_has_its_plan() -> None:
+    assert sorted(p.stem for p in FOLDER.glob("*.txt")) == sorted(PLANS)
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_the_operators_shown_are_those_that_run(name: str) -> None:
+    spec = PLANS[name]().spec()
+    made, inner = [], operator_for(spec)
+    while True:
+        made.append(type(inner).__name__)
+        if not hasattr(inner, "inner"):
+            break
+        inner = inner.inner
+    assert len(made) == len(chain(spec))

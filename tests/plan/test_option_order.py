@@ -11,7 +11,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.planner.fingerprint import fingerprint
-from krishiv_py.planner.physical import warnings
+from krishiv_py.planner.warnings import warnings
 from krishiv_py.testing import stream_of
 
 Step = Callable[[Any], Any]

@@ -159,6 +159,7 @@ def test_a_timed_stream_keeps_its_watermark_options_and_handler() -> None:
         made,
     )
     built = STREAM.filter("amount > 0").watermark("at", 3_000).allowed_lateness(1_000).late_rule("window")
+    built = built.with_late_event_handler(handler)
     assert_same_plan(found, built.key_by("user").tumbling_window(60_000).agg(count()))
     assert found.late_handler is handler
 

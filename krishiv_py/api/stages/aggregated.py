@@ -17,7 +17,6 @@ from krishiv_py.display.html import plan_html
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.checks import a_text
@@ -25,8 +24,8 @@ from krishiv_py.plan.nodes import WindowAggregate
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink, known_sink
-from krishiv_py.planner.check import check
 from krishiv_py.planner.explain import explain
+from krishiv_py.planner.physical import Engine, PhysicalPlan, StagePlan, stage_of
 from krishiv_py.redaction import shown_text
 
 
@@ -63,11 +62,12 @@ class AggregatedStream(OptionMethods):
     node: WindowAggregate = attrs.field(repr=shown_text)
     late_handler: LateEventHandler
     runner: Runner
+    _stage: StagePlan = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.node, WindowAggregate):
             raise PlanError(message("not a plan", shown(self.node), "there is nothing to run", "end a stream with .agg(...)"))
-        check(self.node, late=self.late_handler.wants)
+        object.__setattr__(self, "_stage", stage_of(self.node, self.late_handler.wants))
 
     @property
     def options(self) -> QueryOptions:
@@ -80,14 +80,19 @@ class AggregatedStream(OptionMethods):
     def _with_handler(self, handler: LateEventHandler) -> Self:
         return attrs.evolve(self, late_handler=handler)
 
-    def spec(self, late: LateColumns | None = None) -> OperatorSpec:
-        """The operator specification of the checked plan; `late` overrides what the late handler wants."""
-        return check(self.node, late=late or self.late_handler.wants)
+    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+        """What an `engine` runs; `late` overrides what the late handler wants of a late row."""
+        stage = self._stage if late in (None, self.late_handler.wants) else stage_of(self.node, late or self.late_handler.wants)
+        return PhysicalPlan(self.node, (stage,), self.late_handler, engine)
+
+    def spec(self) -> OperatorSpec:
+        """The operator specification of the checked plan."""
+        return self._stage.spec
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the results: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions."""
-        return Layout(self.spec()).result_schema
+        return self._stage.layout.result_schema
 
     def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.
@@ -108,7 +113,7 @@ class AggregatedStream(OptionMethods):
         MissingExtraError
             For ``progress=True`` without tqdm.
         """
-        return self.runner.run_bounded(self, progress)
+        return self.runner.run_bounded(self.plan("bounded"), progress)
 
     def collect(self, *, progress: Show = False) -> pa.Table:
         """The results of :meth:`run`, `progress` being what it is there."""
@@ -131,7 +136,7 @@ class AggregatedStream(OptionMethods):
         A query has one watermark, the least of all. So ``withWatermark`` cannot follow the frame of a stream: such a query
         stops with an error in the second micro-batch. Write the results, and read them as a stream of their own.
         """
-        return self.runner.to_dataframe(self)
+        return self.runner.to_dataframe(self.plan())
 
     def start(
         self,
@@ -170,12 +175,12 @@ class AggregatedStream(OptionMethods):
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        return self.runner.start(self, target, checkpoint, when, name)
+        return self.runner.start(self.plan("streaming"), target, checkpoint, when, name)
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
-        return plan_text(explain(self.node, self.spec()))
+        return plan_text(explain(self.plan()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the plan, with its route and warnings."""
-        return plan_html(explain(self.node, self.spec()))
+        return plan_html(explain(self.plan()))

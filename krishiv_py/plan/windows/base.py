@@ -60,6 +60,9 @@ class Window:
         """
         return options
 
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options` that rows in such a window cannot follow; called when the plan is complete."""
+
     def warnings(self) -> tuple[str, ...]:
         """What a user should know before running this window."""
         return ()

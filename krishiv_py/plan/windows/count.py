@@ -8,6 +8,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.windows.base import Window
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
@@ -31,6 +33,19 @@ class CountWindow(Window):
 
     def bound_type(self, bound: pa.DataType) -> pa.DataType:
         return pa.int64()
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        trigger = options.trigger
+        if isinstance(trigger.early, Interval) and not options.fires_by_default:
+            raise PlanError(
+                message(
+                    "count windows do not fire by the clock",
+                    trigger.describe(),
+                    "rows, not time, fill a window",
+                    "use Trigger.on_count(n) or on_every_element()",
+                )
+            )
 
     def warnings(self) -> tuple[str, ...]:
         return (

@@ -161,6 +161,21 @@ class SlidingWindows(Window):
         lateness_us = max(options.allowed_lateness_us, self.grace_us)
         return attrs.evolve(options, allowed_lateness_us=lateness_us, emit=options.emit or "final")
 
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        if options.emit_mode == "final":
+            return
+        by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
+        if by_count or options.accumulation != "accumulating":
+            raise PlanError(
+                message(
+                    "distinct-set sliding windows fire with the watermark or with every row",
+                    options.describe(),
+                    "their rows are not counted, nor is what was written kept apart",
+                    'use Trigger.on_every_element(), leave the trigger out, or emit("final")',
+                )
+            )
+
     def describe(self) -> str:
         clamp = ", none below 0" if self.clamp_zero else ""
         grace = f", grace {show_us(self.grace_us)}" if self.grace_us else ""

@@ -17,6 +17,8 @@ from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.base import LATER, Window
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
@@ -47,6 +49,32 @@ class LookBackWindow(Window):
         side += ", with the row" * self.with_row + ", without the row itself" * self.exclude_self
         what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
         return f"look-back {show_us(self.size_us)}{side}{limit}{what}"
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        if options.trigger != Trigger() or options.accumulation != "accumulating":
+            raise PlanError(
+                message(
+                    "look-back windows know no trigger but on_watermark",
+                    options.describe(),
+                    "a row has its result when no row it could meet is expected any more",
+                    "leave trigger and accumulation out",
+                )
+            )
+        if options.pane and self.output != "aggregates":
+            raise PlanError(
+                message("pane columns go with aggregates only", self.describe(), "rows met are no panes", "leave with_pane out")
+            )
+        often = options.emit_mode == "retractions" and options.allowed_lateness_us > 0
+        if self.max_rows_per_key is not None and often:
+            raise PlanError(
+                message(
+                    "a row limit leaves nothing to retract by",
+                    self.describe(),
+                    "a result could be withdrawn with another value than it was written with",
+                    'use emit("updates") or emit("final")',
+                )
+            )
 
     def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
         return tuple(n for n in row.names if n not in keys) if self.with_row and self.output == "aggregates" else ()

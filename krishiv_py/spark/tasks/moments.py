@@ -7,6 +7,7 @@ files of every source a batch, by modification time, one batch right after the o
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import attrs
 import pyarrow as pa
@@ -58,7 +59,7 @@ class Timetable:
     files: list[dict[str, Moment]]
 
 
-def timetable(spark: SparkSession, parts: list[Branch], spec: OperatorSpec, now_us: int) -> Timetable | None:
+def timetable(spark: SparkSession, parts: Sequence[Branch], spec: OperatorSpec, now_us: int) -> Timetable | None:
     """The micro-batches of the streams of a plan; None where all there is would be one."""
     if all(isinstance(p.source, MemorySource) for p in parts):
         batches = [[file] for file in _sent(parts)]
@@ -84,7 +85,7 @@ def _cut(source: Source) -> bool:
     return isinstance(source, FileSource) and source.max_files_per_batch is not None
 
 
-def _sent(parts: list[Branch]) -> list[tuple[int, str]]:
+def _sent(parts: Sequence[Branch]) -> list[tuple[int, str]]:
     """All sent files with the number of their stream; of several streams in the order they were sent."""
     files = [(at, path) for at, part in enumerate(parts) for path in spool_of(part.source).files()]
     if len(parts) == 1:
@@ -136,7 +137,7 @@ def _cut_up(files: list[list[str | None]], limits: list[int | None]) -> list[lis
 
 
 def _timed(
-    parts: list[Branch], spec: OperatorSpec, batches: list[list[tuple[int, str]]], now_us: int, *, idle: bool
+    parts: Sequence[Branch], spec: OperatorSpec, batches: list[list[tuple[int, str]]], now_us: int, *, idle: bool
 ) -> Timetable:
     """What is in force in every batch. Of memory streams the last file need not be read for that."""
     tracker = WatermarkTracker(spec.watermark)

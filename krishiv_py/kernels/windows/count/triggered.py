@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.kernels.arrays.ranges import expand, portions
 from krishiv_py.kernels.arrays.ranking import rank
@@ -67,15 +66,7 @@ class TriggeredCountOperator:
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, CountWindow)
         trigger = spec.options.trigger
-        if isinstance(trigger.early, Interval):
-            raise PlanError(
-                message(
-                    "count windows do not fire by the clock",
-                    trigger.describe(),
-                    "rows, not time, fill a window",
-                    "use Trigger.on_count(n) or on_every_element()",
-                )
-            )
+        assert not isinstance(trigger.early, Interval)
         self.window = spec.window
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)

@@ -11,7 +11,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
@@ -57,7 +56,6 @@ class DistinctOperator:
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, SlidingWindows)
-        _check(spec)
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
         self.spans = Spans(spec.window, spec.tick_us)
@@ -228,19 +226,3 @@ class DistinctOperator:
         if found:
             return min(found) + self.wait_us + 1
         return None if log.latest is None else log.latest + self.spans.reach + self.lateness_us + 1
-
-
-def _check(spec: OperatorSpec) -> None:
-    options = spec.options
-    if options.emit_mode == "final":
-        return
-    by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
-    if by_count or options.accumulation != "accumulating":
-        raise PlanError(
-            message(
-                "distinct-set sliding windows fire with the watermark or with every row",
-                options.describe(),
-                "their rows are not counted, nor is what was written kept apart",
-                'use Trigger.on_every_element(), leave the trigger out, or emit("final")',
-            )
-        )

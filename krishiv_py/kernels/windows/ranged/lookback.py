@@ -27,7 +27,6 @@ from krishiv_py.kernels.windows.ranged.met import product_for
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
 from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 BLOCKS: Final = 64
@@ -45,7 +44,6 @@ class LookBackOperator:
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, LookBackWindow)
         self.window = spec.window
-        _check(spec, spec.window)
         self.layout = Layout(spec)
         self.product = product_for(self.layout, spec.window)
         self.before, self.after = spec.window.size_us, spec.window.after_us
@@ -192,30 +190,3 @@ class LookBackOperator:
         if log.next_waiting is not None:
             return log.next_waiting + self.wait_us + 1
         return None if log.latest is None else log.latest + self.keep_us + 1
-
-
-def _check(spec: OperatorSpec, window: LookBackWindow) -> None:
-    options = spec.options
-    if options.trigger != Trigger() or options.accumulation != "accumulating":
-        raise PlanError(
-            message(
-                "look-back windows know no trigger but on_watermark",
-                options.describe(),
-                "a row has its result when no row it could meet is expected any more",
-                "leave trigger and accumulation out",
-            )
-        )
-    if options.pane and window.output != "aggregates":
-        raise PlanError(
-            message("pane columns go with aggregates only", window.describe(), "rows met are no panes", "leave with_pane out")
-        )
-    often = spec.options.emit_mode == "retractions" and spec.options.allowed_lateness_us > 0
-    if window.max_rows_per_key is not None and often:
-        raise PlanError(
-            message(
-                "a row limit leaves nothing to retract by",
-                window.describe(),
-                "a result could be withdrawn with another value than it was written with",
-                'use emit("updates") or emit("final")',
-            )
-        )

@@ -1,0 +1,48 @@
+"""What a user should know before a plan is run."""
+
+from __future__ import annotations
+
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.windows.count import CountWindow
+
+
+def warnings(spec: OperatorSpec) -> tuple[str, ...]:
+    """State that may grow without bound, and settings that can lose rows."""
+    options = spec.options
+    forgets = options.ttl is not None and isinstance(spec.window, CountWindow)
+    found = [] if forgets else list(spec.window.warnings())
+    if isinstance(spec.watermark, WatermarkSpec) and spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
+        found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
+    lag_us = longest_lag_us(spec)
+    if lag_us >= options.future_us and options.future_reference == "watermark":
+        enough = show_us(lag_us + options.future_us)
+        found.append(
+            f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
+            f'that come in order count as future; write future_tolerance("{enough}")'
+        )
+    if options.future_action != "warn" and options.future_reference == "watermark":
+        found.append(
+            f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
+            'row would be refused, for refused rows do not move the watermark; use reference="clock"'
+        )
+    if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
+        found.append("emit=final writes one row per window: trigger and accumulation have no effect")
+    length_us = getattr(spec.window, "size_us", None) or getattr(spec.window, "gap_us", None) or 0
+    if options.ttl is not None and options.ttl.ttl_us < length_us + options.allowed_lateness_us:
+        found.append(
+            f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window and the allowed lateness: "
+            "windows of quiet keys are lost"
+        )
+    if options.emit_mode == "final" and options.allowed_lateness_us > 0:
+        found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
+    return tuple(found)
+
+
+def longest_lag_us(spec: OperatorSpec) -> int:
+    """The longest lag of a source, µs."""
+    if isinstance(spec.watermark, WatermarkSpec):
+        return spec.watermark.lag_us
+    return max(source.lag_us for _, source in spec.watermark.sources)

@@ -1,0 +1,61 @@
+"""Plans of every kind of window as ``explain()`` prints them: ``python -m tests.plan.snapshots`` writes them anew.
+
+What changed is to be read in the diff before it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import krishiv_py as kv
+from krishiv_py.testing import stream_of
+
+FOLDER: Final = Path(__file__).with_name("explained")
+KEYED: Final = stream_of("user string, at timestamp, amount bigint, url string").watermark("at", "5 s").key_by("user")
+AGGS: Final = (kv.count(), kv.sum("amount"))
+
+PLANS: Final[dict[str, Callable[[], kv.AggregatedStream]]] = {
+    "tumbling": lambda: KEYED.tumbling_window("1 min").agg(*AGGS),
+    "tumbling_retractions_ttl": lambda: (
+        KEYED.allowed_lateness("1 min")
+        .emit("retractions")
+        .with_state_ttl(kv.StateTtlConfig("1 h", "event"))
+        .tumbling_window("1 min")
+        .agg(*AGGS)
+    ),
+    "hopping_interval": lambda: KEYED.trigger(kv.Trigger.on_interval("10 s")).hopping_window("1 min", "15 s").agg(*AGGS),
+    "panes": lambda: KEYED.time_interval_window(kv.TimeIntervalWindowOptions("1 min")).agg(*AGGS),
+    "session": lambda: KEYED.session_window("30 s").agg(*AGGS),
+    "session_each_element": lambda: KEYED.trigger(kv.Trigger.on_every_element()).session_window("30 s").agg(*AGGS),
+    "session_longest": lambda: KEYED.late_rule("window").session_window("30 s", max_duration="5 min").agg(*AGGS),
+    "session_longest_each_element": lambda: (
+        KEYED.trigger(kv.Trigger.on_every_element()).session_window("30 s", max_duration="5 min").agg(*AGGS)
+    ),
+    "count": lambda: KEYED.count_window(100).agg(*AGGS),
+    "count_each_element": lambda: KEYED.trigger(kv.Trigger.on_every_element()).count_window(100).agg(*AGGS),
+    "lookback": lambda: KEYED.lookback_window("1 h", with_row=True).agg(*AGGS),
+    "distinct": lambda: KEYED.windowed_by(kv.SlidingWindows.of("10 s")).agg(*AGGS),
+    "several_sources": lambda: (
+        stream_of("source string, at bigint")
+        .with_watermark(
+            kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag("5 s")).idle_timeout("1 min"),
+            "at",
+            source_column="source",
+        )
+        .tumbling_window("1 min")
+        .agg(kv.count())
+    ),
+}
+
+
+def write() -> None:
+    """All of them."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, plan in PLANS.items():
+        (FOLDER / f"{name}.txt").write_text(plan().explain() + "\n")
+
+
+if __name__ == "__main__":
+    write()
