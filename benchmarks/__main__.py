@@ -1,17 +1,19 @@
-"""``python -m benchmarks data|envs|run|check|measure|levers|report ...``, or all in turn (``suite.py``)."""
+"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report ...``, or all in turn (``suite.py``)."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-PARTS = ("data", "envs", "run", "check", "measure", "levers", "report")
+MODULES = {"summarise": "record"}
+"""Parts whose module has another name."""
+PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report")
 
 
 def main() -> int:
     """Hand on to the named part, or to the suite."""
     name, rest = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1] in PARTS else ("suite", sys.argv[1:])
-    return int(importlib.import_module(f"benchmarks.{name}").main(rest))
+    return int(importlib.import_module(f"benchmarks.{MODULES.get(name, name)}").main(rest))
 
 
 if __name__ == "__main__":

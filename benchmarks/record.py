@@ -1,12 +1,18 @@
-"""What is kept of a run: one JSON file each, with machine, versions and seed, and no path of the machine."""
+"""What is kept of a run, with machine, versions and seed, and no path of the machine.
+
+A new run is a JSON file in ``results/raw``, which git ignores. ``python -m benchmarks summarise`` moves these into
+``results/summary.jsonl``, one line per run. Whoever reads the runs reads both.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,6 +26,7 @@ from benchmarks.measure import Measurement
 from benchmarks.sides import Side
 
 RESULTS = Path(__file__).resolve().parent / "results"
+RAW, SUMMARY = "raw", "summary.jsonl"
 
 
 @frozen
@@ -129,16 +136,52 @@ def commit() -> str:
     return head + ("+" if changed else "")
 
 
+def name_of(record: Record) -> str:
+    """Name of a run, unlike that of any other."""
+    stamp = record.started.replace(":", "").replace("-", "")[:15]
+    return f"{record.mode}-{record.job}-{record.data}-{record.side}-{stamp}-{record.round}"
+
+
 def write(record: Record, folder: Path = RESULTS) -> Path:
     """Write the JSON of a run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stamp = record.started.replace(":", "").replace("-", "")[:15]
-    path = folder / f"{record.mode}-{record.job}-{record.data}-{record.side}-{stamp}-{record.round}.json"
+    raw = folder / RAW
+    raw.mkdir(parents=True, exist_ok=True)
+    path = raw / f"{name_of(record)}.json"
     path.write_text(json.dumps(asdict(record), indent=1) + "\n")
     return path
 
 
 def read_all(folder: Path = RESULTS) -> list[Record]:
-    """All runs kept in a folder, oldest first."""
-    records = [Record(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
-    return sorted(records, key=lambda record: record.started)
+    """All runs of the summary and the raw files, oldest first; a raw file replaces a line of the same run."""
+    summary = folder / SUMMARY
+    texts = summary.read_text().splitlines() if summary.exists() else []
+    texts += [path.read_text() for path in (folder / RAW).glob("*.json")]
+    runs = {name_of(run): run for run in (Record(**json.loads(text)) for text in texts)}
+    return [runs[name] for name in sorted(runs, key=lambda name: (runs[name].started, name))]
+
+
+def summarise(folder: Path = RESULTS) -> int:
+    """Move the raw files into the summary, a line per run in order of time; returns how many there were.
+
+    The raw files are removed once the new summary stands in place of the old one.
+    """
+    moved = list((folder / RAW).glob("*.json"))
+    if not moved:
+        return 0
+    lines = [json.dumps(asdict(run), separators=(",", ":")) + "\n" for run in read_all(folder)]
+    fresh = folder / f"{SUMMARY}.new"
+    fresh.write_text("".join(lines))
+    fresh.replace(folder / SUMMARY)
+    for path in moved:
+        path.unlink()
+    return len(moved)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line of ``python -m benchmarks summarise``."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks summarise", description="Move the raw files into the summary.")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args(argv)
+    moved = summarise(given.results)
+    print(f"moved: {moved} runs into {SUMMARY}")
+    return 0

@@ -2,7 +2,7 @@
 
 Each side runs `repeats` times; in every round each side has its turn, the order rotating. A turn is a short run and the
 whole one; the difference tells start-up apart. A result is checked before its time counts. Every turn leaves one JSON file
-in ``benchmarks/results``; ``python -m benchmarks.report`` makes table and plots of them.
+in ``benchmarks/results/raw``; ``python -m benchmarks.report`` makes table and plots of them and of ``summary.jsonl``.
 """
 
 from __future__ import annotations
