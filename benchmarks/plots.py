@@ -1,111 +1,142 @@
-"""Plots of the kept runs, bars with the spread of the rounds."""
+"""The picture of the kept runs: CPU of each peer over that of krishiv_py, a dot per job."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 import matplotlib
 
 matplotlib.use("Agg")
 
+from attrs import frozen
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.lines import Line2D
 
-OURS, THEIRS = "#0b6e4f", "#9aa5b1"
+from benchmarks.jobs import JOBS
+from benchmarks.sides import SIDES
+from benchmarks.summary import Summary, data_key
 
-
-class Bar(Protocol):
-    """What is drawn of a side."""
-
-    @property
-    def job(self) -> str:
-        """Name of the job."""
-
-    @property
-    def data(self) -> str:
-        """Name of the data."""
-
-    @property
-    def side(self) -> str:
-        """Name of the side."""
-
-    @property
-    def processor(self) -> str:
-        """What it ran on."""
-
-    @property
-    def title(self) -> str:
-        """The side, for people."""
-
-    @property
-    def unit(self) -> str:
-        """What the cost is counted by."""
-
-    @property
-    def cpu(self) -> float:
-        """CPU seconds per unit, median."""
-
-    @property
-    def low(self) -> float:
-        """Lowest."""
-
-    @property
-    def high(self) -> float:
-        """Highest."""
+OURS: Final = ("krishiv", "krishiv_window")
+COLOURS: Final = {"J1": "#0b6e4f", "J2": "#1f77b4", "J3": "#d95f02", "J4": "#7b4ea3", "J5": "#c2185b", "F1": "#222222"}
+SETS: Final = {"A": "10 000 keys", "B": "500 000 keys"}
+GAP: Final = 0.9
+"""Free space between two peers, in rows."""
+TOUCHING: Final = 1.12
+"""Dots whose ratio is below this touch."""
+SHIFT: Final = 0.19
+NAMES: Final = {"J5": "tumbling 60 s, retractions", "F1": "tumbling 24 h, real flights"}
+"""Jobs whose title is cut elsewhere than at the first comma."""
 
 
-def draw(mode: str, bars: Sequence[Bar], folder: Path) -> list[str]:
-    """One picture per mode, a panel per job, data and processor with sides to compare; returns the lines that show it."""
-    drawn = [bar for bar in bars if bar.low > 0]
-    sides = Counter(map(case_of, drawn))
-    # where ours is below the noise there is nothing to compare
-    ours = {case_of(bar) for bar in drawn if bar.side.startswith("krishiv")}
-    several = len({bar.processor for bar in drawn}) > 1
-    panels = [case for case, count in sides.items() if count > 1 and case in ours]
-    if not panels:
+@frozen
+class Dot:
+    """How many times the CPU of ours a peer took for a job; where only a bound is known, at least that many."""
+
+    side: str
+    data: str
+    job: str
+    value: float
+    sure: bool
+
+
+def dots(found: Sequence[Summary]) -> list[Dot]:
+    """Of every peer and job of the backlog; of two processors the worse figure."""
+    backlog = [s for s in found if s.mode == "backlog" and s.job in COLOURS]
+    own = {(s.job, s.data, s.processor): s for s in backlog if s.side == OURS[0]}
+    worst: dict[tuple[str, str, str], Dot] = {}
+    for other in backlog:
+        ours = own.get((other.job, other.data, other.processor))
+        if ours is None or other.side in OURS:
+            continue
+        sure = ours.told and other.told
+        value = other.cpu / ours.cpu if sure else other.low / ours.high
+        place = (other.side, other.data, other.job)
+        if value > 0 and (place not in worst or value < worst[place].value):
+            worst[place] = Dot(*place, value, sure)
+    order = {name: number for number, name in enumerate(SIDES)}
+    return sorted(worst.values(), key=lambda dot: (order.get(dot.side, 99), data_key(dot.data), dot.job))
+
+
+def data_title(name: str) -> str:
+    """A set of events, for people."""
+    head, size = data_key(name)
+    return f"{SETS[head]}, {size // 1_000_000} M events" if head in SETS else "real flights, 0.3 M events"
+
+
+def draw(found: Sequence[Summary], folder: Path) -> list[str]:
+    """Draw the picture; returns the lines that show it, none where nothing can be compared."""
+    shown = dots(found)
+    if not shown:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 0.6 + 2.6 * rows), squeeze=False)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis, case in zip(axes.flat, panels, strict=False):
-        panel([bar for bar in drawn if case_of(bar) == case][::-1], axis)
-        axis.set_title(", ".join(case if several else case[:2]), fontsize=10, loc="left")
-    figure.tight_layout()
-    figure.savefig(folder / f"{mode}.png", dpi=110)
+    rows = [list(of) for _, of in groupby(shown, key=lambda dot: (dot.side, dot.data))]
+    peers = len({dot.side for dot in shown})
+    figure, axis = plt.subplots(figsize=(10, 1.8 + 0.29 * (len(rows) + GAP * peers)))
+    spots(rows, axis)
+    frame(shown, axis)
+    figure.savefig(folder / "ratios.png", dpi=120, bbox_inches="tight", facecolor="white")
     plt.close(figure)
-    return ["", f"![{mode}](img/{mode}.png)"]
+    return ["", "![CPU of each peer over that of krishiv_py](img/ratios.png)"]
 
 
-def case_of(bar: Bar) -> tuple[str, str, str]:
-    """What is compared in one panel."""
-    return bar.job, bar.data, bar.processor
+def apart(row: Sequence[Dot]) -> list[tuple[Dot, float]]:
+    """The dots of a row with their shift in rows: those that would lie on each other alternate up and down."""
+    ordered = sorted(row, key=lambda dot: dot.value)
+    near = [right.value / left.value < TOUCHING for left, right in pairwise(ordered)]
+    shifts = [SHIFT * (-1) ** n if any(near[max(0, n - 1) : n + 1]) else 0.0 for n in range(len(ordered))]
+    return list(zip(ordered, shifts, strict=True))
 
 
-def panel(bars: Sequence[Bar], axis: Axes) -> None:
-    """Bars of one job and data: a rate where events are counted (longer is better), else a cost (shorter is better)."""
-    rate = bars[0].unit == "event"
-    middle = [1 / bar.cpu if rate else bar.cpu for bar in bars]
-    ends = [(1 / bar.high, 1 / bar.low) if rate else (bar.low, bar.high) for bar in bars]
-    spread = [
-        [m - low for m, (low, _) in zip(middle, ends, strict=True)],
-        [high - m for m, (_, high) in zip(middle, ends, strict=True)],
-    ]
-    colours = [OURS if bar.side.startswith("krishiv") else THEIRS for bar in bars]
-    told = axis.barh([bar.title for bar in bars], middle, xerr=spread, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
-    axis.bar_label(told, [f"{m:,.0f}" if rate else f"{m:.3f}" for m in middle], padding=6, fontsize=8)
-    axis.margins(x=0.18)
-    if rate:
-        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-    axis.set_xlabel("events per CPU second" if rate else f"CPU seconds per {bars[0].unit}", fontsize=9)
-    if max(high for _, high in ends) > 30 * min(low for low, _ in ends):
-        axis.set_xscale("log")
-    axis.tick_params(labelsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
+def spots(rows: Sequence[Sequence[Dot]], axis: Axes) -> None:
+    """A line for each peer and set of events, under the name of the peer, with its dots."""
+    y, places, last = 0.0, [], ""
+    for row in rows:
+        side = row[0].side
+        if side != last:
+            y, last = y + GAP, side
+            title = SIDES[side].title if side in SIDES else side
+            beside = axis.get_yaxis_transform()
+            axis.text(-0.01, y, title, transform=beside, ha="right", va="center", weight="bold", fontsize=9.5)
+            y += 1
+        axis.axhline(y, color="#e6e9ec", linewidth=0.8, zorder=0)
+        for dot, shift in apart(row):
+            edge, shape = COLOURS[dot.job], "o" if dot.sure else ">"
+            face = edge if dot.sure else "white"
+            axis.scatter(dot.value, y + shift, marker=shape, s=54, facecolor=face, edgecolor=edge, linewidth=1.4, zorder=3)
+        places.append(y)
+        y += 1
+    axis.set_yticks(places, [data_title(row[0].data) for row in rows], fontsize=9)
+    axis.set_ylim(y - 0.3, 0)
+
+
+def frame(shown: Sequence[Dot], axis: Axes) -> None:
+    """Axis, the line where both are equal, and the legend."""
+    values = [dot.value for dot in shown]
+    low, high = min([0.5, *values]) / 1.6, max([2.0, *values]) * 1.6
+    axis.set_xscale("log")
+    axis.set_xlim(low, high)
+    axis.axvspan(low, 1, color="#fbeae8", zorder=-1)
+    axis.axvline(1, color="#8a929a", linewidth=1.2, zorder=1)
+    ticks = [tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000) if low <= tick <= high]
+    axis.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], fontsize=9)
+    axis.set_xticks([], minor=True)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color="#eef0f2", zorder=0)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.set_xlabel("CPU of the peer over the CPU of krishiv_py (logarithmic)", fontsize=9.5)
+    for x, text, side in ((1 / 1.08, "← peer needs less", "right"), (1.08, "krishiv_py needs less →", "left")):
+        axis.text(x, 1.005, text, transform=axis.get_xaxis_transform(), ha=side, va="bottom", fontsize=9, color="#59636e")
+    used = [job for job in COLOURS if any(dot.job == job for dot in shown)]
+    marks = [mark(COLOURS[job], COLOURS[job], "o", f"{job} {NAMES.get(job, JOBS[job].title.split(',')[0])}") for job in used]
+    marks.append(mark("white", "#59636e", ">", "at least: the rest is below noise"))
+    axis.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.4, -0.075), ncols=4, frameon=False, fontsize=9)
+
+
+def mark(face: str, edge: str, shape: str, label: str) -> Line2D:
+    """An entry of the legend."""
+    return Line2D([], [], marker=shape, linestyle="", markersize=7, markerfacecolor=face, markeredgecolor=edge, label=label)

@@ -1,6 +1,7 @@
-"""Table and plots of the kept runs: ``python -m benchmarks.report`` writes them into ``docs/performance.md``.
+"""Tables and picture of the kept runs: ``python -m benchmarks.report`` writes them.
 
-The text between the two marks of that file is replaced, the rest is left as it is.
+``docs/performance.md`` gets the picture and what was aimed at and found, between two marks; the rest of the page is left as
+it is. ``benchmarks/results/tables.md`` gets every side of every mode.
 """
 
 from __future__ import annotations
@@ -104,11 +105,26 @@ def bounded_section(records: Sequence[Record]) -> list[str]:
     return [*lines, "", "krishiv_py: `collect()` in a session warmed by the same call; the others: the whole process."]
 
 
-def report(records: Sequence[Record], images: Path) -> str:
-    """The whole generated text; plots go to `images`."""
+NOTHING = "No run is kept yet."
+
+
+def figures(records: Sequence[Record], images: Path) -> str:
+    """The generated text of the page that users read; the picture goes to `images`."""
+    found = summarize(records)
+    lines = plots.draw(found, images) + table(found)
+    return "\n".join([*jobs_note(found), *lines]) if found else NOTHING
+
+
+def jobs_note(found: Sequence[Summary]) -> list[str]:
+    """What the jobs are."""
+    return ["Jobs: " + "; ".join(f"{name} {JOBS[name].title}" for name in sorted({s.job for s in found})) + "."]
+
+
+def tables(records: Sequence[Record]) -> str:
+    """Every side of every mode, with the machine and the versions."""
     found = summarize(records)
     if not found:
-        return "No run is kept yet."
+        return NOTHING
     last = records[-1]
     versions: dict[str, set[str]] = defaultdict(set)
     for name, version in {pair for kept in records for pair in kept.versions.items()}:
@@ -123,20 +139,17 @@ def report(records: Sequence[Record], images: Path) -> str:
         f"{max(r.machine['load_before'] for r in records):.1f}.",
         "",
         "CPU is that of the whole process tree, marginal: the whole run less a short one. Medians of rounds, interleaved where "
-        "not said otherwise; spread, in pictures the thin lines, is lowest to highest. "
+        "not said otherwise; spread is lowest to highest. "
         "Memory is the peak of the tree, shared pages counted once. The ratio is how many times the CPU of krishiv_py a side "
         "took for the same work: above 1 we win, below 1 we lose.",
     ]
-    lines += table(found)
     for mode in TITLES:
         rows = [s for s in found if s.mode == mode]
         if rows and mode == "bounded":
             lines += bounded_section(records)
         elif rows:
             lines += section(mode, rows)
-            lines += plots.draw(mode, rows, images)
-    used = sorted({s.job for s in found})
-    lines += ["", "Jobs: " + "; ".join(f"{name} {JOBS[name].title}" for name in used) + "."]
+    lines += ["", *jobs_note(found)]
     return "\n".join(lines)
 
 
@@ -155,10 +168,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=DOCS)
+    parser.add_argument("--tables", type=Path, default=RESULTS / "tables.md")
     given = parser.parse_args(argv)
     given.docs.mkdir(parents=True, exist_ok=True)
-    place(report(read_all(given.results), given.docs / "img"), given.docs / "performance.md")
-    print("written: performance.md")
+    records = read_all(given.results)
+    place(figures(records, given.docs / "img"), given.docs / "performance.md")
+    given.tables.write_text(f"# Results of the benchmarks\n\nWritten by `python -m benchmarks report`.\n\n{tables(records)}\n")
+    print(f"written: performance.md, {given.tables.name}")
     return 0
 
 
