@@ -73,11 +73,6 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     given, wanted = set(batch.schema.names), set(schema.names)
-    if len(given) < batch.num_columns:
-        twice = next(n for n in batch.schema.names if batch.schema.names.count(n) > 1)
-        raise SchemaError(
-            message("the batch has two columns of one name", twice, "the batch was not sent", "send one of them, or rename it")
-        )
     missing = [n for n in schema.names if n not in given]
     extra = [n for n in batch.schema.names if n not in wanted]
     twice = sorted(n for n, times in Counter(batch.schema.names).items() if times > 1)
