@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
     ("script", "arguments", "says"),
     [
         ("quickstart.py", [], "the answer is right"),
+        ("files.py", [], "every result once, over a restart"),
         ("conjunctions.py", [], "conjunctions"),
         ("flights.py", ["--days", "8", "--hours-per-file", "24"], "equal to an independent computation"),
     ],
