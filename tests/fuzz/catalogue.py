@@ -152,6 +152,9 @@ def _functions() -> Iterator[Call]:
         "__radd__",
         "isin",
         "cast",
+        "try_cast",
+        "same_as",
+        "field",
         "alias",
     ):
         yield Call(f"Expr.{name}", lambda name=name: getattr(col("n"), name), {})  # type: ignore[misc]

@@ -47,7 +47,16 @@ MADE_BY_THE_LIBRARY = {
     "Retract",
 }
 """Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
-CALLED_BY_THE_LIBRARY = {"handle", "spec", "bound_type", "check_columns", "result_fields", "settled", "carried"}
+CALLED_BY_THE_LIBRARY = {
+    "handle",
+    "plan",
+    "bound_type",
+    "check_columns",
+    "check_options",
+    "result_fields",
+    "settled",
+    "carried",
+}
 
 
 def fault_of(call: Call, parameter: str, make: Callable[[], Any]) -> str | None:
@@ -93,6 +102,8 @@ def public() -> Iterator[str]:
     named = {n: getattr(krishiv_py, n) for n in (*krishiv_py.__all__, "max", "min", "sum") if n not in MADE_BY_THE_LIBRARY}
     made = (*STAGES, AggCall)
     for name, thing in (named | {t.__name__: t for t in (*made, Driver, ManualClock)}).items():
+        if inspect.isclass(thing) and issubclass(thing, KrishivError):
+            continue  # raised by the library
         if thing not in made:
             yield name
         if inspect.isclass(thing):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from krishiv_py import ParquetSink, Session
 from krishiv_py.errors import CheckpointError
 from krishiv_py.seals import sealed, unsealed
-from krishiv_py.spark.checkpoint import formats
 from krishiv_py.spark.checkpoint.formats import FORMAT
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of
@@ -81,14 +79,6 @@ def test_a_plain_note_of_an_early_version_is_told_from_a_damaged_one(tmp_path: P
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match=r"plan\.json is damaged"):
         notes.plan()
-
-
-def test_a_library_that_was_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", missing)
-    assert formats.format_note()["written by"].startswith("krishiv_py (unknown version), PySpark 4.")
 
 
 def test_a_checkpoint_of_another_format_is_left_as_it_is(session: Session, tmp_path: Path) -> None:

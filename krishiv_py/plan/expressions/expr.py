@@ -152,6 +152,12 @@ class Expr:
 
     def same_as(self, other: Expr) -> bool:
         """Whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
+        if not isinstance(other, Expr):
+            raise ExpressionError(
+                message(
+                    "same_as takes an expression", shown(other), "there is no tree to compare", "write col(...) or lit(...)"
+                )
+            )
         return identity(self, Expr) == identity(other, Expr)
 
     def children(self) -> tuple[Expr, ...]:
