@@ -66,6 +66,13 @@ def doctests(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The docs as a site, in build/site; ``-- serve`` shows it and follows changes."""
+    arguments = session.posargs or ["build", "--strict"]
+    session.run(PYTHON, "-m", "mkdocs", *arguments, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
 def properties(session: nox.Session) -> None:
     """The property tests, each on 50 000 generated streams."""
     session.run(

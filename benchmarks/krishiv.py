@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from benchmarks.jobs import HEAP, Job
 from benchmarks.peers.common import Task, parser_of, task_of
 from krishiv_py import (
+    Batches,
     MultiSourceWatermarkSpec,
     ParquetSink,
-    QueryTrigger,
     Session,
     SideOutputLateEventHandler,
     SlidingWindows,
@@ -97,9 +97,9 @@ def plan(stream: Stream, task: Task, late_rule: str) -> AggregatedStream:
 def stream(task: Task, late_rule: str) -> None:
     """Run one job to the end of its input, or until it is told to stop."""
     opened = session(task)
-    trigger = QueryTrigger.available_now() if task.to_the_end else QueryTrigger.every(int(task.trigger))
+    batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger))
     sink = ParquetSink(str(task.out / "result") if task.job.late_output else str(task.out))
-    query = plan(read(opened, task), task, late_rule).start(sink, checkpoint=str(task.checkpoint), trigger=trigger)
+    query = plan(read(opened, task), task, late_rule).start(sink, checkpoint=str(task.checkpoint), batches=batches)
     if not task.to_the_end:
         while not task.told_to_stop():
             query.await_termination("200 ms")

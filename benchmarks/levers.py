@@ -25,9 +25,10 @@ from krishiv_py import col, count
 from krishiv_py import sum as total
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.contract import WindowOperator
-from krishiv_py.kernels.state.store import MemoryStore
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.tasks.pack import split
 from krishiv_py.testing import stream_of
@@ -126,9 +127,9 @@ def counting_buckets() -> list[str]:
     for number in (1, 2, 8, 32):
 
         def through(number: int = number) -> int:
-            results = 0
+            results, end = 0, Moment(JOBS["J1"].size_ms * 1_000_000_000)
             for _, part in split(chunk, ["k0"], tuple(range(number))):
-                results += operator.step(MemoryStore(), {}, [part], JOBS["J1"].size_ms * 1_000_000_000).results.num_rows
+                results += operator.step(Bucket(MemoryStore()), [part], end).results.num_rows
             return results
 
         lines.append(line("buckets: split, append, fire" if number == 1 else "", str(number), through))

@@ -1,7 +1,7 @@
 """Tables and picture of the kept runs: ``python -m benchmarks.report`` writes them.
 
 ``docs/performance.md`` gets the picture and what was aimed at and found, between two marks; the rest of the page is left as
-it is. ``benchmarks/results/tables.md`` gets every side of every mode.
+it is. ``benchmarks/results/tables.md`` gets every side of every mode. With ``--docs FOLDER`` all goes into that folder.
 """
 
 from __future__ import annotations
@@ -167,14 +167,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, default=DOCS)
-    parser.add_argument("--tables", type=Path, default=RESULTS / "tables.md")
+    parser.add_argument("--docs", type=Path, help="folder of performance.md and its picture (docs)")
+    parser.add_argument(
+        "--tables", type=Path, help="file of the tables (benchmarks/results/tables.md, or in the folder of --docs)"
+    )
     given = parser.parse_args(argv)
-    given.docs.mkdir(parents=True, exist_ok=True)
+    docs: Path = given.docs or DOCS
+    told: Path = given.tables or (RESULTS if given.docs is None else docs) / "tables.md"
+    docs.mkdir(parents=True, exist_ok=True)
     records = read_all(given.results)
-    place(figures(records, given.docs / "img"), given.docs / "performance.md")
-    given.tables.write_text(f"# Results of the benchmarks\n\nWritten by `python -m benchmarks report`.\n\n{tables(records)}\n")
-    print(f"written: performance.md, {given.tables.name}")
+    place(figures(records, docs / "img"), docs / "performance.md")
+    told.write_text(f"# Results of the benchmarks\n\nWritten by `python -m benchmarks report`.\n\n{tables(records)}\n")
+    print(f"written: {docs / 'performance.md'}, {told}")
     return 0
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py import ParquetSink, QueryTrigger, Session, count, sum
+from krishiv_py import Batches, ParquetSink, Session, count, sum
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
 
@@ -22,7 +22,7 @@ def run(session: Session, folder: Path) -> None:
         .start(
             ParquetSink(str(folder / "out")),
             checkpoint=str(folder / "checkpoint"),
-            trigger=QueryTrigger.available_now(),
+            batches=Batches.available_now(),
         )
     )
     query.await_termination()

@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py import ParquetSink, QueryTrigger, Session, SideOutputLateEventHandler, avg, count, max
+from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler, avg, count, max
 
 LAG = dt.timedelta(hours=2)
 HOUR = dt.timedelta(hours=1)
@@ -84,8 +84,8 @@ def run(session: Session, arrivals: Path, out: Path) -> str:
         .with_late_event_handler(SideOutputLateEventHandler(ParquetSink(str(out / "late"))))
     )
     print(departures.explain(), end="\n\n")
-    trigger = QueryTrigger.available_now(flush=True)
-    query = departures.start(ParquetSink(str(out / "departures")), checkpoint=str(out / "checkpoint"), trigger=trigger)
+    batches = Batches.available_now(flush=True)
+    query = departures.start(ParquetSink(str(out / "departures")), checkpoint=str(out / "checkpoint"), batches=batches)
     query.await_termination()
     return str(query.progress)
 

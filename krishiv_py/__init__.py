@@ -4,15 +4,27 @@ Importing the package starts no JVM and imports no Spark. ``from krishiv_py impo
 so that Python's own stay what they are: name them, ``from krishiv_py import sum``, or write ``krishiv_py.sum``.
 """
 
-from krishiv_py.api.query import Query
+from krishiv_py.api.lateness import RowClass, SourceTracker, classify
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.query import Query, QueryStatus
+from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.changes import Emit, Retract, changes, fold
+from krishiv_py.api.stages.changes import Emit, Retract, changes, fold, table_view
+from krishiv_py.api.stages.joined import JoinedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream
-from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.stages.rows import RowStream
+from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.connectors.side_output import SideOutputLateEventHandler
+from krishiv_py.connectors.sinks.console import ConsoleSink
+from krishiv_py.connectors.sinks.foreach_batch import ForeachBatchSink
+from krishiv_py.connectors.sinks.jsonlines import JsonSink
+from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.connectors.sinks.parquet import ParquetSink
 from krishiv_py.errors import (
     AggregateOverflowError,
     CheckpointError,
@@ -31,6 +43,7 @@ from krishiv_py.errors import (
     SourceError,
 )
 from krishiv_py.plan.aggregates import (
+    AggCall,
     Aggregator,
     approx_count_distinct,
     avg,
@@ -48,29 +61,49 @@ from krishiv_py.plan.aggregates import (
 from krishiv_py.plan.aggregates import max as max
 from krishiv_py.plan.aggregates import min as min
 from krishiv_py.plan.aggregates import sum as sum
+from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
+from krishiv_py.plan.more_aggregates import (
+    any_value,
+    bool_and,
+    bool_or,
+    bottom_k,
+    count_if,
+    max_by,
+    median,
+    min_by,
+    mode,
+    top_k,
+)
+from krishiv_py.plan.options.batches import Batches, QueryTrigger
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
     LateEventHandler,
     LateRows,
-    SideOutputLateEventHandler,
 )
 from krishiv_py.plan.options.query import StateTtlConfig
-from krishiv_py.plan.options.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger
 from krishiv_py.plan.options.triggers import Interval, Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.window_trigger import OpenWindows, WindowTrigger
 from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.windows.assigner import WindowAssigner
+from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.panes import Pane, PaneHandler, TimeIntervalWindowOptions
+from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler
+from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
+from krishiv_py.replay_log import Sender
 from krishiv_py.session import Session, SessionBuilder
-from krishiv_py.spool import Sender
 from krishiv_py.version import __version__ as __version__
 
 __all__ = [
+    "AggCall",
     "AggregateOverflowError",
     "AggregatedStream",
     "Aggregator",
+    "Batches",
+    "BoundedResult",
+    "Case",
     "CheckpointError",
     "ColumnError",
     "ConsoleSink",
@@ -83,8 +116,10 @@ __all__ = [
     "ExpressionError",
     "ForeachBatchSink",
     "Interval",
+    "JoinedStream",
     "JsonSink",
     "KeyedStream",
+    "KeyedUntimedStream",
     "KrishivError",
     "LateEventHandler",
     "LateRows",
@@ -92,7 +127,9 @@ __all__ = [
     "MemorySink",
     "MissingExtraError",
     "MultiSourceWatermarkSpec",
+    "OpenWindows",
     "OperatorError",
+    "OptionMethods",
     "OrderError",
     "Pane",
     "PaneHandler",
@@ -101,8 +138,12 @@ __all__ = [
     "PlanError",
     "Progress",
     "Query",
+    "QueryStatus",
     "QueryTrigger",
+    "ResultStream",
     "Retract",
+    "RowClass",
+    "RowStream",
     "SchemaError",
     "Sender",
     "SenderClosedError",
@@ -112,28 +153,49 @@ __all__ = [
     "SideOutputLateEventHandler",
     "SlidingWindows",
     "SourceError",
+    "SourceTracker",
     "StateTtlConfig",
     "Stream",
     "TimeIntervalWindowOptions",
     "TimedStream",
     "Trigger",
     "WatermarkSpec",
+    "WindowAssigner",
+    "WindowTrigger",
     "WindowedStream",
+    "any_value",
     "approx_count_distinct",
     "avg",
+    "bool_and",
+    "bool_or",
+    "bottom_k",
+    "calendar_window",
     "changes",
+    "classify",
+    "coalesce",
     "col",
     "collect_list",
     "collect_set",
+    "concat",
     "count",
     "count_distinct",
+    "count_if",
     "first",
     "fold",
     "func",
+    "greatest",
     "last",
+    "least",
     "lit",
+    "max_by",
+    "median",
+    "min_by",
+    "mode",
     "percentile",
     "stddev",
+    "table_view",
+    "top_k",
     "udaf",
     "variance",
+    "when",
 ]

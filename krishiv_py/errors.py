@@ -1,19 +1,19 @@
 """The exceptions of krishiv_py.
 
-Every error says what was wrong, what was got, what follows from it, and a hint::
+Every error says what is wrong, which value was given, what follows from it, and a hint::
 
     KrishivError
-    ├── PlanError                      a pipeline that cannot mean anything (also ValueError)
-    │   ├── DurationError              a size, gap, lag or slide that is no duration (also TypeError)
-    │   ├── ColumnError                a column that is not there, or of the wrong type (also KeyError)
+    ├── PlanError                      a pipeline that is not valid (also ValueError)
+    │   ├── DurationError              a size, gap, lag or slide that is not a duration (also TypeError)
+    │   ├── ColumnError                a column that is missing or has the wrong type (also KeyError)
     │   ├── ExpressionError            an expression that cannot be typed or parsed
     │   └── OrderError                 a builder step called too early or too late (also TypeError)
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
     ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
     ├── SenderClosedError              a batch sent after ``close()`` (also RuntimeError)
-    ├── SessionClosedError             a session used after ``stop()``, or whose JVM has gone (also RuntimeError)
+    ├── SessionClosedError             a session used after ``stop()``, or whose JVM has ended (also RuntimeError)
     ├── CheckpointError                a checkpoint this plan cannot continue (also RuntimeError)
-    ├── EnvironmentSetupError          no Java, no fitting Spark (also RuntimeError)
+    ├── EnvironmentSetupError          Java or a supported Spark is missing (also RuntimeError)
     ├── MissingExtraError              an optional package that is not installed (also ImportError)
     └── OperatorError                  a failure inside a running operator (also RuntimeError)
         └── AggregateOverflowError     an integer sum beyond 64 bits (also OverflowError)
@@ -49,7 +49,7 @@ class KrishivError(Exception):
 
 
 class PlanError(KrishivError, ValueError):
-    """A pipeline that cannot mean anything."""
+    """A pipeline that is not valid."""
 
 
 class DurationError(PlanError, TypeError):
@@ -76,7 +76,7 @@ class SchemaError(KrishivError, ValueError):
 
 
 class SourceError(KrishivError, RuntimeError):
-    """Input that is not there or cannot be read; names the file, and line and text where there are some."""
+    """Input that is missing or cannot be read; names the file, and line and text if it has them."""
 
 
 class SenderClosedError(KrishivError, RuntimeError):
@@ -84,7 +84,7 @@ class SenderClosedError(KrishivError, RuntimeError):
 
 
 class SessionClosedError(KrishivError, RuntimeError):
-    """A session was used after it was stopped, or its JVM has gone."""
+    """A session was used after it was stopped, or its JVM has ended."""
 
 
 class CheckpointError(KrishivError, RuntimeError):
@@ -92,11 +92,11 @@ class CheckpointError(KrishivError, RuntimeError):
 
 
 class EnvironmentSetupError(KrishivError, RuntimeError):
-    """Java or Spark is missing or does not fit."""
+    """Java or Spark is missing, or its version is not supported."""
 
 
 class MissingExtraError(KrishivError, ImportError):
-    """A package that only an extra installs is missing; names the extra."""
+    """An optional package is missing; names the extra that installs it."""
 
 
 class OperatorError(KrishivError, RuntimeError):
@@ -128,8 +128,8 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The first `most` characters of a text, and a sign where there are more; no half of a secret, which nobody would tell
-    for one."""
+    """The first `most` characters of a text, and ``…`` if there are more. Never half of a secret, which could not be
+    recognised."""
     return text if len(text) <= most else f"{redacted(text[: most + _LONGEST_SECRET])[:most]}…"
 
 
@@ -146,7 +146,7 @@ def told(problem: BaseException) -> str:
     try:
         text = str(problem)
     except Exception as worse:  # noqa: BLE001  # a foreign __str__, as above
-        text = f"its text cannot be had: {type(worse).__name__}"
+        text = f"its text cannot be shown: {type(worse).__name__}"
     text = cut(text, _LONGEST_TOLD).encode(errors="backslashreplace").decode()  # half a surrogate pair passes no border
     return f"{type(problem).__name__}{': ' if text else ''}{text}{place}"
 

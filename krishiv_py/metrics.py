@@ -1,7 +1,7 @@
 """Counters and gauges of queries for Prometheus (SEMANTICS §4.5).
 
-Nothing is counted here: a scrape reads ``progress`` of every registered query and shows it. So nothing is counted twice, and
-after a restart from a checkpoint the counters go on where they stood. Needs ``prometheus-client``: the extra ``metrics``.
+This module counts nothing: a scrape reads ``progress`` of every registered query. Nothing is counted twice, and after a
+restart from a checkpoint the counters continue from their last values. Needs ``prometheus-client``: the extra ``metrics``.
 
 All names begin with ``krishiv_window_``, all samples have the labels ``query`` and ``operator``:
 
@@ -15,17 +15,18 @@ name                                  kind     meaning
 ``refused_events_total``              counter  rows that entered no window, by ``reason``
 ``firings_total``                     counter  result rows fired
 ``ttl_dropped_total``                 counter  windows (look-back windows: rows) dropped with the state of their key
+``duplicate_events_total``            counter  rows that ``drop_duplicates`` did not let pass
 ``limited_rows_total``                counter  rows dropped by ``max_rows_per_key``
-``limited_unfired_rows_total``        counter  those of them that had not had their result
+``limited_unfired_rows_total``        counter  rows dropped by ``max_rows_per_key`` before they had a result
 ``pending_window_count``              gauge    ``progress.open_windows``
-``state_rows``                        gauge    rows and partial aggregates in state; keys are not counted, state knows no number
+``state_rows``                        gauge    rows and partial aggregates in state; the number of keys is not known
 ``state_bytes``                       gauge    bytes of state
 ``last_batch_id``                     gauge    the last finished micro-batch, -1 before the first
 ``watermark_seconds``                 gauge    the watermark, s since the epoch; -Inf while unset, +Inf at the end of input
-``source_watermark_seconds``          gauge    the same by declared ``source``
+``source_watermark_seconds``          gauge    the watermark of each declared ``source``
 ====================================  =======  ====================================================================
 
-``ttl_dropped_total`` and ``limited_…`` are shown for plans that can drop such rows only.
+Only plans that can drop such rows have ``ttl_dropped_total``, ``duplicate_events_total`` and ``limited_…``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ REASONS: Final = (
     "late",
     "null_time",
     "null_key",
-    "out_of_range",
+    "time_out_of_range",
     "unassigned",
     "future_dropped",
     "future_side_output",
@@ -133,6 +134,7 @@ SHOWN: Final = (
     Shown("refused_events", "Rows that entered no window, by reason", "counter", _refused, "reason"),
     _counted("firings", "Result rows fired", "firings"),
     _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),
+    _counted("duplicate_events", "Rows that drop_duplicates did not let pass", "duplicates", always=False),
     _counted("limited_rows", "Rows dropped by max_rows_per_key", "limited", always=False),
     _counted("limited_unfired_rows", "Rows dropped by max_rows_per_key without a result", "limited_unfired", always=False),
     _gauge("pending_window_count", "Windows open, as the query's progress counts them", lambda p: p.open_windows),
@@ -153,12 +155,12 @@ class QueryCollector:
     _lock: Any = attrs.field(factory=threading.Lock)
 
     def add(self, query: Observed) -> None:
-        """Show a query, in place of an earlier one of its name."""
+        """Export a query. It replaces an earlier query with the same name."""
         with self._lock:
             self._queries[query.name] = query
 
     def remove(self, query: Observed) -> None:
-        """Show a query no longer; one that is not shown is left alone."""
+        """Stop exporting a query. Does nothing if it is not exported."""
         with self._lock:
             if self._queries.get(query.name) is query:
                 del self._queries[query.name]
@@ -196,13 +198,13 @@ def _client() -> Any:
 
 
 def register(query: Observed, registry: CollectorRegistry | None = None) -> None:
-    """Show a query to Prometheus from now on.
+    """Export a query to Prometheus.
 
     Parameters
     ----------
     query : Query or Driver
-        A query, running or stopped. One registered earlier under the same name is shown no longer: a restarted query takes the
-        place of the one it continues.
+        A query, running or stopped. It replaces a query that was registered under the same name, so a restarted query
+        replaces the query it continues.
     registry : prometheus_client.CollectorRegistry, optional
         Where to register; the client's own registry by default, which ``prometheus_client.start_http_server(port)`` serves.
 
@@ -237,7 +239,7 @@ def register(query: Observed, registry: CollectorRegistry | None = None) -> None
 
 
 def unregister(query: Observed, registry: CollectorRegistry | None = None) -> None:
-    """Show a `query` to Prometheus no longer; `registry` as in :func:`register`. One that is not registered is left alone."""
+    """Stop exporting a `query`; `registry` as in :func:`register`. Does nothing if the query is not registered."""
     target = _client().REGISTRY if registry is None else registry
     with _LOCK:
         collector = _COLLECTORS.get(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,23 +15,25 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.union import union_of
+from krishiv_py.deprecation import deprecated
 from krishiv_py.disk import private_folder
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.redaction import shown_settings, shown_text
-from krishiv_py.spool import Sender, Spool
-from krishiv_py.sql import SqlContext
+from krishiv_py.replay_log import ReplayLog, Sender
 
 if TYPE_CHECKING:
-    from krishiv_py.spark.runtime import SparkRunner
-
-
-def _runtime() -> Any:
-    """The Spark room, loaded when a session is made: importing the package must import no Spark."""
-    return importlib.import_module("krishiv_py.spark.runtime")
+    from krishiv_py.spark import runtime
+    from krishiv_py.spark.setup import config as profiles
+    from krishiv_py.sql import context
+else:  # importing the package must import no Spark
+    runtime = lazy("krishiv_py.spark.runtime")
+    profiles = lazy("krishiv_py.spark.setup.config")
+    context = lazy("krishiv_py.sql.context")
 
 
 @attrs.frozen
@@ -75,33 +76,32 @@ class SessionBuilder:
         EnvironmentSetupError
             When no Java 17 or newer is found; names the command that installs it.
         """
-        runtime = _runtime()
-        profile = importlib.import_module("krishiv_py.spark.setup.config").checked_profile(self._profile)
+        profile = profiles.checked_profile(self._profile)
         given = dict(self._settings)
         spark, owned = runtime.local_session(self._master, self._app, given, profile)
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
 class Session(FileSources):
-    """Where streams come from and queries run.
+    """Makes streams and runs queries.
 
-    Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. Usable as a context manager.
+    Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a context manager.
     """
 
-    _runner: SparkRunner
+    _runner: runtime.SparkRunner
 
-    def __init__(self, runner: SparkRunner) -> None:
+    def __init__(self, runner: runtime.SparkRunner) -> None:
         self._runner = runner
-        self._sql = SqlContext()
+        self._sql = context.SqlContext()
 
     @classmethod
     def embedded(cls) -> Session:
-        """A local Spark inside this process, tuned for micro-batches; a running one is reused."""
+        """Start a local Spark in this process, tuned for micro-batches, or reuse the running one."""
         return SessionBuilder().get_or_create()
 
     @classmethod
     def builder(cls) -> SessionBuilder:
-        """Settings first, then ``get_or_create()``."""
+        """A builder: set options, then call ``get_or_create()``."""
         return SessionBuilder()
 
     @classmethod
@@ -116,21 +116,20 @@ class Session(FileSources):
                     'write Session.connect("sc://host:15002")',
                 )
             )
-        runtime = _runtime()
         return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
 
     @classmethod
     def from_spark(cls, spark: Any) -> Session:
-        """A session over a `spark` session of one's own, which stays running after :meth:`stop`."""
+        """A session over your own `spark` session, which keeps running after :meth:`stop`."""
         if not hasattr(spark, "readStream"):
             raise PlanError(
                 message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession")
             )
-        return cls(_runtime().SparkRunner(spark, "dev-local", owned=False))
+        return cls(runtime.SparkRunner(spark, "dev-local", owned=False))
 
     @property
     def spark(self) -> Any:
-        """The Spark session below."""
+        """The Spark session that is used."""
         return self._runner.spark
 
     def memory_stream(
@@ -145,7 +144,7 @@ class Session(FileSources):
         name : str
             Shown in plans.
         spool : str, optional
-            Folder that keeps what was sent, so that a restarted query replays it; a temporary one by default. An existing
+            Folder of the replay log, from which a restarted query reads all sends again; temporary by default. An existing
             folder is continued.
 
         Returns
@@ -160,7 +159,7 @@ class Session(FileSources):
         private_folder(folder)
         durable = spool is not None and self._runner.profile != "dev-local"
         stream = Stream(MemorySource(name, checked, folder), checked, self._runner)
-        return stream, Sender(Spool(folder, durable), checked, lambda: self._runner.clock(), self._runner.trim)
+        return stream, Sender(ReplayLog(folder, durable), checked, lambda: self._runner.clock(), self._runner.trim)
 
     def rate(self, rows_per_second: int = 1) -> Stream:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
@@ -201,7 +200,7 @@ class Session(FileSources):
     def register(
         self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
     ) -> None:
-        """Let :meth:`sql` read `stream` as the table `name`; `event_time` and `lag` are for one without a watermark."""
+        """Register `stream` as the table `name` for :meth:`sql`; `event_time` and `lag` are for one without a watermark."""
         self._sql.register(name, stream, event_time=event_time, lag=lag)
 
     def sql(self, text: str) -> AggregatedStream | None:
@@ -211,12 +210,12 @@ class Session(FileSources):
     def read_state(self, checkpoint: str, stream: AggregatedStream) -> pa.Table:
         """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
 
-        `stream` is the plan it was started with: it says how state is to be read. See :meth:`krishiv_py.Query.state`.
+        `stream` is the plan the query was started with; it says how to read the state. See :meth:`krishiv_py.Query.state`.
 
         Raises
         ------
         CheckpointError
-            When no query has kept its state there, or one with another plan; names what differs.
+            When the checkpoint has no state, or belongs to another plan; names the differences.
         """
         if not isinstance(stream, AggregatedStream):
             raise PlanError(
@@ -230,12 +229,18 @@ class Session(FileSources):
         return self._runner.read_state(stream.plan(), a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint"))
 
     @property
-    def streams(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The queries of this session that are still running."""
         return [q for q in self._runner.queries if q.status == "running"]
 
+    @property
+    def streams(self) -> list[Query]:
+        """The old name of :attr:`queries`."""
+        deprecated("Session.streams", "Session.queries")
+        return self.queries
+
     def temporary_folder(self, name: str = "folder") -> str:
-        """A new folder, called after `name`, that goes with the session: for checkpoints and outputs of trials."""
+        """A new temporary folder with `name` in its name, deleted with the session: for checkpoints and outputs of tests."""
         return self._runner.folder(file_name(name))
 
     def use_clock(self, clock: Callable[[], int]) -> None:

@@ -13,7 +13,7 @@ from krishiv_py.session import Session
 # KRISHIV_EXAMPLES=50000 is what `nox -s properties` sets; the default keeps the ordinary run short.
 settings.register_profile(
     "krishiv",
-    max_examples=int(os.environ.get("KRISHIV_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("KRISHIV_EXAMPLES", "30")),
     deadline=None,  # a first call compiles and loads; time is measured in benchmarks, not here
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

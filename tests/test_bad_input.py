@@ -85,7 +85,7 @@ def test_the_three_time_types_are_taken(type_: str) -> None:
 
 
 def test_a_watermark_spec_without_a_column_needs_a_single_timestamp() -> None:
-    assert stream_of(SCHEMA).with_watermark(WatermarkSpec.fixed_lag_ms(1)).input.column == "when"
+    assert stream_of(SCHEMA).with_watermark(WatermarkSpec.fixed_lag_ms(1)).draft.input.column == "when"
     with pytest.raises(PlanError, match="which column is the event time"):
         stream_of("a timestamp, b timestamp").with_watermark(WatermarkSpec.fixed_lag_ms(1))
     with pytest.raises(PlanError, match="which column is the event time"):
@@ -236,8 +236,8 @@ def test_a_stream_filter_that_is_no_condition_is_refused() -> None:
     [
         (lambda s: s.tumbling_window(1), ".watermark("),
         (lambda s: s.agg(count()), ".watermark("),
-        (lambda s: s.collect(), ".watermark("),
-        (lambda s: s.start(None), ".watermark("),
+        (lambda s: s.collect_with_aggs([count()]), ".watermark("),
+        (lambda s: s.key_by("user").start(None), ".watermark("),
         (lambda s: s.key_by("user").hopping_window(2, 1), ".watermark("),
         (lambda s: s.key_by("user").collect(), ".watermark("),
         (lambda s: s.watermark("at", 0).agg(count()), "window"),

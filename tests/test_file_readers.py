@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py.errors import SourceError
-from krishiv_py.spark.reading import jsonlines
-from krishiv_py.spark.reading.jsonfiles import JsonReader
+from krishiv_py.spark.reading.json import lines as jsonlines
+from krishiv_py.spark.reading.json.files import JsonReader
 from krishiv_py.spark.reading.malformed import Malformed, Rules
 from krishiv_py.spark.reading.parquet import ParquetReader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.goldens.cases import OWN_CASES, WORKED_CASES, Case, load
+from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
 from tests.goldens.engines.reference import ReferenceEngine
 
@@ -17,7 +17,7 @@ def test_the_corpus_is_all_there() -> None:
     assert len({case.id for case in CASES}) == 93
 
 
-@pytest.mark.parametrize("case", [*CASES, *load(WORKED_CASES)], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*CASES, *load(WORKED_CASES), *load(QUIET_CASES)], ids=lambda case: case.id)
 def test_reference_holds(case: Case) -> None:
     assert differences(case, ReferenceEngine().run(case)) == []
 

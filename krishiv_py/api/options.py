@@ -1,14 +1,22 @@
-"""Option steps shared by the keyed, windowed and aggregated stages."""
+"""What the keyed, windowed and aggregated stages share: their draft, and the steps that set options."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
+import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.api.planning import evaluate
+from krishiv_py.api.runner import Runner
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, one_of
+from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.nodes import prefix_of, source_of
+from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
+from krishiv_py.plan.options.presets import PRESETS, PresetName
 from krishiv_py.plan.options.query import (
     EmitMode,
     FutureAction,
@@ -19,27 +27,61 @@ from krishiv_py.plan.options.query import (
     StateTtlConfig,
 )
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
+from krishiv_py.plan.options.window_trigger import WindowTrigger
+from krishiv_py.redaction import shown_text
 
 
+@attrs.frozen(eq=False)
 class OptionMethods:
-    """Each step returns a new stage; the old one stays as it was."""
+    """A stage with its draft; each step returns a new stage, the old one stays as it was."""
 
-    __slots__ = ()
+    draft: Draft = attrs.field(repr=shown_text)
+    runner: Runner
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns; none for one global key."""
+        return self.draft.keys
 
     @property
     def options(self) -> QueryOptions:
         """The options in force."""
-        raise NotImplementedError
+        return self.draft.options
 
-    def _with_options(self, options: QueryOptions) -> Self:
-        raise NotImplementedError
+    @property
+    def late_handler(self) -> LateEventHandler:
+        """Who takes late rows."""
+        return self.draft.late_handler
 
-    def _with_handler(self, handler: LateEventHandler) -> Self:
-        raise NotImplementedError
+    def _row_schema(self) -> pa.Schema:
+        """The schema of rows after the stateless steps."""
+        schema = source_of(self.draft.input).schema
+        for step in prefix_of(self.draft.input):
+            schema = evaluate.step_schema(step, schema)
+        return schema
+
+    def _with(self, **changes: Any) -> Self:
+        return attrs.evolve(self, draft=attrs.evolve(self.draft, **changes))
+
+    def _told(self, **options: Any) -> Self:
+        return self._with(told=attrs.evolve(self.draft.told, **options))
+
+    def preset(self, name: PresetName) -> Self:
+        """Set the switches of a system: lateness, late rule, emission, touching sessions, start of the watermark.
+
+        They hold where nothing else is said, whether before or after this step. The last preset replaces the ones before.
+
+        Parameters
+        ----------
+        name : {"krishiv", "ripple", "spl", "kip450", "flink"}
+            The system.
+        """
+        one_of(name, "name", tuple(PRESETS))
+        return self._told(preset=name)
 
     def allowed_lateness(self, lateness: Duration) -> Self:
         """Accept rows up to `lateness` behind the watermark; windows stay in state that much longer (SEMANTICS §4.2)."""
-        return self._with_options(attrs.evolve(self.options, allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True)))
+        return self._told(allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True))
 
     def late_rule(self, rule: LateRule) -> Self:
         """Judge rows by `rule` (SEMANTICS §4.2).
@@ -50,12 +92,12 @@ class OptionMethods:
             By their own time (default), or by whether all their windows are over.
         """
         one_of(rule, "rule", ("event", "window"))
-        return self._with_options(attrs.evolve(self.options, late_rule=rule))
+        return self._told(late_rule=rule)
 
     def null_keys(self, where: NullKeys) -> Self:
         """Say `where` null keys go: a ``"group"`` of their own (default), or the ``"side_output"`` (SEMANTICS §1.3)."""
         one_of(where, "where", ("group", "side_output"))
-        return self._with_options(attrs.evolve(self.options, null_keys=where))
+        return self._told(null_keys=where)
 
     def emit(self, mode: EmitMode) -> Self:
         """Choose the output `mode` (SEMANTICS §5.4).
@@ -63,11 +105,11 @@ class OptionMethods:
         Parameters
         ----------
         mode : {"final", "updates", "retractions"}
-            One row per window when nothing can change it any more; the new value at each firing; or a change log whose
-            column ``op`` withdraws what stood. By default ``"final"``, and ``"updates"`` once more than one firing is possible.
+            One row per window when it can no longer change; the new value at each firing; or a change log whose column ``op``
+            marks retractions. The default is ``"final"``, or ``"updates"`` if more than one firing is possible.
         """
         one_of(mode, "mode", ("final", "updates", "retractions"))
-        return self._with_options(attrs.evolve(self.options, emit=mode))
+        return self._told(emit=mode)
 
     def trigger(self, trigger: Trigger) -> Self:
         """Choose by `trigger` when windows fire (SEMANTICS §5.1 to §5.3).
@@ -75,61 +117,61 @@ class OptionMethods:
         Parameters
         ----------
         trigger : Trigger
-            ``Trigger.on_watermark()`` (default), ``.on_every_element()``, ``.on_count(n)``, ``.on_interval(d)``, or early,
-            on-time and late firings one by one.
+            ``Trigger.on_watermark()`` (default), ``.on_every_element()``, ``.on_count(n)``, ``.on_interval(d)``, ``.when(...)``
+            with a trigger of your own (§5.7), or early, on-time and late firings one by one.
         """
         if not isinstance(trigger, Trigger):
+            own = isinstance(trigger, WindowTrigger)
             raise PlanError(
                 message(
                     "not a Trigger",
                     shown(trigger),
                     "it is not known when windows fire",
-                    "pass Trigger.on_count(100) or another",
+                    "wrap it: Trigger.when(...)" if own else "pass Trigger.on_count(100) or another",
                 )
             )
-        return self._with_options(attrs.evolve(self.options, trigger=trigger))
+        return self._told(trigger=trigger)
 
     def accumulation(self, mode: Accumulation) -> Self:
-        """Set by `mode` what a firing gives: all of the window (``"accumulating"``), or what is new (``"discarding"``)."""
+        """Choose by `mode` what a firing contains: all rows (``"accumulating"``) or only new ones (``"discarding"``)."""
         one_of(mode, "mode", ("accumulating", "discarding"))
-        return self._with_options(attrs.evolve(self.options, accumulation=mode))
+        return self._told(accumulation=mode)
 
     def with_pane(self) -> Self:
         """Add the columns ``pane_timing`` and ``pane_index`` to results (SEMANTICS §5.5).
 
-        The timing is ``early``, ``on_time`` or ``late`` (``final`` with ``emit("final")``). The index is the zero-based number
-        of the firing of the key and window; a withdrawal has that of the firing it is part of.
+        The timing is ``early``, ``on_time`` or ``late``; ``final`` with ``emit("final")`` and of a count window that is full.
+        Time-interval panes say ``on_complete`` for ``on_time``. The index is the zero-based number of the firing of the key
+        and window; a retraction has the index of the firing it belongs to.
         """
-        return self._with_options(attrs.evolve(self.options, pane=True))
+        return self._told(pane=True)
 
     def future_tolerance(
         self, tolerance: Duration, action: FutureAction = "warn", reference: FutureReference | None = None
     ) -> Self:
-        """What becomes of rows further ahead than `tolerance` (SEMANTICS §4.4).
+        """Set what happens to rows further ahead than `tolerance` (SEMANTICS §4.4).
 
         Parameters
         ----------
         tolerance : int or timedelta or str
             How far ahead is still normal; ``int`` is milliseconds; 60 s unless set.
         action : {"warn", "drop", "side_output"}
-            Process and count them, drop and count them, or hand them to the late handler with reason ``future``. With the
-            last two such a row does not move the watermark.
+            Process and count them, drop and count them, or pass them to the late handler with the reason ``future``. With the
+            last two, such a row does not move the watermark.
         reference : {"watermark", "clock"}, optional
-            Ahead of what; the clock by default for ``"drop"`` and ``"side_output"``, else the watermark.
+            What rows are compared with; by default the clock for ``"drop"`` and ``"side_output"``, else the watermark.
         """
         one_of(action, "action", ("warn", "drop", "side_output"))
         chosen = reference if reference is not None else ("watermark" if action == "warn" else "clock")
         one_of(chosen, "reference", ("watermark", "clock"))
         future_us = to_us(tolerance, "tolerance", allow_zero=True)
-        return self._with_options(
-            attrs.evolve(self.options, future_us=future_us, future_action=action, future_reference=chosen)
-        )
+        return self._told(future_us=future_us, future_action=action, future_reference=chosen)
 
     def max_listed(self, values: int) -> Self:
-        """Let the lists of one key hold so many `values` together in one step, instead of 50 million (docs/costs.md).
+        """Set how many `values` the lists of one key may hold in one step; 50 million by default (docs/costs.md).
 
         Look-back and distinct-set windows of w rows give lists of w² values for w rows, and ``pairs()`` looks at as many pairs.
-        More than this is an error that names the key, before it fills the memory.
+        More than this raises an error that names the key, before the memory is full.
 
         Parameters
         ----------
@@ -137,28 +179,18 @@ class OptionMethods:
             From 1.
         """
         most = a_number(values, "values", 1, "write .max_listed(100_000_000)", most=(1 << 62))
-        return self._with_options(attrs.evolve(self.options, max_listed=most))
+        return self._told(max_listed=most)
 
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
-        """Drop, and count, state of keys untouched for the time that `config` sets (SEMANTICS §6.1)."""
+        """Drop and count the state of keys without new rows for the time in `config` (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
             raise PlanError(
                 message(
                     "not a StateTtlConfig", shown(config), "no time to live is known", "pass StateTtlConfig(ttl_ms=3_600_000)"
                 )
             )
-        return self._with_options(attrs.evolve(self.options, ttl=config))
+        return self._told(ttl=config)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:
-        """Hand late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""
-        if isinstance(handler, type) or not isinstance(handler, LateEventHandler):
-            raise PlanError(
-                message(
-                    "not a LateEventHandler",
-                    shown(handler),
-                    "late rows would be lost",
-                    "pass an instance with `wants` and `handle(late)`",
-                )
-            )
-        one_of(handler.wants, "wants", ("rows", "keys", "count"))
-        return self._with_handler(handler)
+        """Pass late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""
+        return self._with(late_handler=a_late_handler(handler))

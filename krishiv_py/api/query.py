@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -11,13 +11,16 @@ from krishiv_py.display.progress import Show
 from krishiv_py.plan.durations import TimePoint
 from krishiv_py.plan.progress import Progress
 
+QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
+"""Where a query stands: ``running``, ``stopped`` (by ``stop()``, or as all its input is read) or ``failed``."""
+
 
 class Query(Protocol):
     """Handle of a query started with ``start()``."""
 
     @property
     def name(self) -> str:
-        """The name it was started under."""
+        """The name given at the start."""
         ...
 
     @property
@@ -31,8 +34,8 @@ class Query(Protocol):
         ...
 
     @property
-    def status(self) -> str:
-        """``running``, ``stopped`` or ``failed``."""
+    def status(self) -> QueryStatus:
+        """``running``, ``stopped`` (by :meth:`stop`, or as all its input is read) or ``failed``."""
         ...
 
     @property
@@ -41,10 +44,10 @@ class Query(Protocol):
         ...
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
-        """Wait for the end, at most `timeout`; True when it came. Raises what made the query fail.
+        """Wait for the end, at most `timeout`; True if the query ended. Raises the error if the query failed.
 
-        `timeout` is a ``timedelta`` or a text such as ``"2 s"``. A bare number is refused, for Spark takes it as seconds, and
-        durations of this library take it as milliseconds.
+        `timeout` is a ``timedelta`` or a text such as ``"2 s"``. A bare number is refused: Spark reads it as seconds, and
+        this library reads durations as milliseconds.
         """
         ...
 
@@ -54,17 +57,25 @@ class Query(Protocol):
         Parameters
         ----------
         progress : bool or None
-            Whether to show on standard error batch, rows, watermark and late rows while waiting; None for yes where that is a
-            terminal and tqdm (the extra ``progress``) is installed.
+            Whether to show batch, rows, watermark and late rows on standard error while waiting. None shows them if standard
+            error is a terminal and tqdm (the extra ``progress``) is installed.
         """
         ...
 
     def exception(self) -> Exception | None:
-        """What made the query fail, naming operator and row."""
+        """The error that made the query fail; it names operator and row. None if it did not fail."""
         ...
 
     def stop(self) -> None:
-        """Stop; a later start from the same checkpoint goes on."""
+        """Stop the query; a later start from the same checkpoint continues it."""
+        ...
+
+    def __enter__(self) -> Query:
+        """The query, which is stopped when the body of ``with`` ends."""
+        ...
+
+    def __exit__(self, *raised: object) -> None:
+        """Stop the query."""
         ...
 
     def results(self) -> pa.Table:
@@ -78,12 +89,12 @@ class Query(Protocol):
     def state(self) -> pa.Table:
         """The windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
 
-        Works on a running and on a stopped query, as long as its checkpoint is there (SEMANTICS §6.5).
+        Works for running and stopped queries, as long as the checkpoint exists (SEMANTICS §6.5).
 
         Raises
         ------
         CheckpointError
-            When the checkpoint is gone: a temporary one goes with :meth:`stop`.
+            When the checkpoint no longer exists: :meth:`stop` deletes a temporary one.
         PlanError
             For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
         """
@@ -93,6 +104,6 @@ class Query(Protocol):
         """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
         ...
 
-    def explain(self) -> Any:
+    def explain(self) -> str:
         """The plan of the query as text."""
         ...

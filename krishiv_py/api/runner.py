@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.options.sinks import QueryTrigger, Sink
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.plan.counters import Counters
+from krishiv_py.plan.options.batches import Batches
 
 if TYPE_CHECKING:
     from krishiv_py.api.query import Query
+    from krishiv_py.planner.physical import PhysicalPlan
 
 
 @attrs.frozen(eq=False)
@@ -28,11 +30,14 @@ class BoundedResult:
         Late rows, with as many columns as the late handler wants.
     counters : dict
         Rows by fate.
+    late_by_stage : dict
+        Late rows by the name of their stage; `late` and `counters` are those of the first one.
     """
 
     table: pa.Table
     late: pa.Table
-    counters: dict[str, int]
+    counters: dict[str, int] = attrs.field(converter=Counters)
+    late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
 
 
 class Runner(Protocol):
@@ -42,7 +47,7 @@ class Runner(Protocol):
         """One batch job over a finite input, with or without a `progress` line."""
         ...
 
-    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None) -> Query:
+    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, batches: Batches, name: str | None) -> Query:
         """An unbounded query."""
         ...
 
@@ -68,7 +73,7 @@ class NoRunner:
         """Refuse."""
         self._refuse("collect()")
 
-    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None) -> Query:
+    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, batches: Batches, name: str | None) -> Query:
         """Refuse."""
         self._refuse("start()")
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors.ranges import node_of
+from krishiv_py.connectors.source import Source
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
@@ -31,7 +33,7 @@ class FileRunner(Runner, Protocol):
 
 
 class FileSources:
-    """The methods of a session that read files."""
+    """The methods of a session that read files and other sources."""
 
     _runner: FileRunner
 
@@ -52,21 +54,21 @@ class FileSources:
         path : str or os.PathLike
             A folder, a file or a pattern.
         schema : pyarrow.Schema or StructType or str, optional
-            Columns; by default read from the files that are there.
+            Columns; by default read from the existing files.
         streaming : bool
-            Go on with files that come later; else what is there is a bounded stream.
+            Also read files that come later; otherwise the existing files are a bounded stream.
         max_files_per_batch : int, optional
-            How many files a micro-batch takes at the most; all that are there by default.
+            The most files in one micro-batch; all existing files by default.
         missing_columns : {"fail", "null"}
-            What to do with a file that lacks a column the query reads: refuse it, or take the column as null.
+            What to do if a file lacks a column that the query reads: refuse the file, or read the column as null.
         on_malformed : {"fail", "side_output"}
-            What to do with a file that cannot be read or does not fit: stop the query with an error that names it, or put
-            it aside among the late rows with the reason ``malformed``.
+            What to do with a file that cannot be read or does not fit: stop the query with an error that names it, or add
+            it to the late rows with the reason ``malformed``.
 
         Raises
         ------
         SourceError
-            When there is nothing at the path.
+            When no file or folder matches the path.
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
@@ -90,21 +92,21 @@ class FileSources:
         path : str or os.PathLike
             A folder, a file or a pattern.
         schema : pyarrow.Schema or StructType or str, optional
-            Columns; by default read from the files that are there.
+            Columns; by default read from the existing files.
         streaming : bool
-            Go on with files that come later; else what is there is a bounded stream.
+            Also read files that come later; otherwise the existing files are a bounded stream.
         max_files_per_batch : int, optional
-            How many files a micro-batch takes at the most; all that are there by default.
+            The most files in one micro-batch; all existing files by default.
         on_malformed : {"fail", "side_output"}
-            What to do with a line that is no row: stop the query with an error that names file, line and
-            text, or put it aside among the late rows with the reason ``malformed``.
+            What to do with a line that is not a row: stop the query with an error that names file, line and
+            text, or add it to the late rows with the reason ``malformed``.
         **options : str
-            Spark's options of the reader.
+            Options of Spark's reader.
 
         Raises
         ------
         SourceError
-            When there is nothing at the path.
+            When no file or folder matches the path.
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
@@ -127,25 +129,43 @@ class FileSources:
         path : str or os.PathLike
             A folder, a file or a pattern.
         schema : pyarrow.Schema or StructType or str, optional
-            Columns; by default read from the files that are there.
+            Columns; by default read from the existing files.
         streaming : bool
-            Go on with files that come later; else what is there is a bounded stream.
+            Also read files that come later; otherwise the existing files are a bounded stream.
         max_files_per_batch : int, optional
-            How many files a micro-batch takes at the most; all that are there by default.
+            The most files in one micro-batch; all existing files by default.
         on_malformed : {"fail", "side_output"}
             What to do with a record that does not fit: stop the query with an error that names file, line and
-            text, or put it aside among the late rows with the reason ``malformed``.
+            text, or add it to the late rows with the reason ``malformed``.
         **options : str
-            Spark's options of the reader, for instance ``header="true"``.
+            Options of Spark's reader, for instance ``header="true"``.
 
         Raises
         ------
         SourceError
-            When there is nothing at the path.
+            When no file or folder matches the path.
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
         return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed)
+
+    def read_source(self, source: Source, *, name: str | None = None) -> Stream:
+        """A stream over a source of your own (docs/sources.md, "Your own source").
+
+        Parameters
+        ----------
+        source : Source
+            An object of a subclass of :class:`krishiv_py.connectors.Source`.
+        name : str, optional
+            Shown in plans and errors; the name of its class by default.
+
+        Raises
+        ------
+        PlanError
+            When it is no source, or what it states does not fit together.
+        """
+        node = node_of(source, name)
+        return Stream(node, node.schema, self._runner)
 
     def _files(
         self,

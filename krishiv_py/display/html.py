@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.progress import Progress
-from krishiv_py.planner.explain import Explained
 from krishiv_py.redaction import redacted
+
+if TYPE_CHECKING:
+    from krishiv_py.planner.explain import Checked, Explained
 
 _CARD: Final = "max-width:64em;padding:.6em 1em;border:1px solid rgba(128,128,128,.45);border-radius:6px;line-height:1.5"
 _HEAD: Final = "margin-bottom:.4em;font-weight:600"
@@ -44,14 +46,19 @@ def plan_html(plan: Explained) -> str:
     steps = [(part.title if at == 0 else f"↓ {part.title}", _code(part.detail)) for at, part in enumerate(plan.flow)]
     steps.append(("↓ route", f"<b>{shown(heart.route)}</b>, because {shown(heart.why)}"))
     stages = [(s.name, f"{shown(s.what)}, because {shown(s.why)}") for s in plan.physical.steps]
+    several = len(plan.checked) > 1
     return _card(
-        f"<div style='{_HEAD}'>Windowed aggregation</div>",
+        f"<div style='{_HEAD}'>Windowed aggregation{f' in {len(plan.checked)} stages' if several else ''}</div>",
         _grid(steps),
         *(f"<div style='{_WARNING}'><b>⚠ warning</b> {shown(w)}</div>" for w in plan.physical.warnings),
         "<details style='margin-top:.5em'><summary style='cursor:pointer'>Time, columns and physical stages</summary>",
-        _grid([("time", _code(plan.time)), ("reads", _code(", ".join(plan.reads))), *stages]),
+        _grid([*(fact for stage in plan.checked for fact in _checked(stage)), *stages]),
         "</details>",
     )
+
+
+def _checked(stage: Checked) -> list[tuple[str, str]]:
+    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads)))]
 
 
 def query_html(name: str, status: str, progress: Progress, problem: str | None = None) -> str:

@@ -118,7 +118,8 @@ def lateness(late: RowsLike) -> Figure:
     Parameters
     ----------
     late : pyarrow.Table
-        Late rows, with at least the three columns every late output ends in: the reason, the watermark, the lateness (µs).
+        Late rows, with at least the three columns every late output ends in: the reason, the watermark, the lateness in the
+        unit of the time column (ms if the watermark is a number, else µs).
 
     Raises
     ------
@@ -128,7 +129,7 @@ def lateness(late: RowsLike) -> Figure:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> late = pa.table({"reason": ["late"] * 3, "watermark": [0] * 3, "lateness": [1_000_000, 2_000_000, 60_000_000]})
+    >>> late = pa.table({"reason": ["late"] * 3, "watermark": [0] * 3, "lateness": [1_000, 2_000, 60_000]})
     >>> lateness(late).axes[0].get_xlabel()
     'behind the watermark (s)'
     """

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.errors import PlanError, message, shown
 
@@ -86,7 +87,7 @@ def as_tables(batches: Any) -> list[pa.Table]:
 
 
 def late_table(late: Any) -> pa.Table:
-    """The late rows as a table that ends in the columns every late output ends in.
+    """The late rows as a table that ends in the columns every late output ends in, with the lateness in µs.
 
     Raises
     ------
@@ -101,10 +102,13 @@ def late_table(late: Any) -> pa.Table:
         raise PlanError(
             message("no table of late rows", ", ".join(table.column_names), "the lateness is unknown", "pass run().late")
         )
+    numbers = table[names[1]].type
+    unit = 1_000 if pa.types.is_integer(numbers) or pa.types.is_floating(numbers) else 1  # that of the time column
     try:
         lateness = table[names[2]].cast(pa.int64())  # from dicts a column of nulls has no type of its own
     except pa.ArrowException as problem:
-        raise _refused("late", table[names[2]].type, "a lateness is a number of microseconds") from problem
+        raise _refused("late", table[names[2]].type, "a lateness is a number of milli- or microseconds") from problem
+    lateness = lateness if unit == 1 else pc.multiply(lateness, unit)
     return table.set_column(table.num_columns - 1, names[2], lateness)
 
 

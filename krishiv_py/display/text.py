@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from krishiv_py.planner.explain import Explained, Part
+from typing import TYPE_CHECKING
+
 from krishiv_py.redaction import redacted
+
+if TYPE_CHECKING:
+    from krishiv_py.planner.explain import Checked, Explained, Part
 
 _COLUMNS = 12  # as many names as a line of a terminal holds
 
@@ -22,17 +26,24 @@ def plan_text(plan: Explained) -> str:
           └─ MemoryStream test (1 columns)
     ...
     """
-    shown = [f"{name}: {type_}" for name, type_ in plan.rows]
-    more = f", … ({len(shown)} columns)" if len(shown) > _COLUMNS else ""
     lines = ["== Logical plan ==", *_tree(plan.logical), "", "== Checked plan =="]
-    lines.append(f"rows      {', '.join(shown[:_COLUMNS])}{more}")
-    lines.append(f"reads     {', '.join(plan.reads[:_COLUMNS])}{' …' if len(plan.reads) > _COLUMNS else ''}")
-    lines.append(f"time      {plan.time}")
+    for stage in plan.checked:
+        lines += [*([stage.name] if len(plan.checked) > 1 else []), *_checked(stage)]
     lines += ["", "== Physical plan =="]
     lines += [f"{s.name:<9} {s.route:<9} {s.what}\n{'':<20}because {s.why}" for s in plan.physical.steps]
     if plan.physical.warnings:
         lines += ["", "== Warnings ==", *(f"! {w}" for w in plan.physical.warnings)]
     return redacted("\n".join(lines))
+
+
+def _checked(stage: Checked) -> list[str]:
+    shown = [f"{name}: {type_}" for name, type_ in stage.rows]
+    more = f", … ({len(shown)} columns)" if len(shown) > _COLUMNS else ""
+    return [
+        f"rows      {', '.join(shown[:_COLUMNS])}{more}",
+        f"reads     {', '.join(stage.reads[:_COLUMNS])}{' …' if len(stage.reads) > _COLUMNS else ''}",
+        f"time      {stage.time}",
+    ]
 
 
 def _tree(logical: tuple[Part, ...]) -> list[str]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.dedup.operator import DedupOperator
+from krishiv_py.kernels.joins.asof import AsofOperator
+from krishiv_py.kernels.joins.interval import IntervalJoinOperator
+from krishiv_py.kernels.joins.windowed import WindowJoinOperator
 from krishiv_py.kernels.results.contract import WindowOperator
+from krishiv_py.kernels.rows import RowsOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.windows.count.plain import CountOperator
 from krishiv_py.kernels.windows.count.triggered import TriggeredCountOperator
+from krishiv_py.kernels.windows.fixed.assigned import AssignedOperator
 from krishiv_py.kernels.windows.fixed.panes import PaneOperator
 from krishiv_py.kernels.windows.fixed.plain import FixedOperator
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
+from krishiv_py.kernels.windows.ranged.arrival import ArrivalOperator
 from krishiv_py.kernels.windows.ranged.distinct import DistinctOperator
 from krishiv_py.kernels.windows.ranged.lookback import LookBackOperator
 from krishiv_py.kernels.windows.session.capped.plain import CappedSessionOperator
@@ -23,14 +29,9 @@ from krishiv_py.kernels.windows.session.growing.triggered import TriggeredSessio
 from krishiv_py.kernels.windows.session.plain import SessionOperator
 from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
 from krishiv_py.kernels.wrappers.rename import ProjectedOperator
+from krishiv_py.kernels.wrappers.results import HandingOnOperator, StepsAfterOperator
 from krishiv_py.kernels.wrappers.ttl import ExpiringOperator
-from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringFixed
-from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.fixed import HoppingWindow
-from krishiv_py.plan.windows.lookback import LookBackWindow
-from krishiv_py.plan.windows.panes import PaneWindow
-from krishiv_py.plan.windows.session import SessionWindow
+from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringAssigned, ExpiringFixed
 
 
 @attrs.frozen(eq=False)
@@ -45,50 +46,73 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
     """The operators that a specification is run by, the one around all others first; nothing is built."""
     links = [_window(spec)]
     if spec.options.ttl is not None:
-        fixed = isinstance(spec.window, HoppingWindow)
-        links.insert(
-            0, Link("time to live of windows", ExpiringFixed) if fixed else Link("time to live of keys", ExpiringOperator)
-        )
+        around = ExpiringAssigned if spec.window.route == "assigned" else ExpiringFixed
+        keys = Link("time to live of keys", ExpiringOperator)
+        links.insert(0, Link("time to live of windows", around) if spec.window.by_time else keys)
     if spec.options.late_rule == "window":
         links.insert(0, Link("fire before rows are taken in", lambda _, inner: PunctualOperator(inner)))
+    return (*_around(spec), *links)
+
+
+def _around(spec: OperatorSpec) -> tuple[Link, ...]:
+    """What happens to results, which no kernel has to know: each gets the specification without what is around it."""
+    links: list[Link] = []
+    if spec.after:
+        links.append(Link("steps over results", StepsAfterOperator))
     if spec.output is not None:
-        links.insert(0, Link("other names", ProjectedOperator))
+        links.append(Link("other names", lambda whole, inner: ProjectedOperator(attrs.evolve(whole, after=()), inner)))
+    if spec.hands_on:
+        links.append(Link("event time of results", _handing_on))
     return tuple(links)
+
+
+def _handing_on(whole: OperatorSpec, inner: WindowOperator) -> WindowOperator:
+    return HandingOnOperator(attrs.evolve(whole, after=(), output=None), inner)
 
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
-    links = list(chain(spec))
-    around = links.pop(0) if spec.output is not None else None
-    plain = attrs.evolve(spec, output=None)
+    links, around = chain(spec), len(_around(spec))
+    plain = attrs.evolve(spec, output=None, after=(), hands_on=False)
     found: WindowOperator | None = None
-    for link in reversed(links):
+    for link in reversed(links[around:]):
         found = link.make(plain, found)
+    for link in reversed(links[:around]):
+        found = link.make(spec, found)
     assert found is not None
-    return found if around is None else around.make(spec, found)
+    return found
 
 
 def _window(spec: OperatorSpec) -> Link:
-    window, options = spec.window, spec.options
-    if isinstance(window, PaneWindow):
-        return _alone("panes", PaneOperator)
-    if isinstance(window, HoppingWindow):
-        once = options.fires_once
-        return _alone("fixed windows", FixedOperator) if once else _alone("fixed windows with triggers", TriggeredOperator)
-    if isinstance(window, LookBackWindow):
-        return _alone("look-back windows", LookBackOperator)
-    if isinstance(window, SlidingWindows):
-        return _alone("distinct-set windows", DistinctOperator)
-    once = options.fires_by_default
-    if isinstance(window, CountWindow):
-        return _alone("count windows", CountOperator) if once else _alone("count windows with triggers", TriggeredCountOperator)
-    if isinstance(window, SessionWindow):
-        if window.max_duration_us is None:
-            return _alone("sessions", SessionOperator) if once else _alone("sessions with triggers", TriggeredSessionOperator)
-        capped = "sessions with a longest duration"
-        return _alone(capped, CappedSessionOperator) if once else _alone(f"{capped} and triggers", CappedTriggeredOperator)
-    raise PlanError(message("no kernel for this window", window.kind, "it cannot be computed", "use another window"))
-
-
-def _alone(title: str, operator: Callable[[OperatorSpec], WindowOperator]) -> Link:
+    plainly = spec.window.fires_plainly(spec.options)
+    title, operator = _PLAIN[spec.window.route] if plainly else _OFTEN[spec.window.route]
     return Link(title, lambda spec, _: operator(spec))
+
+
+Made: TypeAlias = tuple[str, Callable[[OperatorSpec], WindowOperator]]
+_PLAIN: Final[dict[str, Made]] = {
+    "fixed": ("fixed windows", FixedOperator),
+    "panes": ("panes", PaneOperator),
+    "assigned": ("windows of an assigner", AssignedOperator),
+    "lookback": ("look-back windows", LookBackOperator),
+    "lookback on arrival": ("look-back windows on arrival", ArrivalOperator),
+    "distinct": ("distinct-set windows", DistinctOperator),
+    "count": ("count windows", CountOperator),
+    "session": ("sessions", SessionOperator),
+    "capped session": ("sessions with a longest duration", CappedSessionOperator),
+    "rows": ("rows as they are", RowsOperator),
+    "deduplication": ("deduplication", DedupOperator),
+    "as-of join": ("as-of join", AsofOperator),
+    "window join": ("window join", WindowJoinOperator),
+    "interval join": ("interval join", IntervalJoinOperator),
+}
+"""The operators by the route of a window."""
+_OFTEN: Final[dict[str, Made]] = {
+    **_PLAIN,
+    "fixed": ("fixed windows with triggers", TriggeredOperator),
+    "assigned": ("windows of an assigner with triggers", AssignedOperator),
+    "count": ("count windows with triggers", TriggeredCountOperator),
+    "session": ("sessions with triggers", TriggeredSessionOperator),
+    "capped session": ("sessions with a longest duration and triggers", CappedTriggeredOperator),
+}
+"""The same for windows that fire otherwise than they do by default."""

@@ -37,6 +37,12 @@ class OperatorSpec:
         Result columns and what they are called otherwise; None for the layout of SEMANTICS §5.5.
     malformed : bool
         Whether the late output tells file, line and text of malformed input: a source puts it aside and whole rows are wanted.
+    after : tuple of nodes
+        Stateless steps over the results.
+    hands_on : bool
+        Whether results have the columns that a following stage needs: event time, and what their order goes by.
+    arrives_by : tuple of str
+        Columns of rows that a stage before gave, which say in which order they arrive.
     """
 
     name: str
@@ -55,6 +61,9 @@ class OperatorSpec:
     late_columns: tuple[str, ...]
     output: tuple[tuple[str, str], ...] | None = None
     malformed: bool = False
+    after: tuple[Prefix, ...] = ()
+    hands_on: bool = False
+    arrives_by: tuple[str, ...] = ()
 
     @property
     def tick_us(self) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import expression
+from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.names import encodable
@@ -29,6 +30,13 @@ AggName: TypeAlias = Literal[
     "collect_list",
     "collect_set",
     "percentile",
+    "mode",
+    "max_by",
+    "min_by",
+    "top_k",
+    "bottom_k",
+    "bool_and",
+    "bool_or",
     "udaf",
 ]
 A = TypeVar("A")
@@ -39,10 +47,10 @@ class Aggregator(Protocol[A]):
     """A user-defined aggregate.
 
     ``merge`` must be associative and agree with ``add``: the library combines accumulators in any grouping.
-    Accumulators are kept in the checkpoint, in a form that runs no code when it is read: they may hold plain Python values
-    (numbers, text, bytes, lists, tuples, dicts, sets), dates and times, ``Decimal``, ``Fraction``, ``UUID``, the types of
-    ``collections`` and NumPy arrays, and be of the class that `create` returns. Any further class has to be named, in a tuple
-    ``state_types`` on the aggregator. A class may also define
+    Accumulators are stored in the checkpoint, in a form that runs no code when it is read. They may contain plain Python
+    values (numbers, text, bytes, lists, tuples, dicts, sets), dates and times, ``Decimal``, ``Fraction``, ``UUID``, the types
+    of ``collections`` and NumPy arrays. They may be of the class that `create` returns. List any other class in a tuple
+    ``state_types`` on the aggregator. An aggregator may also define
     ``partial(values: pyarrow.Array, groups: numpy.ndarray, n_groups: int) -> list[A]`` as a vectorised form of ``create``
     followed by ``add`` for every value.
     """
@@ -52,15 +60,16 @@ class Aggregator(Protocol[A]):
         ...
 
     def add(self, accumulator: A, value: Any) -> A:
-        """The `accumulator` with one non-null `value` taken in; changing it in place is fine."""
+        """The `accumulator` with one non-null `value` added; it may be changed in place."""
         ...
 
     def merge(self, left: A, right: A) -> A:
-        """Combine two accumulators, `left` holding earlier arrivals than `right` where the window allows.
+        """Combine two accumulators; in some windows `left` holds earlier arrivals than `right`.
 
-        That holds in tumbling windows, count windows and windows that fire by rows. Hopping windows are made of slices of
-        time, look-back and distinct-set windows of rows in order of time, and a row may join two sessions, or a longest
-        duration divide them anew: there arrivals on both sides may alternate, and the aggregate should not depend on it.
+        This is so in tumbling windows, count windows and windows that fire by rows. Hopping windows combine slices of time.
+        Look-back and distinct-set windows combine rows in order of time. A row may join two sessions, and a longest duration
+        may divide them differently. In these windows arrivals on both sides may alternate, so the aggregate should not
+        depend on the order of arrival.
         """
         ...
 
@@ -82,13 +91,17 @@ class AggCall:
     name : str or None
         The alias, if one was given.
     where : Expr or None
-        Only rows for which this is true take part.
+        Only rows for which this is true are aggregated.
     percentage : float
         For ``percentile``: the rank, 0 to 1.
     precision : int
         For ``approx_count_distinct``: 2**precision registers (standard error about 1.04 / sqrt(2**precision)).
+    k : int
+        For ``top_k`` and ``bottom_k``: how many rows.
     udaf : Aggregator or None
         For user-defined aggregates, with `result_type`.
+    over_us : int or None
+        How far back it looks in a look-back window that looks further, µs.
     """
 
     func: AggName
@@ -97,29 +110,47 @@ class AggCall:
     where: Expr | None = None
     percentage: float = 0.5
     precision: int = 12
+    k: int = 1
     udaf: Aggregator[Any] | None = None
     result_type: pa.DataType | None = None
+    over_us: int | None = None
 
     def alias(self, name: str) -> AggCall:
-        """Name the output column."""
+        """Call the output column `name`."""
         if not isinstance(name, str) or not name or not encodable(name):
             raise PlanError(message("an alias is a non-empty text", shown(name), "the column has no name", 'write .alias("n")'))
         return attrs.evolve(self, name=name)
 
     def filter(self, condition: Expr | str) -> AggCall:
-        """Take only rows into this aggregate for which `condition` is true."""
+        """Aggregate only rows for which `condition` is true."""
         parsed = expression(condition, f"{self.func}().filter")
         return attrs.evolve(self, where=parsed if self.where is None else self.where & parsed)
 
+    def over(self, size: Duration) -> AggCall:
+        """Look back only so far, in a look-back window that looks further: several ranges in one pass (SEMANTICS §11.4).
+
+        Parameters
+        ----------
+        size : int or timedelta or str
+            How far; ``int`` is milliseconds. With ``two_sided``, it looks so far ahead, too.
+
+        Raises
+        ------
+        DurationError
+            For negative, float or boolean sizes and unreadable text.
+        """
+        return attrs.evolve(self, over_us=to_us(size, "size", allow_zero=True))
+
     @property
     def output_name(self) -> str:
-        """The column name: the alias, ``count`` for ``count(*)``, else ``func_argument``."""
+        """The column name: the alias, ``count`` for ``count(*)``, else ``func_argument``; then the range of its own."""
         if self.name is not None:
             return self.name
+        own = "" if self.over_us is None else "_" + show_us(self.over_us).replace(" ", "_")
         if self.counts_rows:
-            return "count"
+            return f"count{own}"
         label = getattr(type(self.udaf), "__name__", "udaf").lower() if self.func == "udaf" else self.func
-        return f"{label}_{name_of(self.arg)}"
+        return f"{label}_{name_of(self.arg)}{own}"
 
     @property
     def counts_rows(self) -> bool:
@@ -128,6 +159,7 @@ class AggCall:
 
     def __str__(self) -> str:
         where = f" FILTER (WHERE {self.where!r})" if self.where is not None else ""
+        where += "" if self.over_us is None else f" OVER {show_us(self.over_us)}"
         name = type(self.udaf).__name__ if self.func == "udaf" else self.func
         return f"{name}({', '.join([repr(self.arg), *self._settings()])}){where} AS {self.output_name}"
 
@@ -137,10 +169,13 @@ class AggCall:
             return [repr(self.percentage)]
         if self.func == "approx_count_distinct":
             return [f"precision={self.precision}"]
+        if self.func in ("top_k", "bottom_k"):
+            return [f"k={self.k}"]
         return [f"user-defined, {self.result_type}"] if self.func == "udaf" else []
 
 
-def _call(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
+def call_of(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
+    """A checked call of `func` over a column."""
     parsed = col(arg) if isinstance(arg, str) else arg
     if not isinstance(parsed, Expr):
         raise ExpressionError(message(f"{func} takes a column", shown(arg), "nothing to aggregate", f'write {func}(col("x"))'))
@@ -151,7 +186,7 @@ def _call(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
 
 def count(arg: Expr | str = "*") -> AggCall:
     """Number of rows (`arg` is ``col("*")``, the default) or of non-null values of `arg`. Type ``int64``, never null."""
-    return _call("count", arg)
+    return call_of("count", arg)
 
 
 def sum(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
@@ -159,27 +194,27 @@ def sum(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
 
     A sum of floats is exact, rounded once (§5.6): it depends neither on the order of the rows nor on how they were batched.
     """
-    return _call("sum", arg)
+    return call_of("sum", arg)
 
 
 def min(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
     """Smallest non-null value of `arg`, in its type; NaN counts as the largest number, as in Spark."""
-    return _call("min", arg)
+    return call_of("min", arg)
 
 
 def max(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
     """Largest non-null value of `arg`, in its type; NaN counts as the largest number, as in Spark."""
-    return _call("max", arg)
+    return call_of("max", arg)
 
 
 def avg(arg: Expr | str) -> AggCall:
     """Arithmetic mean of the non-null values of `arg`, ``float64``: their exact sum, rounded, divided by their number."""
-    return _call("avg", arg)
+    return call_of("avg", arg)
 
 
 def stddev(arg: Expr | str) -> AggCall:
     """Sample standard deviation (n - 1) of `arg`, ``float64``: the root of :func:`variance`; null for fewer than two values."""
-    return _call("stddev", arg)
+    return call_of("stddev", arg)
 
 
 def variance(arg: Expr | str) -> AggCall:
@@ -187,22 +222,22 @@ def variance(arg: Expr | str) -> AggCall:
 
     Exact up to its last roundings, also far from zero, and independent of order and batches (§5.6).
     """
-    return _call("variance", arg)
+    return call_of("variance", arg)
 
 
 def first(arg: Expr | str) -> AggCall:
     """The non-null value of `arg` with the smallest event time; the earlier arrival wins a tie."""
-    return _call("first", arg)
+    return call_of("first", arg)
 
 
 def last(arg: Expr | str) -> AggCall:
     """The non-null value of `arg` with the largest event time; the later arrival wins a tie."""
-    return _call("last", arg)
+    return call_of("last", arg)
 
 
 def count_distinct(arg: Expr | str) -> AggCall:
     """Exact number of distinct non-null values of `arg`, ``int64``."""
-    return _call("count_distinct", arg)
+    return call_of("count_distinct", arg)
 
 
 def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
@@ -224,17 +259,17 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
                 "use a whole number from 4 to 16",
             )
         )
-    return _call("approx_count_distinct", arg, precision=precision)
+    return call_of("approx_count_distinct", arg, precision=precision)
 
 
 def collect_list(arg: Expr | str) -> AggCall:
-    """All non-null values of `arg`, in event-time order (ties: arrival), as a list; an empty one over nothing."""
-    return _call("collect_list", arg)
+    """All non-null values of `arg`, in event-time order (ties: arrival), as a list; empty if there are none."""
+    return call_of("collect_list", arg)
 
 
 def collect_set(arg: Expr | str) -> AggCall:
-    """The distinct non-null values of `arg`, sorted, as a list; an empty one over nothing."""
-    return _call("collect_set", arg)
+    """The distinct non-null values of `arg`, sorted, as a list; empty if there are none."""
+    return call_of("collect_set", arg)
 
 
 def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
@@ -249,7 +284,7 @@ def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
     """
     if isinstance(percentage, bool) or not isinstance(percentage, (int, float)) or not 0 <= percentage <= 1:
         raise PlanError(message("`percentage` is out of range", shown(percentage), "no value has that rank", "use 0 to 1"))
-    return _call("percentile", arg, percentage=float(percentage))
+    return call_of("percentile", arg, percentage=float(percentage))
 
 
 def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType) -> AggCall:
@@ -282,7 +317,4 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
                 "pass for instance pyarrow.float64()",
             )
         )
-    return _call("udaf", arg, udaf=aggregator, result_type=normal_type(result_type))
-
-
-NUMERIC_ONLY: Final = frozenset({"sum", "avg", "stddev", "variance", "percentile"})
+    return call_of("udaf", arg, udaf=aggregator, result_type=normal_type(result_type))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, message, shown, unknown_column
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.plan.names import encodable
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions import parse
+else:
+    parse = lazy("krishiv_py.plan.expressions.parse")
 
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 """The durability profiles of SEMANTICS §6.2."""
@@ -124,7 +129,7 @@ def known_column(value: object, names: Iterable[str], where: str) -> str:
 def expression(value: object, where: str) -> Expr:
     """An expression, or the one a SQL text is."""
     if isinstance(value, str):
-        return parse_expr(value)
+        return parse.parse_expr(value)
     if not isinstance(value, Expr):
         raise ExpressionError(
             message(

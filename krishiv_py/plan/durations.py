@@ -91,7 +91,7 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
     Parameters
     ----------
     value : int or datetime.timedelta or str
-        Milliseconds, a timedelta, or text such as ``"5 seconds"``.
+        Milliseconds, a timedelta, or text such as ``"5 seconds"``; where negative values are legal also ``"-5 seconds"``.
     name : str
         The parameter's name, for the error text.
     allow_zero, allow_negative : bool
@@ -111,7 +111,9 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
         kind = type(value).__name__
         raise _bad(name, value, f"a {kind} has no exact length", "pass whole milliseconds, a timedelta or text")
     if isinstance(value, str):
-        us = _parse(value, name)
+        text = value.strip()
+        back = allow_negative and text.startswith("-")  # the sign is that of the whole: "-1 min 30 s" is 90 s back
+        us = -_parse(text[1:], name) if back else _parse(value, name)
     elif isinstance(value, dt.timedelta):
         us = value // dt.timedelta(microseconds=1)
     else:

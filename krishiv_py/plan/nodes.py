@@ -9,9 +9,11 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 
@@ -33,8 +35,13 @@ class Node:
         """The node whose rows this one takes; None for sources."""
         return getattr(self, "input", None)
 
+    @property
+    def heading(self) -> str:
+        """What ``explain()`` calls it."""
+        return self.title
+
     def detail(self) -> str:
-        """What ``explain()`` shows behind the title."""
+        """What ``explain()`` shows behind the heading."""
         return ""
 
 
@@ -44,6 +51,21 @@ class Source(Node):
     __slots__ = ()
     schema: pa.Schema
     bounded: bool
+
+    @property
+    def named_sources(self) -> tuple[str, tuple[str, ...]] | None:
+        """The column that names watermark sources, and the names that come in it, where that is known before any row."""
+        return None
+
+    @property
+    def puts_aside(self) -> bool:
+        """Whether malformed input goes to the late rows."""
+        return False
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """The paths it reads from, each with a name for people."""
+        return ()
 
 
 @attrs.frozen(eq=False)
@@ -55,6 +77,11 @@ class MemorySource(Source):
     schema: pa.Schema
     spool: str
     bounded: bool = True
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """The folder of the sends; none of a stream of the test driver."""
+        return ((f"the memory stream {self.name!r}", self.spool),) if self.spool else ()
 
     def detail(self) -> str:
         return f"{self.name} ({len(self.schema)} columns)"
@@ -74,6 +101,16 @@ class FileSource(Source):
     literal: bool = False
     missing_columns: MissingColumns = "fail"
     on_malformed: OnMalformed = "fail"
+
+    @property
+    def puts_aside(self) -> bool:
+        """Whether malformed lines and files go to the late rows."""
+        return self.on_malformed == "side_output"
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """The path."""
+        return (("the source", self.path),)
 
     def detail(self) -> str:
         limit = f", {self.max_files_per_batch} files a batch" if self.max_files_per_batch else ""
@@ -102,6 +139,21 @@ class UnionSource(Source):
     source_column: str
     schema: pa.Schema
     bounded: bool
+
+    @property
+    def named_sources(self) -> tuple[str, tuple[str, ...]] | None:
+        """Its source column, and the names of its streams."""
+        return self.source_column, tuple(name for name, _ in self.parts)
+
+    @property
+    def puts_aside(self) -> bool:
+        """Whether one of its streams does."""
+        return any(source_of(node).puts_aside for _, node in self.parts)
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Those of its streams."""
+        return tuple(place for _, node in self.parts for place in source_of(node).places)
 
     def detail(self) -> str:
         return ", ".join(f"{name}: {source_of(node).title} {source_of(node).detail()}" for name, node in self.parts)
@@ -159,7 +211,22 @@ class AssignWatermark(Node):
 
     def detail(self) -> str:
         by = f" by {self.source_column}" if self.source_column else ""
+        if isinstance(source_of(self.input), StageOutput) and isinstance(self.spec, WatermarkSpec):
+            lag = f", less {show_us(self.spec.lag_us)}" if self.spec.lag_us else ""
+            return f"{self.column}: that of the stage before{lag}"
         return f"{self.column}{by}: {self.spec.describe()}"
+
+
+@attrs.frozen(eq=False)
+class Untimed(AssignWatermark):
+    """Stands for the watermark in a plan of rows that need no event time."""
+
+    @property
+    def heading(self) -> str:
+        return ""  # nothing to show
+
+    def detail(self) -> str:
+        return ""
 
 
 @attrs.frozen(eq=False)
@@ -174,6 +241,14 @@ class WindowAggregate(Node):
     options: QueryOptions
     output: tuple[tuple[str, str], ...] | None = None
     """Result columns as (name, what it is called otherwise); None for keys, bounds and aggregates (SEMANTICS §5.5)."""
+    after: tuple[Prefix, ...] = ()
+    """Stateless steps over the results, first applied first."""
+    hands_on: bool = False
+    """Whether a stage follows, which needs the event time and the order of results."""
+
+    @property
+    def heading(self) -> str:
+        return self.window.heading
 
     @property
     def shown_keys(self) -> str:
@@ -188,7 +263,42 @@ class WindowAggregate(Node):
         return ", ".join(map(str, self.aggs)) + output
 
     def detail(self) -> str:
-        return f"{self.window.describe()} by {self.shown_keys}: {self.shown_aggs} [{self.options.describe()}]"
+        if isinstance(self.input, Untimed):
+            return self.window.describe()
+        given = f": {self.shown_aggs}" if self.shown_aggs else ""
+        return f"{self.window.describe()} by {self.shown_keys}{given} [{self.options.describe()}]"
+
+
+@attrs.frozen(eq=False)
+class StageOutput(Source):
+    """The results of a stage, as the rows of the next one (SEMANTICS §7).
+
+    Attributes
+    ----------
+    stage : WindowAggregate
+        The stage.
+    late : LateEventHandler
+        Who takes its late rows.
+    schema : pyarrow.Schema
+        Its results, then what it hands on beside them.
+    time_column : str
+        The event time of results.
+    """
+
+    title: ClassVar[str] = "Stage"
+    stage: WindowAggregate
+    late: LateEventHandler
+    schema: pa.Schema
+    time_column: str
+    bounded: bool
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Those of the source the stages begin with."""
+        return root_of(self.stage).places
+
+    def detail(self) -> str:
+        return self.stage.detail()
 
 
 Prefix: TypeAlias = "Project | Filter | MapBatches"
@@ -209,12 +319,16 @@ def source_of(node: Node) -> Source:
     return bottom
 
 
-def puts_aside(node: Node) -> bool:
-    """Whether a source below a node puts malformed input aside."""
-    source = source_of(node)
-    if isinstance(source, UnionSource):
-        return any(puts_aside(part) for _, part in source.parts)
-    return isinstance(source, FileSource) and source.on_malformed == "side_output"
+def root_of(node: Node) -> Source:
+    """The source that the first stage reads."""
+    found = source_of(node)
+    return root_of(found.stage) if isinstance(found, StageOutput) else found
+
+
+def stages_of(node: WindowAggregate) -> list[WindowAggregate]:
+    """The stages of a plan, the first one first."""
+    found = source_of(node)
+    return [*(stages_of(found.stage) if isinstance(found, StageOutput) else ()), node]
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:

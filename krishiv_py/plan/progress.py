@@ -1,22 +1,23 @@
-"""Where a running query stands, as a frozen value."""
+"""The progress of a running query, as a frozen value."""
 
 from __future__ import annotations
 
 import attrs
 
+from krishiv_py.plan.counters import Counters
 from krishiv_py.plan.durations import UNSET, show_instant
 
 
 @attrs.frozen
 class Progress:
-    """Where a query stands.
+    """The progress of a query.
 
     Attributes
     ----------
     batch_id : int
         The last finished micro-batch, -1 before the first.
     watermark_us : int
-        The watermark that was in force in it, µs; minus 2**63 while unset.
+        The watermark of that batch, µs; minus 2**63 while unset.
     rows : int
         Input rows so far, over all restarts.
     late : dict
@@ -24,25 +25,37 @@ class Progress:
     counters : dict
         Everything counted, under SEMANTICS §4.5's names without prefix.
     open_windows, open_rows, state_bytes, firings : int
-        What is held in state, and results fired so far.
+        The content of the state, and results fired so far.
     source_watermarks_us : dict
         The watermark of every declared source, µs; empty for a single source.
+    watermark_advances : int
+        How often a batch has moved the watermark, over all restarts.
+    stages : dict
+        The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
+        batch, watermark, input rows and sources of the first stage, the firings of the last, and the sums of the rest.
     """
 
     batch_id: int = -1
     watermark_us: int = UNSET
     rows: int = 0
-    late: dict[str, int] = attrs.field(factory=dict)
-    counters: dict[str, int] = attrs.field(factory=dict)
+    late: dict[str, int] = attrs.field(factory=dict, converter=Counters)
+    counters: dict[str, int] = attrs.field(factory=dict, converter=Counters)
     open_windows: int = 0
     open_rows: int = 0
     state_bytes: int = 0
     firings: int = 0
     source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
+    watermark_advances: int = 0
+    stages: dict[str, Progress] = attrs.field(factory=dict)
+
+    @property
+    def pending_window_count(self) -> int:
+        """The open windows, under the name of the metric."""
+        return self.open_windows
 
     @property
     def watermark(self) -> str:
-        """The watermark for people."""
+        """The watermark as readable text."""
         return show_instant(self.watermark_us)
 
     def __str__(self) -> str:
@@ -51,3 +64,26 @@ class Progress:
             f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
             f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings"
         )
+
+
+def of_stages(stages: dict[str, Progress]) -> Progress:
+    """The progress of a query by that of its stages, the first one first."""
+    every = list(stages.values())
+    if len(every) == 1:
+        return every[0]
+    counters = dict(every[0].counters)
+    late = dict(every[0].late)
+    for stage in every[1:]:
+        for reason, rows in stage.late.items():
+            late[reason] = late.get(reason, 0) + rows
+    counters["firings"] = every[-1].firings
+    return attrs.evolve(
+        every[0],
+        late=late,
+        counters=counters,
+        open_windows=sum(s.open_windows for s in every),
+        open_rows=sum(s.open_rows for s in every),
+        state_bytes=sum(s.state_bytes for s in every),
+        firings=every[-1].firings,
+        stages=stages,
+    )

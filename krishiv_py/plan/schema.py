@@ -5,18 +5,23 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, shown, unknown_column
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.expressions.parse import parse_schema
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.types import normal_type, spark_arrow
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions import parse
+else:
+    parse = lazy("krishiv_py.plan.expressions.parse")
 
 SchemaLike: TypeAlias = "pa.Schema | str"
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
@@ -34,7 +39,7 @@ def as_schema(schema: object) -> pa.Schema:
         (see :func:`krishiv_py.plan.types.normal_type`).
     """
     if isinstance(schema, str):
-        found = parse_schema(schema)
+        found = parse.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         found = schema
     elif hasattr(schema, "jsonValue") and hasattr(schema, "fields"):

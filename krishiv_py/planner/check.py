@@ -9,10 +9,17 @@ from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, unkn
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, puts_aside, source_of
+from krishiv_py.plan.handed_on import in_order_of
+from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, source_of, stages_of
 from krishiv_py.plan.options.late import LateColumns
-from krishiv_py.plan.schema import is_key_type, left_out, refuse_left_out, require_columns, time_kind
+from krishiv_py.plan.schema import RESERVED, is_key_type, left_out, refuse_left_out, require_columns, time_kind
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
+
+
+def stage_name(node: WindowAggregate) -> str:
+    """What a stage is called in errors, metrics and late rows: by its number where there are several."""
+    number = len(stages_of(node))
+    return f"stage {number}" if number > 1 or node.hands_on else "window-aggregate"
 
 
 def row_schema(node: WindowAggregate) -> pa.Schema:
@@ -107,30 +114,59 @@ def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
 
 
 def _late_columns(node: WindowAggregate, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:
+    names = [n for n in schema.names if not n.startswith(RESERVED)]
     if late == "rows":
-        _check_whole_rows(node)
-        return tuple(schema.names)
+        _check_whole_rows(node, "late rows", "the side output")
+        return tuple(names)
     if late == "shown":
-        free = uncomputed(prefix_of(node), schema.names)
-        return tuple(n for n in schema.names if n in wanted or n in free)
+        free = uncomputed(prefix_of(node), names)
+        return tuple(n for n in names if n in wanted or n in free)
     return node.keys if late == "keys" else ()
 
 
-def _check_whole_rows(node: WindowAggregate) -> None:
+def _check_whole_rows(node: WindowAggregate, rows: str, output: str) -> None:
     unfit = left_out(source_of(node).schema)
     picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node))
     if unfit and not picked:
         raise SchemaError(
             message(
-                "late rows cannot be whole: columns were left out for their types",
+                f"{rows} cannot be whole: columns were left out for their types",
                 unfit,
-                "the side output would lack them",
+                f"{output} would lack them",
                 "pick the columns of the stream: .select(...)",
             )
         )
 
 
-def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "window-aggregate") -> OperatorSpec:
+def check_followed(node: WindowAggregate) -> None:
+    """Refuse a stage whose results cannot be the rows of another one (SEMANTICS §7).
+
+    Raises
+    ------
+    PlanError
+        For results without event time, and results that change.
+    """
+    if node.window.result_time is None:
+        raise PlanError(
+            message(
+                "results without event time cannot go into a further stage",
+                node.window.describe(),
+                "the next stage could not place them on the time axis",
+                "end the pipeline here, or use windows by time",
+            )
+        )
+    if node.options.emit_mode != "final":
+        raise PlanError(
+            message(
+                "results that change cannot go into a further stage",
+                f"emit({node.options.emit_mode!r})",
+                "the next stage would count them more than once",
+                'leave .emit out, or write .emit("final"), on the stage before',
+            )
+        )
+
+
+def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec:
     """Check a logical plan against its schema.
 
     Parameters
@@ -139,30 +175,37 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
         The logical plan.
     late : {"rows", "keys", "count", "shown"}
         What the late handler wants of a late row, or, as the test driver shows it, all that comes without computing more.
-    name : str
-        The operator's name.
 
     Raises
     ------
     PlanError
         With what, got, consequence and hint, for everything that cannot run.
     """
-    schema = row_schema(node)
-    kind = time_kind(schema, node.input.column)
+    every = row_schema(node)
+    arrives_by = in_order_of(every.names)
+    schema = pa.schema([f for f in every if f.name not in arrives_by], metadata=every.metadata)
+    kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
-    if not node.aggs:
+    if not node.aggs and not node.window.gives_rows:
         raise PlanError(
             message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
         )
     for call in node.aggs:
+        if call.over_us is not None:
+            node.window.check_over(call.over_us)
         require_columns(call.arg, schema, f"agg({call.output_name})")
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
             step_schema(Filter(node.input, call.where), schema)
-    _check_names(node, schema)
+    if node.window.gives_rows:
+        _check_whole_rows(node, "rows", "the results")
+    else:
+        _check_names(node, schema)
     _check_output(node)
     node.window.check_columns(schema)
     node.window.check_options(node.options)
+    if node.hands_on:
+        check_followed(node)
     source = source_of(node).schema
     wanted = {*node.keys, *node.window.columns(), *node.window.carried(node.keys, schema), node.input.column}
     if node.input.source_column:
@@ -172,12 +215,12 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
         wanted |= columns_of(call.where) if call.where is not None else set()
     late_columns = _late_columns(node, schema, late, wanted)
     whole = late == "rows"
-    wanted |= set(late_columns)
+    wanted |= {*late_columns, *arrives_by}
     prefix = prefix_of(node) if whole else pruned(prefix_of(node), wanted)
     needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
-        name=name,
+        name=stage_name(node),
         source_schema=source,
         row_schema=schema,
         prefix=prefix,
@@ -192,6 +235,9 @@ def check(node: WindowAggregate, *, late: LateColumns = "count", name: str = "wi
         needs_columns=needs,
         late_columns=late_columns,
         output=node.output,
-        malformed=whole and puts_aside(node),
+        malformed=whole and source_of(node).puts_aside,
+        after=tuple(attrs.evolve(step, input=Node()) for step in node.after),
+        hands_on=node.hands_on,
+        arrives_by=arrives_by,
     )
     return spec

@@ -7,10 +7,6 @@ from collections.abc import Collection
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.fixed import HoppingWindow
-from krishiv_py.plan.windows.lookback import LookBackWindow
 
 
 def why_not_fired(
@@ -31,18 +27,16 @@ def why_not_fired(
     idle : collection of str, optional
         Sources silent for longer than the idle time-out; None where nobody knows.
     """
-    if isinstance(spec.window, CountWindow):
-        return (
-            f"count windows do not wait for the watermark: one fires when {spec.window.size} rows of its key are there, "
-            "or at the end of input"
-        )
-    odd = _no_end(spec, end_us)
+    unwaiting = spec.window.unwaiting()
+    if unwaiting is not None:
+        return unwaiting
+    odd = spec.window.no_end(end_us)
     if odd is not None:
         return odd
     final = spec.options.emit_mode == "final"
     waits = spec.options.allowed_lateness_us if final else 0
     # both bounds of these belong to the window, so the watermark must be past the end
-    past_us = spec.tick_us if isinstance(spec.window, (LookBackWindow, SlidingWindows)) else 0
+    past_us = spec.tick_us if spec.window.inclusive else 0
     needed = end_us + waits + past_us
     window = f"the window that ends at {show_instant(end_us)}"
     if not spec.options.trigger.on_time and not final:
@@ -54,25 +48,16 @@ def why_not_fired(
         )
     extra = f" (its end and the allowed lateness of {show_us(waits)}, for emit is final)" if waits else ""
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
-    return f"{text} {_holder(spec, sources_us, needed, idle)}"
+    return f"{text} {_holder(spec, watermark_us, sources_us, needed, idle)}"
 
 
-def _no_end(spec: OperatorSpec, end_us: int) -> str | None:
-    """What to say of a time at which no window can end; None where one can, or where ends follow from the rows."""
-    window = spec.window
-    if not isinstance(window, HoppingWindow):
-        return None
-    over_us = (end_us - window.offset_us - window.size_us) % window.slide_us
-    if not over_us:
-        return None
-    before, after = show_instant(end_us - over_us), show_instant(end_us - over_us + window.slide_us)
-    return f"no window ends at {show_instant(end_us)}: the nearest end at {before} and at {after}"
-
-
-def _holder(spec: OperatorSpec, sources_us: dict[str, int], needed: int, idle: Collection[str] | None) -> str:
+def _holder(
+    spec: OperatorSpec, watermark_us: int, sources_us: dict[str, int], needed: int, idle: Collection[str] | None
+) -> str:
     if not isinstance(spec.watermark, MultiSourceWatermarkSpec):
         newest = show_instant(needed + spec.watermark.lag_us)
-        return f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there."
+        text = f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there."
+        return text + _clock(spec, watermark_us)
     mark = spec.watermark
     new_us = 0 if mark.unknown_spec is None else mark.unknown_spec.lag_us
     lags = {name: s.lag_us for name, s in mark.sources}
@@ -84,7 +69,17 @@ def _holder(spec: OperatorSpec, sources_us: dict[str, int], needed: int, idle: C
     for name, at in sorted(behind.items()):
         said = "has not spoken" if at == UNSET else f"is at {show_instant(at)}"
         parts.append(f"source {name!r} {said} and needs a row at {show_instant(needed + lags.get(name, new_us))} or later")
-    return "; ".join([*parts, _silence(mark, silent, all_silent)]) + "."
+    return "; ".join([*parts, _silence(mark, silent, all_silent)]) + "." + _clock(spec, watermark_us)
+
+
+def _clock(spec: OperatorSpec, watermark_us: int) -> str:
+    """What idle_advance does about it."""
+    after_us = spec.watermark.idle_advance_us
+    if after_us is None:
+        return ""
+    if watermark_us == UNSET:
+        return " It goes on with the clock in a lull, but not before it was set by a first row."
+    return f" It also goes on with the clock, when no row has come for {show_us(after_us)} of processing time."
 
 
 def _silence(mark: MultiSourceWatermarkSpec, silent: set[str], all_silent: bool) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
-from krishiv_py.plan.nodes import WindowAggregate, chain, prefix_of, source_of
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.nodes import Node, StageOutput, Untimed, WindowAggregate, chain, prefix_of, source_of, stages_of
+from krishiv_py.plan.schema import RESERVED
 from krishiv_py.planner.physical import PhysicalPlan
 
 
@@ -17,6 +21,28 @@ class Part:
 
 
 @attrs.frozen
+class Checked:
+    """A stage as it was checked.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    rows : tuple of (str, str)
+        Columns after its stateless steps, with their types.
+    reads : tuple of str
+        Columns it reads from its source, or from the stage before.
+    time : str
+        The event-time column, its kind and resolution.
+    """
+
+    name: str
+    rows: tuple[tuple[str, str], ...]
+    reads: tuple[str, ...]
+    time: str
+
+
+@attrs.frozen
 class Explained:
     """A plan, ready to be shown.
 
@@ -26,45 +52,56 @@ class Explained:
         The nodes of the logical plan, last one first.
     flow : tuple of Part
         What rows go through, in their order: source, stateless steps, watermark, key, window, aggregates, options.
-    rows : tuple of (str, str)
-        Columns after the stateless steps, with their types.
-    reads : tuple of str
-        Columns read from the source.
-    time : str
-        The event-time column, its kind and resolution.
+    checked : tuple of Checked
+        What each stage reads, the first one first.
     physical : PhysicalPlan
         What is run, with routes, reasons and warnings.
     """
 
     logical: tuple[Part, ...]
     flow: tuple[Part, ...]
-    rows: tuple[tuple[str, str], ...]
-    reads: tuple[str, ...]
-    time: str
+    checked: tuple[Checked, ...]
     physical: PhysicalPlan
 
 
 def explain(plan: PhysicalPlan) -> Explained:
     """Gather what there is to say about a plan, of a running query or of one that may be run."""
-    spec = plan.spec
+    stages = stages_of(plan.node)
     return Explained(
-        logical=tuple(Part(n.title, n.detail()) for n in chain(plan.node)),
-        flow=_flow(plan.node),
-        rows=tuple((f.name, str(f.type)) for f in spec.row_schema),
-        reads=spec.needs_columns,
-        time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)",
+        logical=tuple(Part(n.heading, n.detail()) for stage in reversed(stages) for n in _nodes(stage) if n.heading),
+        flow=tuple(part for at, stage in enumerate(stages) for part in _flow(stage)[bool(at) :]),
+        checked=tuple(_checked(stage.spec) for stage in plan.stages),
         physical=plan,
+    )
+
+
+def _nodes(stage: WindowAggregate) -> Iterator[Node]:
+    """The nodes of a stage; the one below, whose results it reads, stands for itself."""
+    yield from reversed(stage.after)
+    yield from (node for node in chain(stage) if not isinstance(node, StageOutput))
+
+
+def _checked(spec: OperatorSpec) -> Checked:
+    return Checked(
+        name=spec.name,
+        rows=tuple((f.name, str(f.type)) for f in spec.row_schema if not f.name.startswith(RESERVED)),
+        reads=tuple(name for name in spec.needs_columns if not name.startswith(RESERVED)),
+        time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)" if spec.time_column else "none is needed",
     )
 
 
 def _flow(node: WindowAggregate) -> tuple[Part, ...]:
     source = source_of(node)
+    if isinstance(node.input, Untimed):
+        steps = (Part(step.title.lower(), step.detail()) for step in prefix_of(node))
+        return (Part("source", f"{source.title} {source.detail()}".rstrip()), *steps)
     return (
         Part("source", f"{source.title} {source.detail()}".rstrip()),
         *(Part(step.title.lower(), step.detail()) for step in prefix_of(node)),
         Part("watermark", node.input.detail()),
         Part("key", node.shown_keys),
         Part("window", node.window.describe()),
-        Part("aggregates", node.shown_aggs),
+        *([Part("aggregates", node.shown_aggs)] if node.shown_aggs else []),
         Part("options", node.options.describe()),
+        *(Part(step.title.lower(), step.detail()) for step in node.after),
     )

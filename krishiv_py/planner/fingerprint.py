@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import attrs
-
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.session import SessionWindow
+from krishiv_py.plan.options.window_trigger import Asked
 from krishiv_py.redaction import noted
 
 
@@ -24,17 +17,14 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     Stateless steps, names of outputs, the watermark's lag, sinks and late handlers may change between runs.
     """
     layout = Layout(spec)
-    window: Any = spec.window
+    window = spec.window
     parts = {"window kind": window.kind, "time column": spec.time_column, "time column type": spec.time_kind}
-    parts |= {
-        f"window {f.name}": repr(getattr(window, f.name))
-        for f in attrs.fields(type(window))
-        if not (f.metadata.get("later") and getattr(window, f.name) == f.default)
-    }
-    parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
+    parts |= {f"window {name}": text for name, text in window.identity().items()}
+    if window.keeps_carried:
+        parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}
     parts |= {
-        f"aggregate {i + 1}": f"{_named(c)}({c.arg!r}) where {c.where!r} -> {', '.join(map(str, k.partial_types))}"
+        f"aggregate {i + 1}": f"{k.noted(c.func)}({c.arg!r}) where {_where(c)} -> {', '.join(map(str, k.partial_types))}"
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
     parts["emit"] = spec.options.emit_mode
@@ -43,13 +33,6 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     if uses_ledger(spec):  # what was due under one clock would never be under the other
         parts["clock"] = "the driver's ledger (several sources, idle time-outs, intervals, wall-clock TTL)"
     return {name: noted(value) for name, value in parts.items()}
-
-
-def _named(call: AggCall) -> str:
-    """An aggregate, and what its partials mean: registers or accumulators of another kind cannot be read."""
-    if call.func == "approx_count_distinct":
-        return f"{call.func} of precision {call.precision}"
-    return call.func if call.udaf is None else f"{call.func} {type(call.udaf).__qualname__}"
 
 
 def _times(spec: OperatorSpec) -> dict[str, str]:
@@ -64,11 +47,16 @@ def _times(spec: OperatorSpec) -> dict[str, str]:
         parts["watermark's start in µs"] = str(spec.watermark.initial_us)
     if spec.source_column is not None:  # maxima are kept by its values
         parts["source column"] = spec.source_column
-    if isinstance(spec.window, (SessionWindow, SlidingWindows)):  # by windows, only state knows which rows are late
+    if spec.window.late_by == "state":  # by windows, only state knows which rows are late
         parts["late rule"] = options.late_rule
     if options.ttl is not None:  # of keys that came without one, nobody noted when they were last touched
         parts["time to live"] = f"by {options.ttl.clock} time"
     return parts
+
+
+def _where(call: AggCall) -> str:
+    """Which rows of a window count: those of its filter, in a range of its own."""
+    return f"{call.where!r}" if call.over_us is None else f"{call.where!r} over {call.over_us} µs"
 
 
 def uses_ledger(spec: OperatorSpec) -> bool:
@@ -76,20 +64,23 @@ def uses_ledger(spec: OperatorSpec) -> bool:
     ttl = spec.options.ttl
     return (
         isinstance(spec.watermark, MultiSourceWatermarkSpec)
-        or isinstance(spec.options.trigger.early, Interval)
+        or spec.watermark.idle_advance_us is not None
+        or spec.options.trigger.period_us is not None
         or (ttl is not None and ttl.clock == "processing")
     )
 
 
 def _firings(spec: OperatorSpec) -> dict[str, str]:
     """How windows that fire often keep their state: a log of firings or whole rows instead of plain partials."""
-    options = spec.options
-    by_rows = isinstance(spec.window, (SessionWindow, CountWindow))
-    if options.fires_by_default if by_rows else options.fires_once:
-        return {}
-    summed = isinstance(spec.window, SessionWindow) and spec.window.max_duration_us is None
-    parts = {"firings": f"{'totals' if summed else 'logged'}, {options.accumulation}"}
-    if isinstance(spec.window, CountWindow):
+    options, early = spec.options, spec.options.trigger.early
+    plainly = spec.window.fires_plainly(options)
+    parts = {}
+    if isinstance(early, Asked) and (spec.window.fires_anyway or not plainly):
+        parts["trigger"] = early.noted()  # what it is told of windows is counted in state
+    if plainly:
+        return parts
+    parts["firings"] = f"{'totals' if spec.window.sums else 'logged'}, {options.accumulation}"
+    if spec.window.numbered:
         parts["trigger"] = options.trigger.describe()  # what was written is known from row numbers and the trigger
     return parts
 

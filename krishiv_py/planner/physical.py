@@ -6,19 +6,23 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.nodes import Source, WindowAggregate, source_of
+from krishiv_py.plan.handed_on import time_name
+from krishiv_py.plan.nodes import Source, StageOutput, WindowAggregate, root_of, source_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.planner.check import check
-from krishiv_py.planner.fingerprint import uses_ledger
+from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
 from krishiv_py.planner.warnings import warnings
 
 Engine: TypeAlias = Literal["driver", "bounded", "streaming"]
 _STATE = "transformWithState keyed by bucket"
+_PREPARE = "stateless steps, assign timestamps, check lateness"
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -31,10 +35,16 @@ class StagePlan:
         Everything its kernels need to know.
     inputs : tuple of Branch
         The streams it reads, each with its own steps in front.
+    late : LateEventHandler
+        Who takes its late rows.
+    behind_us : int
+        How far its watermark is behind that of the first stage, µs (SEMANTICS §7.2).
     """
 
     spec: OperatorSpec
     inputs: tuple[Branch, ...]
+    late: LateEventHandler
+    behind_us: int = 0
 
     @cached_property
     def layout(self) -> Layout:
@@ -45,11 +55,6 @@ class StagePlan:
     def operators(self) -> tuple[str, ...]:
         """Its operators, the one around all others first."""
         return tuple(link.title for link in chain(self.spec))
-
-    @property
-    def clock(self) -> str:
-        """Who keeps the watermark in force of a streaming query."""
-        return "a ledger of ours" if uses_ledger(self.spec) else "Spark"
 
 
 @attrs.frozen
@@ -71,17 +76,19 @@ class PhysicalPlan:
     node : WindowAggregate
         The logical plan it was made of.
     stages : tuple of StagePlan
-        In the order in which rows go through them; one today.
-    late : LateEventHandler
-        Who takes the late rows.
+        In the order in which rows go through them.
     engine : {"driver", "bounded", "streaming"} or None
         What runs it; None while nobody has chosen.
     """
 
     node: WindowAggregate
     stages: tuple[StagePlan, ...]
-    late: LateEventHandler
     engine: Engine | None = None
+
+    @property
+    def late(self) -> LateEventHandler:
+        """Who takes the late rows of the last stage."""
+        return self.stage.late
 
     @property
     def stage(self) -> StagePlan:
@@ -96,12 +103,41 @@ class PhysicalPlan:
     @property
     def source(self) -> Source:
         """Where the rows of the first stage come from."""
-        return source_of(self.node)
+        return root_of(self.node)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """What its state depends on (docs/state.md); of several stages, each part with its stage."""
+        found: dict[str, str] = {}
+        for number, stage in enumerate(self.stages, 1):
+            parts = fingerprint(stage.spec)
+            if len(self.stages) > 1:
+                parts["watermark behind the first stage, in µs"] = str(stage.behind_us)
+                parts = {f"stage {number}: {name}": value for name, value in parts.items()}
+            found |= parts
+        return found
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether rows pass as they are: tasks read, apply the steps and write, without a shuffle and without state."""
+        return not self.stages[0].spec.time_column
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether a streaming query needs more than Spark's clock."""
+        return any(uses_ledger(stage.spec) for stage in self.stages)
+
+    @property
+    def clock(self) -> str:
+        """Who keeps the watermark in force of a streaming query."""
+        return "the watermark log of the checkpoint" if self.keeps_ledger else "Spark"
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """What happens where, and why."""
-        return (*self._before_windows(), self._windows(), self._outputs())
+        if self.keeps_nothing:
+            return (self._before_windows()[0], self._rows(), self._outputs())
+        return (*self._before_windows(), *map(self._windows, self.stages), self._outputs())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -116,6 +152,7 @@ class PhysicalPlan:
 
     def _before_windows(self) -> tuple[Step, Step]:
         spec = self.stages[0].spec
+        rows, only = spec.window.gives_rows, "only partial aggregates are shuffled"
         return (
             Step(
                 "scan",
@@ -126,44 +163,85 @@ class PhysicalPlan:
             Step(
                 "prepare",
                 self._route,
-                "stateless steps, stamp, judge, combine by key and window part (mapInArrow)",
-                "late rows leave whole before the shuffle, and only partial aggregates are shuffled",
+                f"{_PREPARE}{'' if rows else ', map-side combine by key and window part'} (mapInArrow)",
+                f"late rows leave whole before the shuffle, and {'rows travel in chunks' if rows else only}",
             ),
         )
 
-    def _windows(self) -> Step:
+    def _rows(self) -> Step:
+        return Step(
+            "rows",
+            self._route,
+            "stateless steps, row by row as they are (mapInArrow)",
+            "no window follows, so nothing is shuffled and nothing is kept",
+        )
+
+    def _windows(self, stage: StagePlan) -> Step:
         how = {"driver": "state in memory", "bounded": "one Spark batch job", "streaming": _STATE}.get(self.engine or "")
         if how is None:
             how = f"run() and collect(): one Spark batch job; start(): {_STATE}" if self.source.bounded else _STATE
         return Step(
-            "window",
+            "window" if len(self.stages) == 1 else stage.spec.name,
             self._route,
-            f"{self.spec.window.describe()} over chunks per bucket ({how}): {' → '.join(self.stage.operators)}",
+            f"{stage.spec.window.describe()} over Arrow chunks, partitioned by key ({how}): {' → '.join(stage.operators)}",
             "state is moved in Arrow chunks, so a batch costs what it brings and what fires, not what is open",
         )
 
     def _outputs(self) -> Step:
         late = {"rows": "late rows whole", "keys": "late rows counted by key", "count": "late rows counted"}[self.late.wants]
         given = f"{len(self.stage.layout.result_schema)} columns of results, {late}"
+        if self.keeps_nothing:
+            given = f"{len(self.stage.layout.result_schema)} columns of rows, malformed input to the late output"
+            return Step("publish", self._route, given, "both outputs of a batch are published together")
         if self.engine == "bounded":
             return Step("publish", self._route, f"{given}, all at once", "the end of the input closes every window")
         return Step(
             "publish",
             self._route,
-            f"{given}; start(): batch by batch, its watermark kept by {self.stage.clock}",
+            f"{given}; start(): batch by batch, its watermark kept by {self.clock}",
             "both outputs of a batch are published together, so that a repeated batch replaces its own",
         )
 
 
-def stage_of(node: WindowAggregate, late: LateColumns) -> StagePlan:
-    """Check a logical plan; `late` says what is wanted of a late row.
+def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None) -> tuple[StagePlan, ...]:
+    """Check the stages of a logical plan.
+
+    Parameters
+    ----------
+    node : WindowAggregate
+        The last one.
+    handler : LateEventHandler
+        Who takes its late rows; those before have their own.
+    late : {"rows", "keys", "count", "shown"}, optional
+        What is wanted of a late row; by default what each handler wants.
 
     Raises
     ------
     PlanError
         With what, got, consequence and hint, for everything that cannot run.
     """
-    spec = check(node, late=late)
-    stage = StagePlan(spec, tuple(branches(spec, source_of(node))))
+    source = source_of(node)
+    before = stages_for(source.stage, source.late, late and _shown(source.late)) if isinstance(source, StageOutput) else ()
+    spec = check(node, late=late or handler.wants)
+    behind_us = before[-1].behind_us + _hold_back_us(before[-1].spec, spec) if before else 0
+    stage = StagePlan(spec, tuple(branches(spec, source)), handler, behind_us)
     stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
-    return stage
+    return (*before, stage)
+
+
+def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
+    """What a stage gives to one that follows, whether or not it may be followed; and the name of its event time there."""
+    spec = attrs.evolve(check(attrs.evolve(node, hands_on=False)), hands_on=True)
+    schema = Layout(spec).result_schema
+    if spec.window.result_time == "row":
+        return schema, spec.window.row_time(spec.time_column)
+    return schema, time_name(Layout(attrs.evolve(spec, hands_on=False)).result_schema.names)
+
+
+def _shown(handler: LateEventHandler) -> LateColumns:
+    return "rows" if handler.wants == "rows" else "shown"
+
+
+def _hold_back_us(before: OperatorSpec, spec: OperatorSpec) -> int:
+    assert isinstance(spec.watermark, WatermarkSpec)
+    return before.window.hold_back_us(before.options) + spec.watermark.lag_us

@@ -6,18 +6,20 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.windows.count import CountWindow
 
 
 def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     """State that may grow without bound, and settings that can lose rows."""
     options = spec.options
-    forgets = options.ttl is not None and isinstance(spec.window, CountWindow)
+    if not spec.time_column:
+        return ()
+    forgets = options.ttl is not None and (spec.window.numbered or spec.window.gives_rows)
     found = [] if forgets else list(spec.window.warnings())
-    if isinstance(spec.watermark, WatermarkSpec) and spec.watermark.lag_us == 0 and options.allowed_lateness_us == 0:
+    from_stage = bool(spec.arrives_by)  # whose results are never late, nor ahead
+    lag_us, tolerant = longest_lag_us(spec), options.allowed_lateness_us > 0
+    if isinstance(spec.watermark, WatermarkSpec) and lag_us == 0 and not tolerant and not from_stage:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
-    lag_us = longest_lag_us(spec)
-    if lag_us >= options.future_us and options.future_reference == "watermark":
+    if not from_stage and lag_us >= options.future_us and options.future_reference == "watermark":
         enough = show_us(lag_us + options.future_us)
         found.append(
             f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
@@ -30,13 +32,10 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
         )
     if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
-    length_us = getattr(spec.window, "size_us", None) or getattr(spec.window, "gap_us", None) or 0
-    if options.ttl is not None and options.ttl.ttl_us < length_us + options.allowed_lateness_us:
-        found.append(
-            f"the state TTL ({show_us(options.ttl.ttl_us)}) is shorter than the window and the allowed lateness: "
-            "windows of quiet keys are lost"
-        )
-    if options.emit_mode == "final" and options.allowed_lateness_us > 0:
+    if options.ttl is not None:
+        lost = spec.window.forgets_early(options.ttl.ttl_us, options.allowed_lateness_us)
+        found += [f"the state TTL ({show_us(options.ttl.ttl_us)}) is {lost}"] if lost else []
+    if options.emit_mode == "final" and options.allowed_lateness_us > 0 and spec.window.unwaiting() is None:
         found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
     return tuple(found)
 

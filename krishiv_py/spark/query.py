@@ -1,4 +1,4 @@
-"""The handle of a running query, and what the driver does after every micro-batch."""
+"""The handle of a running query."""
 
 from __future__ import annotations
 
@@ -7,90 +7,38 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-import attrs
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.connectors.sinks.known import ReadableSink
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import KrishivError, PlanError, message
 from krishiv_py.kernels.input.malformed import late_output_schema
-from krishiv_py.kernels.input.prepare import refused
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.checks import wait_us
-from krishiv_py.plan.durations import UNSET, TimePoint, time_point_us
-from krishiv_py.plan.options.sinks import MemorySink
+from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.plan.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.setup.waiting import Call, waited
-from krishiv_py.spark.stored import read_state
+from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.tasks.batch import Halt
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 
 _PATIENCE_S: Final = 2.0
 """How long a stop may take before Spark is told again."""
 _WAITS_UNTOLD: Final = 5
-
-
-@attrs.define(eq=False)
-class Ledger:
-    """Metrics of all buckets, as the driver last heard of them; safe to read from any thread."""
-
-    notes: CheckpointNotes
-    buckets: dict[str, Any] = attrs.field(factory=dict)
-    batch_id: int = -1
-    watermark_us: int = UNSET
-    sources_us: dict[str, int] = attrs.field(factory=dict)
-    _lock: Any = attrs.field(factory=threading.Lock)
-
-    def take(self, batch_id: int, reported: dict[str, Any], watermark_us: int, sources_us: dict[str, int]) -> None:
-        """Remember what the buckets reported in a batch, and where the watermark stands."""
-        with self._lock:
-            self.buckets.update(reported)
-            self.batch_id = batch_id
-            self.watermark_us = max(self.watermark_us, watermark_us)
-            self.sources_us = sources_us
-            if reported:
-                self.notes.keep_metrics({"buckets": self.buckets, "watermark": self.watermark_us, "sources": sources_us})
-
-    def restore(self) -> None:
-        """Begin with what an earlier run of this checkpoint knew."""
-        kept = self.notes.metrics()
-        self.buckets = kept.get("buckets", {})
-        self.watermark_us = kept.get("watermark", UNSET)
-        self.sources_us = kept.get("sources", {})
-
-    def progress(self) -> Progress:
-        """The sums over all buckets."""
-        with self._lock:
-            entries = list(self.buckets.values())
-            batch_id, watermark = self.batch_id, self.watermark_us
-        counters: dict[str, int] = {}
-        for entry in entries:
-            for name, n in entry["counters"].items():
-                counters[name] = counters.get(name, 0) + n
-        return Progress(
-            batch_id=batch_id,
-            watermark_us=watermark,
-            rows=counters.get("rows", 0),
-            late=refused(counters),
-            counters=counters,
-            open_windows=max((e["open_windows"] for e in entries), default=0),
-            open_rows=sum(e["open_rows"] for e in entries),
-            state_bytes=sum(e["state_bytes"] for e in entries),
-            firings=counters.get("firings", 0),
-            source_watermarks_us=dict(self.sources_us),
-        )
 
 
 class StreamQuery:
@@ -104,8 +52,8 @@ class StreamQuery:
         ledger: Ledger,
         plan: PhysicalPlan,
         note: str | None,
-        sink: MemorySink | None,
-        late: MemorySink | None,
+        sink: ReadableSink | None,
+        late: ReadableSink | None,
         cleanup: Callable[[], None],
         halt: Halt,
         spark: SparkSession,
@@ -119,8 +67,7 @@ class StreamQuery:
         self._sink = sink
         self._late = late
         self._spec = plan.spec
-        layout = plan.stage.layout
-        self._schemas = (layout.result_schema, late_output_schema(layout))
+        self._schemas = (plan.stage.layout.result_schema, late_output_schema(plan.stages[0].layout))
         self._cleanup = cleanup
         self._spark = spark
         self._halt = halt
@@ -160,7 +107,7 @@ class StreamQuery:
         return self._spec.name
 
     @property
-    def status(self) -> str:
+    def status(self) -> Literal["running", "stopped", "failed"]:
         """``running``, ``stopped`` or ``failed``."""
         if self._end is None:
             try:
@@ -304,10 +251,10 @@ class StreamQuery:
         return self._rows(self._sink, self._schemas[0], "results()", "MemorySink()")
 
     def late_rows(self) -> pa.Table:
-        """All late rows so far; for a memory side output only."""
+        """All late rows so far, of the first stage; for a memory side output only."""
         return self._rows(self._late, self._schemas[1], "late_rows()", "SideOutputLateEventHandler(MemorySink())")
 
-    def _rows(self, sink: MemorySink | None, schema: pa.Schema, what: str, wanted: str) -> pa.Table:
+    def _rows(self, sink: ReadableSink | None, schema: pa.Schema, what: str, wanted: str) -> pa.Table:
         if sink is None:
             raise PlanError(
                 message(
@@ -322,12 +269,13 @@ class StreamQuery:
 
     def state(self) -> pa.Table:
         """The windows in state after the last finished micro-batch, with their aggregates so far."""
-        return read_state(self._spark, self._spec, self._ledger.notes)
+        return read_state(self._spark, self._plan, self._ledger.notes)
 
     def why_not_fired(self, window_end: TimePoint) -> str:
         """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
         now = self.progress
-        return why_not_fired(self._spec, now.watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
+        watermark_us = Moment(now.watermark_us).behind(self._plan.stage.behind_us).watermark_us
+        return why_not_fired(self._spec, watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
 
     def explain(self) -> str:
         """The plan of the query as text."""

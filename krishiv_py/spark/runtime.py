@@ -19,20 +19,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
 from krishiv_py.plan.nodes import FrameSource, MemorySource
-from krishiv_py.plan.options.late import SideOutputLateEventHandler
-from krishiv_py.plan.options.sinks import QueryTrigger, Sink
+from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import check_places
 from krishiv_py.redaction import shown_setting
+from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.checkpoint.places import check_places, homed
 from krishiv_py.spark.checkpoint.trimming import trim
-from krishiv_py.spark.clock.marks import refuse_marked
-from krishiv_py.spark.frames import write_once
-from krishiv_py.spark.opening import open_checkpoint, release_at_end
+from krishiv_py.spark.clock.foreign_watermarks import refuse_marked
+from krishiv_py.spark.publishing import late_sinks, write_once
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
@@ -43,13 +43,13 @@ from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, stop_spark
 from krishiv_py.spark.setup.progress import counted
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
+from krishiv_py.spark.sinks_in_use import Owner, check_free, take_sinks
+from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
+from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.storage.folders import new_folder, remove_leftovers, spark_folder
-from krishiv_py.spark.storage.handover import handed_over, handover
-from krishiv_py.spark.stored import read_state
-from krishiv_py.spark.taken import Owner, check_free, take_sinks
+from krishiv_py.spark.storage.shuffle_files import handed_over, shuffle_files
 from krishiv_py.spark.tasks.batch import deliver
 from krishiv_py.spark.tasks.failures import as_own, require_alive
-from krishiv_py.spool import wall_clock_us
 
 CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client of Spark Connect imports, and the extra `connect` installs."""
@@ -84,19 +84,20 @@ class SparkRunner:
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        late_sink = streaming.side_output(plan.late)
-        check_places(None, late_sink, plan.source, None)
-        check_free(late_sink)
+        aside = late_sinks(plan)
+        check_places(None, aside[-1], plan.source, None, aside[:-1])
+        for sink in aside:
+            check_free(sink)
         what = f"the run of {plan.spec.name}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
         with as_own(what):
             result = self._run(plan, progress)
-        handler = plan.late
-        if result.late.num_rows:
-            if isinstance(handler, SideOutputLateEventHandler):
-                bounded_side_output(self.spark, handler.sink, result.late)
-            else:
-                deliver(handler, [result.late], plan.spec.name, 0)
+        for stage, sink in zip(plan.stages, aside, strict=True):
+            late = result.late_by_stage[stage.spec.name]
+            if late.num_rows and sink is not None:
+                write_once(self.spark, sink, late, stage.spec.name)
+            elif late.num_rows:
+                deliver(stage.late, [late], stage.spec.name, 0)
         return result
 
     def _run(self, plan: PhysicalPlan, progress: Show) -> BoundedResult:
@@ -119,9 +120,7 @@ class SparkRunner:
         with handed_over(self.spark, self._new_path("chunks")) as chunks:
             return bounded.run(self.spark, plan, self.clock(), chunks)
 
-    def start(
-        self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, trigger: QueryTrigger, name: str | None
-    ) -> StreamQuery:
+    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, batches: Batches, name: str | None) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         if is_connect(self.spark):
             raise PlanError(
@@ -137,9 +136,9 @@ class SparkRunner:
         check_checkpoint(self.profile, checkpoint)
         title = name or f"{plan.spec.name}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
-        outputs = sink, streaming.side_output(plan.late)
+        outputs = sink, *reversed(late_sinks(plan))
         opened = open_checkpoint(self.spark, title, checkpoint, temporary, outputs, plan.source)
-        chunks = handover(self.spark, self._new_path("chunks"))
+        chunks = shuffle_files(self.spark, self._new_path("chunks"))
 
         def cleanup() -> None:
             opened.lease.release()
@@ -151,7 +150,7 @@ class SparkRunner:
         try:
             take_sinks(owner, *outputs)
             with as_own("start()"):
-                query = streaming.start(self.spark, plan, sink, opened, trigger, title, lambda: self.clock(), chunks, cleanup)
+                query = streaming.start(self.spark, plan, sink, opened, batches, title, lambda: self.clock(), chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
             cleanup()
@@ -172,13 +171,13 @@ class SparkRunner:
                     f"a query named {name!r} runs already",
                     "the name of a running query",
                     "the two could not be told apart, and might share a checkpoint",
-                    "stop() it first, or start this one under another name; session.streams has the running ones",
+                    "stop() it first, or start this one under another name; session.queries has the running ones",
                 )
             )
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str) -> pa.Table:
         """The state in a checkpoint as a table."""
-        return read_state(self.spark, plan.spec, CheckpointNotes(checkpoint))
+        return read_state(self.spark, plan, CheckpointNotes(checkpoint))
 
     def to_dataframe(self, plan: PhysicalPlan) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""
@@ -216,11 +215,6 @@ class SparkRunner:
                 self._folder = None
             if self._owned:
                 stop_spark(self.spark)
-
-
-def bounded_side_output(spark: SparkSession, sink: Sink, late: pa.Table) -> None:
-    """Write the late rows of a bounded run."""
-    write_once(spark, homed(sink), late)
 
 
 def local_session(master: str | None, app: str, settings: dict[str, str], profile: Profile) -> tuple[SparkSession, bool]:

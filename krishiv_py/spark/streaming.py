@@ -3,90 +3,91 @@
 from __future__ import annotations
 
 import functools
-import json
 import threading
 from collections.abc import Callable
-from typing import Any, Final
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.connectors.side_output import side_output
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.known import ReadableSink
+from krishiv_py.engine.notes import Report
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.watermark import WatermarkTracker
+from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.nodes import FileSource, UnionSource
-from krishiv_py.plan.options.late import LateEventHandler, SideOutputLateEventHandler
-from krishiv_py.plan.options.sinks import ConsoleSink, ForeachBatchSink, JsonSink, MemorySink, ParquetSink, QueryTrigger, Sink
+from krishiv_py.plan.nodes import UnionSource
+from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.fingerprint import uses_ledger
-from krishiv_py.planner.physical import PhysicalPlan, StagePlan
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.spark.checkpoint.lease import Lease
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.checkpoint.places import LATE, RESULTS, homed
-from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
+from krishiv_py.spark.checkpoint.sparklog import batches_of, forget_unplanned
 from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
-from krishiv_py.spark.clock.pulse import Pulse, period_us
-from krishiv_py.spark.frames import call_batch, explode, show, written_files
-from krishiv_py.spark.opening import Opened
-from krishiv_py.spark.query import Ledger, StreamQuery
+from krishiv_py.spark.clock.heartbeats import Heartbeats, period_us
+from krishiv_py.spark.publishing import Arrived, Output, claim_outputs, described_outputs, explode, outputs_of, task_output
+from krishiv_py.spark.query import StreamQuery
+from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
+from krishiv_py.spark.rows import plain_frame, rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
-from krishiv_py.spark.storage.blobs import BlobFolder
-from krishiv_py.spark.storage.codec import decode
-from krishiv_py.spark.storage.handover import Handover
-from krishiv_py.spark.tasks.batch import Halt, TaskRow, deliver, metrics_of
+from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.start_checks import Opened
+from krishiv_py.spark.storage.chunk_files import ChunkFolder
+from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.outputs import Publisher, TaskOutput, claim_folder
+from krishiv_py.spark.tasks.handing_on import HandingOn, Place
+from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, RawPack
-from krishiv_py.spark.tasks.partitioning import bucket_ids
-from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, METRICS, OUT_DDL, RESULT, BucketProcessor
-from krishiv_py.spool import Control
-
-ON_CLUSTER: Final = (ForeachBatchSink, ConsoleSink, JsonSink)
-"""Sinks that take the rows of a micro-batch as a Spark DataFrame."""
+from krishiv_py.spark.tasks.processor import OUT_DDL, RESULT, BucketProcessor
+from krishiv_py.spark.tasks.rows import in_total
 
 
 def stateful(
     spark: SparkSession,
-    stage: StagePlan,
+    plan: PhysicalPlan,
     clock: Clock,
     buckets: int,
     output: TaskOutput,
-    blobs: BlobFolder,
-    handover: Handover,
+    blobs: ChunkFolder,
+    shuffle_files: ShuffleFiles,
     controls: ControlFolder | None,
 ) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
-    spec, ids = stage.spec, bucket_ids(buckets)
+    if plan.keeps_nothing:
+        return rows_given(spark, plan, clock.checkpoint, output)
+    stage, ids = plan.stages[0], bucket_ids(buckets)
+    spec = stage.spec
     frames = []
-    for branch in stage.inputs:
-        found = scan(spark, branch.source, branch.spec.needs_columns, streaming=True)
-        pack = Pack(branch.spec, found.reader, ids, clock, handover, branch.name)
+    for at, branch in enumerate(stage.inputs):
+        found = scan(spark, logged(branch.source, clock.checkpoint, at), branch.spec.needs_columns, streaming=True)
+        pack = Pack(branch.spec, found.reader, ids, clock, shuffle_files, branch.name)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if controls is not None:
         beats = own_files(spark, controls.folder, streaming=True, max_files=None)
-        pack = Pack(spec, ParquetReader(spec.source_schema, sent=True), ids, clock, handover)
+        pack = Pack(spec, ParquetReader(spec.source_schema, sent=True), ids, clock, shuffle_files)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     packed = functools.reduce(DataFrame.union, frames)
-    return _operator(packed, BucketProcessor(spec, output, clock, blobs, handover))
-
-
-class BatchStoppedError(Exception):
-    """What Spark hears of a batch that ``stop()`` broke off.
-
-    It looks in the text for an interruption, by a regular expression that overflows the JVM's stack on texts as long as those
-    of Spark's own errors: the query would die with pages of noise instead of stopping.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
+    last = len(plan.stages) - 1
+    frame = packed
+    for number, stage in enumerate(plan.stages):
+        following = HandingOn(plan.stages[number + 1].spec, ids) if number < last else None
+        place, chunks = Place(number, last, stage.behind_us, following), attrs.evolve(blobs, stage=number)
+        processor = BucketProcessor(stage.spec, output, clock, chunks, shuffle_files, place)
+        frame = _behind(frame, processor) if number else _operator(frame, processor)
+    return frame
 
 
 @attrs.define(eq=False)
@@ -94,22 +95,24 @@ class BatchSteps:
     """What happens on the driver with one micro-batch: both outputs are published, then the ledger is written."""
 
     plan: PhysicalPlan
-    sink: Sink
-    late_sink: Sink | None
+    outputs: tuple[Output, ...]
+    begun: int
+    """The last micro-batch that was begun in an earlier run."""
     ledger: Ledger
-    publishers: dict[str, Publisher]
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
-    handover: Handover
-    title: str
+    shuffle_files: ShuffleFiles
     halt: Halt
-    pulse: Pulse | None
+    heartbeats: Heartbeats | None
     lease: Lease
+    planners: tuple[RangePlanner, ...] = ()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
         try:
             self.lease.check()
+            for planner in self.planners:
+                planner.taken(batch_id)
             self._publish(frame, batch_id)
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as
@@ -120,84 +123,55 @@ class BatchSteps:
             self.halt.thread = None
 
     def _publish(self, frame: DataFrame, batch_id: int) -> None:
-        on_cluster = [k for k, s in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)) if isinstance(s, ON_CLUSTER)]
+        on_cluster = [output.kind for output in self.outputs if output.delivery == "frame"]
         if on_cluster:
             frame = frame.persist()
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
             rows = self._told(here)
             self.lease.check()
-            self._cluster_outputs(frame, on_cluster, batch_id)
-            self._files(rows, on_cluster, batch_id)
-            self._memory(rows, batch_id)
+            arrived = Arrived(batch_id, batch_id <= self.begun, frame, rows)
+            for output in self.outputs:
+                output.publish(arrived)
         finally:
             if on_cluster:
                 frame.unpersist()
-        self.handover.of_batch(batch_id).clear()
-        self._account(batch_id, metrics_of([r for r in rows if r.kind == METRICS]))
-        if self.pulse is not None:
-            self.pulse.batch_done()
+        self.shuffle_files.of_batch(batch_id).clear()
+        self._account(batch_id, reports_of(rows))
+        if self.heartbeats is not None:
+            self.heartbeats.batch_done()
 
     def _told(self, frame: DataFrame) -> list[TaskRow]:
-        """What tasks hand over; rows for a sink in memory in bulk, as collect() would pickle them byte by byte."""
-        if isinstance(self.sink, MemorySink):
+        """What tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""
+        if self.outputs[0].delivery == "tables":
             return [TaskRow(*values) for values in zip(*(c.to_pylist() for c in frame.toArrow().columns), strict=True)]
         return [TaskRow(r.kind, r.bucket, bytes(r.blob)) for r in frame.collect()]
 
-    def _account(self, batch_id: int, reported: dict[str, Any]) -> None:
+    def _account(self, batch_id: int, reported: dict[str, Report]) -> None:
         """Metrics; and for plans with a ledger what will be in force in the next batch."""
+        if self.plan.keeps_nothing:
+            total = in_total(self.ledger.buckets, batch_id, reported.values())
+            self.ledger.take(batch_id, total, UNSET, {}, whole=True)
+            return
         if isinstance(self.clock, SparkClock):
             self.ledger.take(batch_id, reported, self.clock.in_force(batch_id).watermark_us, {})
             return
         entry = self.clock.read(batch_id)
         now_us = self.now()
         tracker = (
-            WatermarkTracker(self.plan.spec.watermark)
+            WatermarkTracker(self.plan.stages[0].spec.watermark)
             if entry is None
-            else WatermarkTracker.restored(self.plan.spec.watermark, entry["tracker"])
+            else WatermarkTracker.restored(self.plan.stages[0].spec.watermark, entry["tracker"])
         )
-        for metrics in reported.values():
-            for maxima, controls in metrics["notes"]:
-                tracker.saw(maxima, now_us)
-                for watermark_us, source, _ in controls:
-                    if watermark_us != UNSET:
-                        tracker.advance(watermark_us, source, now_us)
+        for report in reported.values():
+            for notes in report.notes:
+                tracker.saw(notes.maxima, now_us)
+                for advance in notes.advances:
+                    if advance.watermark_us != UNSET:
+                        tracker.advance(advance.watermark_us, advance.source, now_us)
         tracker.settle(now_us)
         self.clock.write(batch_id + 1, {"tracker": tracker.saved(), "now_us": now_us})
         self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached))
-
-    def _files(self, rows: list[TaskRow], on_cluster: list[str], batch_id: int) -> None:
-        written = [json.loads(r.blob) for r in rows if r.kind == FILE]
-        for kind, publisher in self.publishers.items():
-            if kind not in on_cluster:
-                publisher.publish(batch_id, [w["name"] for w in written if w["kind"] == kind])
-
-    def _memory(self, rows: list[TaskRow], batch_id: int) -> None:
-        for kind, sink in ((RESULT, self.sink), (LATE_ROWS, self.late_sink)):
-            tables = [decode(r.blob) for r in rows if r.kind == kind]
-            if isinstance(sink, MemorySink):
-                sink.put(batch_id, tables)
-            elif kind == LATE_ROWS and sink is None:
-                deliver(self.plan.late, tables, self.plan.spec.name, batch_id)
-
-    def _cluster_outputs(self, frame: DataFrame, kinds: list[str], batch_id: int) -> None:
-        layout = self.plan.stage.layout
-        for kind in kinds:
-            sink = self.sink if kind == RESULT else self.late_sink
-            schema = layout.result_schema if kind == RESULT else late_output_schema(layout)
-            rows = explode(frame.filter(frame["kind"] == kind), schema)
-            if isinstance(sink, ForeachBatchSink):
-                call_batch(sink.function, rows, batch_id)
-            elif isinstance(sink, ConsoleSink):
-                show(rows, self.title if kind == RESULT else f"{self.title}: late", batch_id, sink.max_rows)
-            else:
-                assert isinstance(sink, JsonSink)
-                written_files(rows, sink, self.publishers[kind], batch_id)
-
-
-def side_output(handler: LateEventHandler) -> Sink | None:
-    """Where late rows go, if they go to a sink."""
-    return homed(handler.sink) if isinstance(handler, SideOutputLateEventHandler) else None
 
 
 def start(
@@ -205,78 +179,91 @@ def start(
     plan: PhysicalPlan,
     sink: Sink,
     opened: Opened,
-    trigger: QueryTrigger,
+    batches: Batches,
     title: str,
     now: Callable[[], int],
-    handover: Handover,
+    shuffle_files: ShuffleFiles,
     cleanup: Callable[[], None],
 ) -> StreamQuery:
     """Start a query."""
-    stage, spec = plan.stage, plan.spec
-    sink, late_sink, checkpoint, durable = homed(sink), side_output(plan.late), opened.checkpoint, opened.durable
+    stage, spec = plan.stages[0], plan.stages[0].spec
+    if batches.snapshot:
+        check_snapshot(plan)
+    late_sink, checkpoint, durable = side_output(stage.late), opened.checkpoint, opened.durable
     notes = CheckpointNotes(checkpoint, durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
     check_log(checkpoint, len(stage.inputs))
     forget_unplanned(checkpoint)
     follow(checkpoint, [branch.source for branch in stage.inputs])
-    claim = notes.claim(spec, setting(spark, "spark.sql.shuffle.partitions"))
-    ledger = Ledger(notes)
+    claim = notes.claim(plan, setting(spark, "spark.sql.shuffle.partitions"))
+    ledger = Ledger(notes, plan.stages)
     ledger.restore()
     warn_if_flushed(ledger.watermark_us, checkpoint, plan.source)
-    outputs = ((RESULT, sink), (LATE_ROWS, late_sink))
-    folders = {kind: s.path for kind, s in outputs if isinstance(s, ParquetSink)}
-    clock = clock_for(spec, checkpoint, durable=durable)
-    period = period_us(spec)
-    controls = ControlFolder.of(checkpoint, wanted=period is not None or trigger.flush, sources=len(stage.inputs))
-    pulse = Pulse(controls, period, now) if controls is not None and period is not None else None
+    clock = clock_for(plan, checkpoint, durable=durable)
+    if isinstance(clock, LedgerClock) and not batches_of(checkpoint):
+        clock.write(0, {"tracker": WatermarkTracker(spec.watermark).saved(), "now_us": now()})
+    period = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
+    goes_on = batches.goes_on and not plan.keeps_nothing  # nothing is open
+    controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on, sources=len(stage.inputs))
+    heartbeats = Heartbeats(controls, period, now) if controls is not None and period is not None else None
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
-    blobs = BlobFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
-    output = TaskOutput(folders, claim.outputs, durable)
-    frame = stateful(spark, stage, clock, claim.buckets, output, blobs, handover, controls)
-    for rows, folder in ((RESULTS, sink), (LATE, late_sink)):
-        if isinstance(folder, (ParquetSink, JsonSink)):
-            claim_folder(folder, rows, claim.outputs, checkpoint)
-    publishers = {k: Publisher(s.path, claim.outputs, durable) for k, s in outputs if isinstance(s, (ParquetSink, JsonSink))}
+    blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
+    output = task_output(plan, sink, claim.outputs, durable=durable)
+    planning = planners([b.source for b in stage.inputs], checkpoint, now, durable=durable)
+    frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
+    claim_outputs(plan, sink, claim.outputs, checkpoint)
+    outputs = outputs_of(plan, sink, title, claim.outputs, durable=durable)
     halt = Halt()
-    steps = BatchSteps(plan, sink, late_sink, ledger, publishers, clock, now, handover, title, halt, pulse, opened.lease)
+    begun = max(batches_of(checkpoint), default=-1)
+    steps = BatchSteps(plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning)
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )
-    if trigger.kind == "available_now":
+    if batches.kind == "available_now":
         writer = writer.trigger(availableNow=True)
-    elif trigger.kind == "every":
-        writer = writer.trigger(processingTime=f"{trigger.interval_us // 1_000} milliseconds")
-    stop = cleanup if pulse is None else pulse.stopping(cleanup)
+    elif batches.kind == "every":
+        writer = writer.trigger(processingTime=f"{batches.interval_us // 1_000} milliseconds")
+
+    def stop() -> None:
+        for planner in planning:
+            planner.stop()
+        (cleanup if heartbeats is None else heartbeats.stopping(cleanup))()
 
     rows_in_jvm = not all(arrow_scanned(b.source) for b in stage.inputs) or any(
-        isinstance(s, ON_CLUSTER) for s in (sink, late_sink)
+        output.delivery == "frame" for output in outputs
     )
+
+    for planner in planning:
+        planner.begin(everything=batches.kind == "available_now")
 
     def launch() -> StreamingQuery:
         forget_unplanned(checkpoint)
         with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
             return with_sources(writer.start())
 
-    def flush() -> StreamingQuery:
+    def go_on() -> StreamingQuery:
         assert controls is not None
-        controls.write(Control(END_OF_TIME, None, now()))
+        controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
         return launch()
 
     query = StreamQuery(
         launch(),
-        flush if trigger.flush else None,
+        go_on if goes_on else None,
         title,
         ledger,
         plan,
-        NOTE if trigger.flush else None,
-        sink if isinstance(sink, MemorySink) else None,
-        late_sink if isinstance(late_sink, MemorySink) else None,
+        "\n".join([described_outputs(plan, sink), *([NOTE] if batches.flush and goes_on else [])]),
+        sink if isinstance(sink, ReadableSink) else None,
+        late_sink if isinstance(late_sink, ReadableSink) else None,
         stop,
         halt,
         spark,
     )
-    if pulse is not None:
-        pulse.start(lambda: query.status == "running")
+    if heartbeats is not None:
+        heartbeats.start(lambda: query.status == "running")
+    if batches.kind != "available_now":
+        for planner in planning:
+            planner.start(lambda: query.status == "running", query.fail)
     return query
 
 
@@ -292,6 +279,15 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
             )
         )
     spec = plan.spec
+    if len(plan.stages) > 1:
+        raise PlanError(
+            message(
+                "to_dataframe() of a stream that does not end has one stage",
+                f"{len(plan.stages)} stages",
+                "nobody knows the checkpoint that the next stage takes its watermark from",
+                "use start(sink), or to_dataframe() on the first stage",
+            )
+        )
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
         raise PlanError(
             message(
@@ -311,7 +307,16 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "use start(sink)",
             )
         )
-    if isinstance(source, FileSource) and source.on_malformed == "side_output":
+    if isinstance(source, RangeSource):
+        raise PlanError(
+            message(
+                "to_dataframe() needs a log of what a source planned",
+                source.detail(),
+                "a restart would read other rows",
+                "use start(sink)",
+            )
+        )
+    if source.puts_aside:
         raise PlanError(
             message(
                 "to_dataframe() has one output",
@@ -320,11 +325,18 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 'read with on_malformed="fail", or use start(sink)',
             )
         )
+    if plan.keeps_nothing:
+        return plain_frame(spark, plan)
     found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
     packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
     chunks = _operator(packed, BucketProcessor(spec))
     return explode(chunks.filter(chunks["kind"] == RESULT), plan.stage.layout.result_schema)
+
+
+def _behind(given: DataFrame, processor: BucketProcessor) -> DataFrame:
+    # its watermark follows from that of the first stage, and the stage before wakes it: Spark's clock plays no part
+    return given.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "None")
 
 
 def _operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:

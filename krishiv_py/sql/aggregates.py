@@ -9,6 +9,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan import aggregates as agg
+from krishiv_py.plan import more_aggregates as more
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
@@ -29,16 +30,24 @@ _TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
     sg.ArrayAgg: agg.collect_list,
     sg.ArrayUniqueAgg: agg.collect_set,
     sg.Median: agg.percentile,
+    sg.AnyValue: more.any_value,
+    sg.CountIf: more.count_if,
+    sg.LogicalAnd: more.bool_and,
+    sg.LogicalOr: more.bool_or,
+    sg.Mode: more.mode,
 }
+_RANKED: Final[dict[type[sg.Expression], Callable[[Expr, Expr], AggCall]]] = {sg.ArgMax: more.max_by, sg.ArgMin: more.min_by}
 _NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "count_distinct": agg.count_distinct,
+    "every": more.bool_and,
     "mean": agg.avg,
     "std": agg.stddev,
 }
 _FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
 _HINT: Final = (
     "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST, COUNT(DISTINCT x), "
-    "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p)"
+    "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p), MEDIAN, MODE, "
+    "COUNT_IF, BOOL_AND, BOOL_OR, ANY_VALUE, MAX_BY(x, y), MIN_BY(x, y)"
 )
 
 
@@ -65,6 +74,10 @@ def aggregate(node: sg.Expression) -> AggCall | None:
         return agg.percentile(expr_of(node.this), _rank(node))
     if type(node) in _TYPES:
         return _TYPES[type(node)](_argument(node))
+    if type(node) in _RANKED:
+        if node.args.get("count"):
+            raise _refused(node, "MAX_BY and MIN_BY give one value")
+        return _RANKED[type(node)](expr_of(node.this), expr_of(node.expression))
     if isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES:
         if len(node.expressions) != 1:
             raise _refused(node, f"{node.name} takes one argument")

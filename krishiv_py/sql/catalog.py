@@ -12,7 +12,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 
 
@@ -32,8 +32,8 @@ class Registered:
         How the watermark follows it; None when a query needs ``SET watermark.lag`` before.
     source_column : str or None
         With several sources: the column that names them.
-    options, late_handler
-        Those of the stream it was made of; without a handler every query counts its own late rows.
+    told, late_handler
+        Options, and who takes late rows, of the stream it was made of; without a handler every query counts its own.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Registered:
     event_time: str
     spec: AnyWatermarkSpec | None
     source_column: str | None = None
-    options: QueryOptions = attrs.field(factory=QueryOptions)
+    told: ToldOptions = attrs.field(factory=ToldOptions)
     late_handler: LateEventHandler | None = None
 
     def timed(self, stream: Stream, lag_us: int | None) -> TimedStream:
@@ -58,7 +58,8 @@ class Registered:
                 )
             )
         found = stream.with_watermark(spec, self.event_time, source_column=self.source_column)
-        return attrs.evolve(found, options=self.options, late_handler=self.late_handler or found.late_handler)
+        handler = self.late_handler or found.late_handler
+        return attrs.evolve(found, draft=attrs.evolve(found.draft, told=self.told, late_handler=handler))
 
 
 def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
@@ -76,7 +77,8 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
             message("a table is named by a text", shown(name), "no query could name it", 'write register("events", stream)')
         )
     if isinstance(stream, TimedStream):
-        if lag is not None or event_time not in (None, stream.input.column):
+        mark = stream.draft.input
+        if lag is not None or event_time not in (None, mark.column):
             got = f"event_time={event_time!r}, lag={lag!r}"
             raise PlanError(
                 message(
@@ -86,10 +88,8 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
                     f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
                 )
             )
-        below = Stream(stream.input.input, stream.schema, stream.runner)
-        return Registered(
-            name, below, stream.input.column, stream.input.spec, stream.input.source_column, stream.options, stream.late_handler
-        )
+        below = Stream(mark.input, stream.schema, stream.runner)
+        return Registered(name, below, mark.column, mark.spec, mark.source_column, stream.draft.told, stream.late_handler)
     if not isinstance(stream, Stream):
         raise PlanError(
             message(
@@ -101,7 +101,7 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
         )
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
     checked = stream.with_watermark(spec or WatermarkSpec(0), event_time)
-    return Registered(name, stream, checked.input.column, spec)
+    return Registered(name, stream, checked.draft.input.column, spec)
 
 
 def unknown_table(name: str, known: Iterable[str]) -> PlanError:

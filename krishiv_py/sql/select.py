@@ -64,7 +64,7 @@ def plan(tree: sg.Select, table: Registered, lag_us: int | None) -> AggregatedSt
     timed = table.timed(stream, lag_us)
     found = window.over(timed.key_by(*(k.column for k in keys))).agg(aggs)
     default = tuple((n, n) for n in found.schema.names[: len(keys) + 2 + len(aggs)])
-    return found if output == default else attrs.evolve(found, node=attrs.evolve(found.node, output=output))
+    return found if output == default else attrs.evolve(found, draft=attrs.evolve(found.draft, output=output))
 
 
 def _group(node: sg.Expression, items: list[Item], columns: list[str]) -> sg.Expression:

@@ -10,6 +10,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import to_us
+from krishiv_py.plan.expressions.sqltext import one_kind_of_error
 from krishiv_py.sql.windows import interval_us
 
 _CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
@@ -76,7 +77,8 @@ def statement_of(text: str) -> Statement:
     if not isinstance(text, str):
         raise PlanError(message("a query is a text", shown(text), "there is nothing to parse", _SHOW))
     try:
-        found = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+        with one_kind_of_error():
+            found = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
     if len(found) != 1:

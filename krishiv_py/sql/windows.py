@@ -14,15 +14,22 @@ from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import DurationError, PlanError, message
 from krishiv_py.plan.durations import show_us, to_us
 
-Kind: TypeAlias = Literal["tumble", "hop", "session"]
+Kind: TypeAlias = Literal["tumble", "hop", "cumulate", "session"]
 Bound: TypeAlias = Literal["start", "end"]
 
-_LENGTHS: Final[dict[Kind, tuple[str, ...]]] = {"tumble": ("interval",), "hop": ("slide", "size"), "session": ("gap",)}
+_LENGTHS: Final[dict[Kind, tuple[str, ...]]] = {
+    "tumble": ("interval",),
+    "hop": ("slide", "size"),
+    "cumulate": ("step", "size"),
+    "session": ("gap",),
+}
 _CALLS: Final[dict[str, tuple[Kind, Bound]]] = {
     "tumble_start": ("tumble", "start"),
     "tumble_end": ("tumble", "end"),
     "hop_start": ("hop", "start"),
     "hop_end": ("hop", "end"),
+    "cumulate_start": ("cumulate", "start"),
+    "cumulate_end": ("cumulate", "end"),
     "session_start": ("session", "start"),
     "session_end": ("session", "end"),
 }
@@ -43,6 +50,8 @@ class WindowCall:
             return stream.tumbling_window(lengths[0])
         if self.kind == "hop":
             return stream.hopping_window(lengths[1], lengths[0])
+        if self.kind == "cumulate":
+            return stream.cumulate_window(lengths[0], lengths[1])
         return stream.session_window(lengths[0])
 
     def __str__(self) -> str:

@@ -1,67 +1,57 @@
-"""The JVM-free driver: the same kernels on batches in memory, one micro-batch per call."""
+"""The driver without a JVM: the same kernels on batches in memory, one micro-batch per call."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.errors import KrishivError, PlanError, message, own_type, shown
-from krishiv_py.kernels.columns.layout import late_names
-from krishiv_py.kernels.input.prepare import COUNTERS, Prepare, refused
-from krishiv_py.kernels.input.rows import as_batch
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.engine.failures import PREPARE, STEP, at_step
+from krishiv_py.engine.loop import NO_ROWS, micro_batch
+from krishiv_py.engine.notes import FIRINGS
+from krishiv_py.engine.stage import BatchDone, Stage
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
-from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.state.store import NOW_MS, MemoryStore, Meta
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.checks import a_switch, a_text
+from krishiv_py.plan.counters import Counters
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.options.late import LateEventHandler, LateRows, SideOutputLateEventHandler, hand_over
-from krishiv_py.plan.options.sinks import MemorySink
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import why_not_fired
+from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.testing.clock import ManualClock
-
-
-@attrs.frozen(eq=False)
-class StepOutput:
-    """What one call brought forth.
-
-    Attributes
-    ----------
-    results : pyarrow.Table
-        Results, in firing order.
-    late : pyarrow.Table
-        Rows that entered no window, with ``reason``, ``watermark``, ``lateness``: whole ones if the late handler wants whole
-        rows, else all columns but those that nothing needs and that would have to be computed.
-    watermark_us : int
-        The watermark afterwards, µs.
-    """
-
-    results: pa.Table
-    late: pa.Table
-    watermark_us: int
+from krishiv_py.testing.driven import DrivenStage
+from krishiv_py.testing.held_keys import close_key, held_keys
+from krishiv_py.testing.output import StepOutput
+from krishiv_py.testing.outputs import AnySink, outputs
+from krishiv_py.testing.sends import Inlet, Sent, packed
 
 
 class Driver:
-    """Runs an aggregated stream micro-batch by micro-batch, as SEMANTICS §2.3 has it.
+    """Runs an aggregated stream micro-batch by micro-batch (SEMANTICS §2.3).
 
     Parameters
     ----------
     stream : AggregatedStream
-        The pipeline, of any session or of none. Its late handler gets the late rows; of sinks a MemorySink.
+        The pipeline, with or without a session. Its late handler gets the late rows; it can write them to any sink that needs
+        no Spark.
+    sink : Sink, optional
+        Where results go beside :class:`StepOutput`: any sink that needs no Spark, so not a ``ForeachBatchSink`` or a function.
+        Each call is one micro-batch of it.
     idle_batches : bool
-        Whether every step is followed by a batch without rows under the moved watermark (as a query does that waits for
-        input). Turn it off to see what back-to-back batches do.
+        Whether an empty batch with the new watermark follows every step, as in a query that waits for input. Turn it off to
+        test batches that follow each other at once.
     clock : ManualClock, optional
-        Processing time; one that stands at the epoch by default. Move it, then call :meth:`tick` or send a batch.
+        Processing time; by default a clock that stays at the epoch. Move it, then call :meth:`tick` or send a batch.
     name : str
-        What it is called where several are shown, as by :func:`krishiv_py.metrics.register`.
+        Its name, for instance in the labels of :func:`krishiv_py.metrics.register`.
 
     Examples
     --------
@@ -77,8 +67,16 @@ class Driver:
     """
 
     def __init__(
-        self, stream: AggregatedStream, *, idle_batches: bool = True, clock: ManualClock | None = None, name: str = "driver"
+        self,
+        stream: AggregatedStream | Stream | TimedStream,
+        *,
+        sink: AnySink | None = None,
+        idle_batches: bool = True,
+        clock: ManualClock | None = None,
+        name: str = "driver",
     ) -> None:
+        if isinstance(stream, (Stream, TimedStream)):
+            stream = stream.as_plan()
         if not isinstance(stream, AggregatedStream):
             raise PlanError(
                 message(
@@ -96,21 +94,15 @@ class Driver:
         self.plan = stream.plan("driver", late="rows" if stream.late_handler.wants == "rows" else "shown")
         self.spec = self.plan.spec
         self._stream = stream
-        self._handler: LateEventHandler = stream.late_handler
-        _takes_late_rows(self._handler)
-        self._prepare = Prepare(self.spec)
-        self._operator = operator_for(self.spec)
-        self._store = MemoryStore()
-        self._meta: Meta = {}
+        self._stages = [DrivenStage.of(plan) for plan in self.plan.stages]
+        self._inlet = Inlet(self.plan.stages[0], self._stage)
+        self._outputs = outputs(sink, self.plan, self.name, [s.stage.layout.late_schema for s in self._stages])
         self._idle_batches = idle_batches
         self._batch_id = 0
-        self._tracker = WatermarkTracker(self.spec.watermark)
+        self._tracker = WatermarkTracker(self._stages[0].spec.watermark)
         self._tracker.settle(self.clock.now_us)
         self._in_force = self._tracker.current
-        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self.open_windows = 0
-        self._open_rows = 0
-        self._firings = 0
+        self._advances = 0
 
     @property
     def operator(self) -> str:
@@ -118,24 +110,43 @@ class Driver:
         return self.spec.name
 
     @property
+    def _stage(self) -> Stage:
+        return self._stages[0].stage
+
+    @property
+    def _store(self) -> MemoryStore:
+        return self._stages[0].store
+
+    @_store.setter
+    def _store(self, store: MemoryStore) -> None:
+        self._stages[0].store = store
+
+    @property
+    def open_windows(self) -> int:
+        """Windows in state."""
+        return sum(s.open_windows for s in self._stages)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Rows so far, under the names of SEMANTICS §4.5 without prefix; those of the first stage, where there are several."""
+        return Counters({name: n for name, n in self._stages[0].counters.items() if name != FIRINGS})
+
+    @property
     def progress(self) -> Progress:
-        """Where it stands, as a query on Spark tells it; state bytes are those of the tables in memory."""
-        return Progress(
-            batch_id=self._batch_id - 1,
-            watermark_us=self._in_force,
-            rows=self.counters["rows"],
-            late=refused(self.counters),
-            counters={**self.counters, "firings": self._firings},
-            open_windows=self.open_windows,
-            open_rows=self._open_rows,
-            state_bytes=sum(t.nbytes for t in self._store.tables.values()),
-            firings=self._firings,
-            source_watermarks_us=self.source_watermarks_us if self.spec.source_column is not None else {},
+        """The progress, as of a query on Spark; state bytes are those of the tables in memory."""
+        sources = self.source_watermarks_us if self._stages[0].spec.source_column is not None else {}
+        moment = Moment(self._in_force)
+        whole = of_stages(
+            {
+                s.spec.name: s.progress(self._batch_id - 1, moment.behind(s.behind_us).watermark_us, {} if at else sources)
+                for at, s in enumerate(self._stages)
+            }
         )
+        return attrs.evolve(whole, watermark_advances=self._advances)
 
     @property
     def watermark_us(self) -> int:
-        """The watermark the next batch will be judged by, µs."""
+        """The watermark of the next batch, µs."""
         return self._tracker.current
 
     @property
@@ -149,24 +160,54 @@ class Driver:
         return dict(self._tracker.reached)
 
     def send(self, rows: Any) -> StepOutput:
-        """One micro-batch: rows as dicts, a RecordBatch, a Table or a pandas frame."""
-        return self._step(as_batch(rows, self.spec.source_schema))
+        """One micro-batch: rows as dicts, a RecordBatch, a Table or a pandas frame; of several streams a mapping by name.
+
+        The streams of a join are ``"left"`` and ``"right"``, those of a union are called as there.
+        """
+        return self._step(self._inlet.sent(rows))
 
     def advance_watermark(self, to: TimePoint, source: str | None = None) -> StepOutput:
-        """A batch without rows after which the watermark (of one source, or of all) is at least `to`.
+        """Run an empty batch; afterwards the watermark (of one source, or of all) is at least `to`.
 
         `to` is in ms since the epoch, or a datetime.
         """
         known = sorted(self._tracker.reached)
-        if source is not None and (not isinstance(source, str) or source not in known):
+        registers = isinstance(source, str) and self._tracker.registered_lag_us is not None
+        if source is not None and not registers and (not isinstance(source, str) or source not in known):
             hint = f"the sources are {', '.join(map(repr, known))}" if known != [ONLY] else "leave `source` out"
             raise PlanError(message("no such source", shown(source), "its watermark cannot be moved", hint))
         self._tracker.advance(time_point_us(to, "to"), source, self.clock.now_us)
         return self._step(None)
 
+    def close_windows_up_to(self, to: TimePoint) -> StepOutput:
+        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed."""
+        return self.advance_watermark(to)
+
     def tick(self) -> StepOutput:
-        """A batch without rows at the present time of the clock: idle sources, intervals and TTL take their turn."""
+        """Run an empty batch at the current time of the clock, which handles idle sources, intervals and TTL."""
         return self._step(None)
+
+    def snapshot(self) -> StepOutput:
+        """Run an empty batch that also gives what is open as early results, as ``available_now(snapshot=True)`` does.
+
+        State and watermark stay as :meth:`tick` leaves them (SEMANTICS §10).
+
+        Raises
+        ------
+        PlanError
+            For retractions, and for look-back windows with ``matches()`` or ``pairs(...)``.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 0).with_pane().tumbling_window(10).agg(count()))
+        >>> _ = driver.send([{"at": 1}, {"at": 2}])
+        >>> driver.snapshot().results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 2, 'pane_timing': 'early', 'pane_index': None}]
+        """
+        check_snapshot(self.plan)
+        return self._step(None, snapshot=True)
 
     def close(self) -> StepOutput:
         """End of input: every open window fires."""
@@ -187,7 +228,8 @@ class Driver:
         """
         end_us = time_point_us(window_end, "window_end")
         idle = self._tracker.idle(self.clock.now_us)
-        return why_not_fired(self.spec, self._tracker.current, self.source_watermarks_us, end_us, idle)
+        watermark_us = Moment(self._tracker.current).behind(self._stages[-1].behind_us).watermark_us
+        return why_not_fired(self.spec, watermark_us, self.source_watermarks_us, end_us, idle)
 
     def state(self) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
@@ -206,93 +248,96 @@ class Driver:
         >>> driver.state().select(["window_start", "window_end", "count"]).to_pylist()
         [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
         """
-        return self._operator.state(self._store, self._meta)
+        last = self._stages[-1]
+        return last.stage.operator.state(Bucket(last.store, last.meta))
+
+    @property
+    def pending_window_count(self) -> int:
+        """The open windows, under the name of the metric."""
+        return self.open_windows
+
+    @property
+    def pending_keys(self) -> int:
+        """How many keys have something in state; rows that nothing needs any more may stay for a while."""
+        return sum(held_keys(s.stage, s.store) for s in self._stages)
+
+    def close_key(self, key: Any) -> int:
+        """Forget a `key`, for which no more rows come, without results; a tuple names a key of several columns.
+
+        Look-back, session, count and distinct-set windows are kept by key. Returns how many windows (of look-back windows:
+        rows) will not have their result.
+
+        Raises
+        ------
+        PlanError
+            For what is no key of this query, and for windows that end by themselves.
+        """
+        first = self._stages[0]
+        return close_key(first.stage, Bucket(first.store, first.meta), key, Moment(self._in_force, self.clock.now_us))
+
+    def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """Send one `row`; gives it back if it was refused, else None. Results of the batch go to the sink.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 0).session_window(10, max_duration=100).agg(count()))
+        >>> driver.try_add({"at": 50}), driver.try_add({"at": 49})
+        (None, {'at': 49})
+        """
+        return row if self.send([row]).late.num_rows else None
 
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
-        saved = json.loads(
-            json.dumps(
-                {"meta": self._meta, "tracker": self._tracker.saved(), "counters": self.counters, "firings": self._firings}
-            )
-        )
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
-        again._meta = saved["meta"]
-        again._tracker = WatermarkTracker.restored(self.spec.watermark, saved["tracker"])
+        again._tracker = WatermarkTracker.restored(
+            self._stages[0].spec.watermark, json.loads(json.dumps(self._tracker.saved()))
+        )
         again._in_force = again._tracker.current
-        again.counters, again._firings = saved["counters"], saved["firings"]
+        again._advances = self._advances
         again._batch_id = self._batch_id
-        for name, table in self._store.tables.items():
-            sink = io.BytesIO()
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            again._store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())
+        again._outputs = self._outputs
+        for stage, before in zip(again._stages, self._stages, strict=True):
+            stage.go_on_from(before)
         return again
 
-    def _step(self, batch: pa.RecordBatch | None, *, ended: bool = False) -> StepOutput:
-        late: list[pa.Table] = []
-        chunks = []
-        if batch is not None:
-            with self._named("prepare"):
-                prepared = self._prepare(batch, self._in_force, self.clock.now_us)
-                chunks = [self._operator.combine(prepared.rows)]
-            self._count(prepared.counters)
-            self._tracker.saw(prepared.maxima, self.clock.now_us)
-            late.append(prepared.late)
-        results = [self._run(chunks, late)]
-        self._tracker.settle(self.clock.now_us)
-        moved = self._tracker.current > self._in_force
-        self._in_force = self._tracker.current
-        if moved and (self._idle_batches or ended):
-            results.append(self._run([], late))
-        late_table = pa.concat_tables([self._prepare.layout.late_schema.empty_table(), *late])
-        self._hand_on(late_table)
+    def _step(self, sent: Sent | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
+        now_us, first, last = self.clock.now_us, self._stages[0], self._stages[-1]
+        moment = Moment(self._in_force, now_us)
+        with at_step(first.spec.name, PREPARE, self._batch_id):
+            rows = NO_ROWS if sent is None else packed(sent, moment, self._tracker, now_us)
+        done: list[list[BatchDone]] = [[] for _ in self._stages]
+        waits = self._idle_batches or ended
+        steps = micro_batch(first.stage, first.bucket(now_us), rows, moment, self._settled, waits=waits)
+        while (step := self._next(steps)) is not None:
+            first.account(step)
+            done[0].append(step)
+            self._follow(step, done)
+        early = [last.stage.early(last.bucket(now_us), Moment(self._in_force, now_us))] if snapshot else []
+        late = [
+            pa.concat_tables([s.stage.layout.late_schema.empty_table(), *(t for d in found for t in d.late)])
+            for s, found in zip(self._stages, done, strict=True)
+        ]
+        results = pa.concat_tables([*(d.results for d in done[-1]), *early])
+        self._outputs.publish(self._batch_id, results, late)
         self._batch_id += 1
-        return StepOutput(pa.concat_tables(results), late_table, self._tracker.current)
+        by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
+        return StepOutput(results, late[0], self._tracker.current, by_stage)
 
-    def _run(self, chunks: list[pa.Table], late: list[pa.Table]) -> pa.Table:
-        self._meta[NOW_MS] = self.clock.now_us // 1_000
-        with self._named("window step"):
-            step = self._operator.step(self._store, self._meta, chunks, self._in_force, self.clock.now_us)
-        self._count(step.counters)
-        if step.late is not None:
-            late.append(step.late)
-        self.open_windows, self._open_rows = step.open_windows, step.open_rows
-        self._firings += step.firings
-        return step.results
+    def _next(self, steps: Iterator[BatchDone]) -> BatchDone | None:
+        with at_step(self._stages[0].spec.name, STEP, self._batch_id):
+            return next(steps, None)
 
-    @contextmanager
-    def _named(self, step: str) -> Iterator[None]:
-        """Let what fails in the body name operator, step and micro-batch, as it does in a task of Spark's."""
-        try:
-            yield
-        except KrishivError as problem:
-            where = f"operator {self.operator}, {step}, batch {self._batch_id}"
-            raise own_type(type(problem))(f"{where}: {problem}") from problem
+    def _follow(self, first: BatchDone, done: list[list[BatchDone]]) -> None:
+        """Let the results of the first stage go through the others, in the same micro-batch."""
+        before = first
+        for stage, found in zip(self._stages[1:], done[1:], strict=True):
+            given = stage.follow(before, self._batch_id)
+            found += given
+            before = attrs.evolve(given[-1], results=pa.concat_tables([d.results for d in given]), moment=first.moment)
 
-    def _count(self, counted: dict[str, int]) -> None:
-        for name, n in counted.items():
-            self.counters[name] = self.counters.get(name, 0) + n
-
-    def _hand_on(self, late: pa.Table) -> None:
-        sink = self._handler.sink if isinstance(self._handler, SideOutputLateEventHandler) else None
-        if isinstance(sink, MemorySink):
-            if late.num_rows:  # behind what is there: two drivers may write into one sink, and no batch is repeated
-                sink.put(max(sink.tables, default=-1) + 1, [late])
-        elif late.num_rows:
-            keys = () if self._handler.wants == "count" else self.spec.keys
-            if self._handler.wants != "rows":
-                why = late.schema.names[-3:]
-                late = late.select([*keys, *why]).rename_columns([*keys, *late_names(keys)])
-            hand_over(self._handler, LateRows(late, self.spec.name, self._batch_id))
-
-
-def _takes_late_rows(handler: LateEventHandler) -> None:
-    if isinstance(handler, SideOutputLateEventHandler) and not isinstance(handler.sink, MemorySink):
-        raise PlanError(
-            message(
-                "a Driver writes late rows to memory only",
-                shown(handler.sink),
-                "the sink would stay empty",
-                "pass SideOutputLateEventHandler(MemorySink()), or read StepOutput.late",
-            )
-        )
+    def _settled(self) -> Moment:
+        before, self._in_force = self._in_force, self._tracker.settle(self.clock.now_us)
+        self._advances += self._in_force > before
+        return Moment(self._in_force, self.clock.now_us)

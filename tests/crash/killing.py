@@ -87,6 +87,11 @@ def run_with_kills(kind: str, source: Path, work: Path, kills: int, seeded: rand
     return done
 
 
-def rows(folder: Path) -> Counter[tuple[Any, ...]]:
+def rows(folder: Path) -> Counter[tuple[str, ...]]:
     """Every row of an output, and how often."""
-    return Counter(tuple(r.values()) for r in pq.read_table(folder).to_pylist())
+    return counted(pq.read_table(folder).to_pylist())
+
+
+def counted(found: list[dict[str, Any]]) -> Counter[tuple[str, ...]]:
+    """Every row, lists in it too, and how often."""
+    return Counter(tuple(map(repr, row.values())) for row in found)

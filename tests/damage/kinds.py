@@ -54,8 +54,11 @@ ELSEWHERE: Final = {
     "cp/krishiv/streams.json.tmp",
     "cp/krishiv/ledger/N.json.tmp",
     "cp/krishiv/controls/N.parquet.tmp",
+    "cp/krishiv/ranges/N/N.parquet",
+    "cp/krishiv/ranges/N/_next.tmp",
 }
-"""A note on object stores (tests/spark/test_lease.py), and what a crash leaves of a file before it has its name."""
+"""Ranges of a source (tests/spark/test_own_sources.py), a note on object stores (tests/spark/test_lease.py), and what a crash
+leaves of a file before it has its name."""
 CHECKSUM: Final = ".crc"
 """Beside each file of Spark's, and how names of Hadoop's checksum files end."""
 KNOWN: Final = ALWAYS | OF_PLAN["spark"] | OF_PLAN["ledger"] | ELSEWHERE

@@ -19,7 +19,8 @@ import pytest
 from krishiv_py import ParquetSink
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.sends import open_sent
+from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_log import ReplayLog, Sender
 from krishiv_py.spark.checkpoint.formats import FORMAT
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
@@ -28,14 +29,13 @@ from krishiv_py.spark.checkpoint.sparklog import entries_of, forget_unplanned, o
 from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.storage.hadoopsums import sum_of, sums
 from krishiv_py.spark.tasks.outputs import claim_folder
-from krishiv_py.spool import Sender, Spool
 from krishiv_py.testing import stream_of
 from tests.damage.kinds import kind_of
 from tests.damage.trial import flipped
 from tests.spark.fixtures.make import HERE, SCHEMA, windows
 
 STREAM: Final = stream_of(SCHEMA)
-SPEC: Final = windows(STREAM).spec()
+SPEC: Final = windows(STREAM).plan()
 WITHOUT_WEIGHT: Final = ("cp/krishiv/lock", "cp/krishiv/metrics.json", "spool/_krishiv_spool")
 """Who holds the checkpoint, counters that come again, and numbers that the files tell too."""
 
@@ -58,7 +58,7 @@ def whole(tmp_path: Path) -> Path:
 
 def look(home: Path) -> Any:
     """What a start reads of its checkpoint, in its order, and what follows from it."""
-    checkpoint, spool = str(home / "cp"), Spool(str(home / "spool"))
+    checkpoint, spool = str(home / "cp"), ReplayLog(str(home / "spool"))
     sender = Sender(spool, STREAM.schema)
     trim(spool.folder)
     for sent in sorted((home / "spool").glob("0*")):
@@ -121,6 +121,13 @@ def test_what_a_start_reads_is_right_or_refused(whole: Path, checksums: bool) ->
     kept.put_back()
     assert not wrong, "\n".join(wrong)
     assert tried > 300
+
+
+def test_the_note_of_memory_streams_is_not_guessed(whole: Path) -> None:
+    """Without it nobody can tell a stream that was trimmed, or made anew, from the one that was read."""
+    (whole / "cp" / "krishiv" / "streams.json").unlink()
+    with pytest.raises(CheckpointError, match=r"krishiv/streams\.json is missing .*Hint: put it back"):
+        look(whole)
 
 
 class Kept:

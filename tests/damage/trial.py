@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import (
+    Batches,
     JsonSink,
     MultiSourceWatermarkSpec,
     ParquetSink,
-    QueryTrigger,
     Sender,
     Session,
     SideOutputLateEventHandler,
@@ -29,11 +29,12 @@ from krishiv_py import (
     sum,
 )
 from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.connectors.staging import Publisher
 from krishiv_py.errors import KrishivError
+from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark.clock.controls import ControlFolder
-from krishiv_py.spark.tasks.outputs import Publisher
-from krishiv_py.spool import Control, wall_clock_us
 from tests.damage.kinds import kind_of
 
 SCHEMA: Final = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
@@ -104,7 +105,7 @@ class Trial:
                 pq.write_table(pa.Table.from_pylist(batch(number), SCHEMA), self.home / "in" / f"{number}.parquet")
         out = str(self.home / "out")
         sink = ParquetSink(out) if self.plan == "spark" else JsonSink(out)
-        query = plan.start(sink, checkpoint=str(self.home / "cp"), trigger=QueryTrigger.available_now(flush=flush))
+        query = plan.start(sink, checkpoint=str(self.home / "cp"), batches=Batches.available_now(flush=flush))
         try:
             query.await_termination()
         finally:

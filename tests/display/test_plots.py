@@ -21,6 +21,7 @@ from krishiv_py.display import plots
 from krishiv_py.errors import KrishivError, MissingExtraError, PlanError
 from tests.display.pipelines import LAG_MS, Run, batch, run, users
 
+UTC = pa.timestamp("us", "UTC")
 BATCHES = [
     batch(("a", 1_000), ("b", 4_000), ("a", 12_000), ("a", None)),
     batch(("a", 2_000), ("b", 3_000), ("b", 3_500), ("a", 21_000)),
@@ -115,12 +116,15 @@ def test_no_text_lies_over_another() -> None:
     assert all(figure.bbox.x0 <= b.x0 and b.x1 <= figure.bbox.x1 and b.y1 <= figure.bbox.y1 for b in boxes)
 
 
-def late_rows(lateness: list[int | None], reasons: list[str]) -> pa.Table:
-    return pa.table({"reason": reasons, "watermark": [0] * len(reasons), "lateness": pa.array(lateness, pa.int64())})
+def late_rows(lateness: list[int | None], reasons: list[str], time: pa.DataType = UTC) -> pa.Table:
+    watermarks = pa.array([0] * len(reasons), time)
+    return pa.table({"reason": reasons, "watermark": watermarks, "lateness": pa.array(lateness, pa.int64())})
 
 
-def test_a_histogram_counts_every_late_row_and_every_reason() -> None:
-    late = late_rows([1_000_000, 2_000_000, 2_500_000, 9_000_000, None, None], ["late"] * 4 + ["null_time"] * 2)
+@pytest.mark.parametrize(("time", "second"), [(UTC, 1_000_000), (pa.timestamp("us"), 1_000_000), (pa.int64(), 1_000)])
+def test_a_histogram_counts_every_late_row_and_every_reason(time: pa.DataType, second: int) -> None:
+    behind = [None if s is None else int(s * second) for s in (1, 2, 2.5, 9, None, None)]
+    late = late_rows(behind, ["late"] * 4 + ["null_time"] * 2, time)
     figure = plots.lateness(late)
     histogram, reasons = figure.axes
     assert sum(p.get_height() for p in histogram.patches) == 4  # type: ignore[attr-defined]

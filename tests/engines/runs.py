@@ -11,7 +11,7 @@ from krishiv_py import MemorySink, Session, SideOutputLateEventHandler
 from krishiv_py.testing import Driver, stream_of
 from tests.engines.workload import Workload
 
-COUNTERS = ("rows", "late", "null_time", "null_key", "out_of_range", "unassigned", "mildly_late", "very_late", "future")
+COUNTERS = ("rows", "late", "null_time", "null_key", "time_out_of_range", "unassigned", "mildly_late", "very_late", "future")
 
 
 @attrs.frozen(eq=False)

@@ -53,6 +53,10 @@ AGGREGATES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "collect_list": kv.collect_list,
     "collect_set": kv.collect_set,
     "percentile": lambda e: kv.percentile(e, 0.3),
+    "mode": kv.mode,
+    "max_by": lambda e: kv.max_by(e, e),
+    "min_by": lambda e: kv.min_by(e, e),
+    "top_k": lambda e: kv.top_k(2, e.alias("by"), e.alias("of")),
     "udaf": lambda e: kv.udaf(Longest(), e, pa.string()),
 }
 EXPRESSIONS: Final[dict[str, Callable[[Expr], Expr]]] = {

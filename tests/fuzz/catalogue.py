@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,13 +11,20 @@ import attrs
 import pyarrow as pa
 
 import krishiv_py as kv
-from krishiv_py import col, count
+from krishiv_py import col, count, windows
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.fuzz.running import ROWS, SCHEMA
+
+
+class Grown(kv.WindowTrigger):
+    """Fires windows of which half of the rows are new."""
+
+    def fires(self, windows: kv.OpenWindows) -> Any:
+        return 2 * windows.new_rows >= windows.rows
 
 
 @attrs.frozen(eq=False)
@@ -123,8 +131,17 @@ def _functions() -> Iterator[Call]:
         "collect_set",
         "approx_count_distinct",
         "percentile",
+        "median",
+        "mode",
+        "any_value",
     ):
         yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
+    for name in ("max_by", "min_by"):
+        yield Call(name, lambda name=name: getattr(kv, name), {"arg": "user", "by": "n"})  # type: ignore[misc]
+    for name in ("top_k", "bottom_k"):
+        yield Call(name, lambda name=name: getattr(kv, name), {"k": 2, "by": "n", "columns": "user"})  # type: ignore[misc]
+    for name in ("count_if", "bool_and", "bool_or"):
+        yield Call(name, lambda name=name: getattr(kv, name), {"condition": "flag"})  # type: ignore[misc]
     yield Call("udaf", lambda: kv.udaf, {"aggregator": Total(), "arg": "n", "result_type": pa.int64()})
     yield Call("col", lambda: kv.col, {"name": "at"})
     yield Call("lit", lambda: kv.lit, {"value": 5})
@@ -159,9 +176,48 @@ def _functions() -> Iterator[Call]:
     ):
         yield Call(f"Expr.{name}", lambda name=name: getattr(col("n"), name), {})  # type: ignore[misc]
         yield Call(f"Expr.{name}, text", lambda name=name: getattr(col("user"), name), {})  # type: ignore[misc]
+    yield from _expressions()
     yield Call("changes", lambda: kv.changes, {"results": pa.table({"n": [1]})})
     yield Call("fold", lambda: kv.fold, {"log": [kv.Emit({"n": 1})]})
     yield Call("stream_of", lambda: stream_of, {"schema": SCHEMA})
+
+
+def _expressions() -> Iterator[Call]:
+    """Functions as methods of a text, a number and a time, and those of several values."""
+    text = {"part": "a", "pattern": "(a)", "by": "b", "characters": " ", "start": 1, "place": 0, "others": "b", "other": "b"}
+    for name in (
+        "starts_with",
+        "ends_with",
+        "contains",
+        "like",
+        "ilike",
+        "rlike",
+        "regexp_extract",
+        "regexp_replace",
+        "substring",
+        "trim",
+        "ltrim",
+        "rtrim",
+        "concat",
+        "nullif",
+    ):
+        function = getattr(col("user"), name)
+        own = {p: text[p] for p in inspect.signature(function).parameters if p in text}
+        yield Call(f"Expr.{name}", lambda function=function: function, own)  # type: ignore[misc]
+    yield Call("Expr.split", lambda: col("user").split, {"pattern": ","})
+    yield Call("Expr.getitem", lambda: col("user").split(",").getitem, {"place": 0})
+    yield Call("Expr.round", lambda: col("amount").round, {"digits": 1})
+    day = kv.lit(dt.date(2024, 1, 1))
+    for name, argument in (("date_add", "days"), ("date_sub", "days"), ("datediff", "start")):
+        good = {argument: day if argument == "start" else 1}
+        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), good)  # type: ignore[misc]
+    yield Call("Expr.date_trunc", lambda: kv.lit(dt.datetime(2024, 1, 1)).date_trunc, {"unit": "day"})
+    yield Call("when", lambda: kv.when, {"condition": col("flag"), "value": 1})
+    yield Call("when.when", lambda: kv.when(col("flag"), 1).when, {"condition": col("flag"), "value": 1})
+    yield Call("when.otherwise", lambda: kv.when(col("flag"), 1).otherwise, {"value": 2})
+    for name in ("coalesce", "greatest", "least", "concat"):
+        both = {"a": col("user"), "b": "b"}
+        yield Call(name, lambda name=name: lambda a, b: getattr(kv, name)(a, b), both)  # type: ignore[misc]
 
 
 def _values() -> Iterator[Call]:
@@ -183,12 +239,13 @@ def _values() -> Iterator[Call]:
     yield Call("Trigger", lambda: kv.Trigger, {})
     yield Call("Trigger.on_count", lambda: kv.Trigger.on_count, {"n": 2})
     yield Call("Trigger.on_interval", lambda: kv.Trigger.on_interval, {"interval": 5})
+    yield Call("Trigger.when", lambda: kv.Trigger.when, {"trigger": Grown()})
     yield Call("Interval", lambda: kv.Interval, {"period_us": 5})
     yield Call("Interval.of", lambda: kv.Interval.of, {"period": 5})
     yield Call("StateTtlConfig", lambda: kv.StateTtlConfig, {"ttl_ms": 5})
-    yield Call("QueryTrigger", lambda: kv.QueryTrigger, {})
-    yield Call("QueryTrigger.every", lambda: kv.QueryTrigger.every, {"interval": 5})
-    yield Call("QueryTrigger.available_now", lambda: kv.QueryTrigger.available_now, {})
+    yield Call("Batches", lambda: kv.Batches, {})
+    yield Call("Batches.every", lambda: kv.Batches.every, {"interval": 5})
+    yield Call("Batches.available_now", lambda: kv.Batches.available_now, {})
     yield Call("ParquetSink", lambda: kv.ParquetSink, {"path": "out"})
     yield Call("JsonSink", lambda: kv.JsonSink, {"path": "out"})
     yield Call("ConsoleSink", lambda: kv.ConsoleSink, {})
@@ -200,6 +257,14 @@ def _values() -> Iterator[Call]:
     yield Call("CountByKeyLateEventHandler", lambda: kv.CountByKeyLateEventHandler, {})
     yield Call("AggCall.alias", lambda: count().alias, {"name": "n"})
     yield Call("AggCall.filter", lambda: count().filter, {"condition": "at > 3"})
+    yield Call("AggCall.over", lambda: lambda size: timed().lookback_window("1 h").agg(count().over(size)), {"size": 5})
+    yield Call("MultiSourceWatermarkSpec.idle_advance", lambda: several.idle_advance, {"after": 5})
+    yield Call("classify", lambda: kv.classify, {"row_time": 5, "watermark": 10})
+    yield Call("table_view", lambda: kv.table_view, {"results": pa.table({"window_end": [1], "n": [1]})})
+    yield Call("record_late_drop", lambda: kv.CountingLateEventHandler().record_late_drop, {})
+    yield Call("SourceTracker", lambda: kv.SourceTracker, {"sources": "a"})
+    yield Call("SourceTracker.advance", lambda: kv.SourceTracker("a").advance, {"source": "a", "to": 5})
+    yield Call("triggerable_windows", lambda: kv.SourceTracker("a").triggerable_windows, {"windows": [(0, 5)]})
 
 
 def _stages() -> Iterator[Call]:
@@ -227,25 +292,91 @@ def _stages() -> Iterator[Call]:
     yield from _windows()
     for stage in (timed, windowed, aggregated):
         yield from _options(stage)
+    other: dict[str, Any] = {
+        "right": timed(),
+        "on": "user",
+        "lower": -5,
+        "upper": 5,
+        "max_rows_per_key": 3,
+        "how": "inner",
+        "suffixes": ("", "_right"),
+    }
+    yield Call("interval_join", lambda: timed().interval_join, other)
+    near = {"right": timed(), "on": "user", "direction": "nearest", "tolerance": 5, "how": "left", "suffixes": ("", "_right")}
+    yield Call("asof_join", lambda: timed().asof_join, near)
+    same = {"right": timed(), "on": "user", "window": windows.tumbling(5), "how": "full", "suffixes": ("", "_right")}
+    yield Call("window_join", lambda: timed().window_join, same)
+    yield Call("lookup_join", lambda: stream().lookup_join, {"table": pa.table({"user": ["a"], "city": ["b"]}), "on": "user"})
+    yield Call("JoinedStream.explain", lambda: timed().interval_join(**other).explain, {})
     yield Call("WindowedStream.agg", lambda: windowed().agg, {"aggs": count()})
     yield Call("WindowedStream.collect_with_aggs", lambda: windowed().collect_with_aggs, {"aggs": [count()]})
     yield Call("LookBackStream.pairs", lambda: timed().lookback_window(5).pairs, {})
-    yield Call(
-        "PaneStream.on_events",
-        lambda: timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0)).on_events,
-        {"handler": kv.PaneHandler()},
-    )
+    panes = timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0))
+    yield Call("PaneStream.on_events", lambda: lambda h: panes.on_events(h), {"h": kv.PaneHandler()})
+    told = {"aggs": (), "submits": None}
+    yield Call("on_events, more", lambda: lambda aggs, submits: panes.on_events(Kept(), aggs=aggs, submits=submits), told)
+    yield Call("drop_duplicates", lambda: timed().drop_duplicates, {"columns": "user", "within": 5})
+    yield Call("drop_duplicates, results", lambda: aggregated().drop_duplicates, {"columns": "user", "within": 5})
+    yield Call("WindowedStream.reduce", lambda: windowed().reduce, {"column": "n", "function": larger})
+    yield from _results()
+    yield Call("Driver.close_key", lambda: bounded_sessions().close_key, {"key": "a"})
+    yield Call("Driver.close_windows_up_to", lambda: driver().close_windows_up_to, {"to": 5})
+    yield Call("Driver.try_add", lambda: bounded_sessions().try_add, {"row": dict(ROWS[0])})
     yield Call("AggregatedStream.run", lambda: aggregated().run, {})
     yield Call("AggregatedStream.collect", lambda: aggregated().collect, {})
     yield Call("AggregatedStream.collect_with_aggs", lambda: aggregated().collect_with_aggs, {"aggs": [count()]})
     yield Call("AggregatedStream.start", lambda: aggregated().start, {"sink": kv.MemorySink()})
 
 
+class Kept(kv.PaneHandler):
+    """Keeps what it is told."""
+
+
+def larger(one: Any, other: Any) -> Any:
+    """The larger of two values."""
+    return one if one > other else other
+
+
+def bounded_sessions() -> Driver:
+    """A driver of sessions, which are kept by key."""
+    return Driver(timed().key_by("user").session_window(5, max_duration=100).agg(count()))
+
+
+def _results() -> Iterator[Call]:
+    """Steps and a stage behind results."""
+    yield Call("ResultStream.select", lambda: aggregated().select, {"columns": "user"})
+    yield Call("ResultStream.filter", lambda: aggregated().filter, {"condition": "count > 1"})
+    yield Call("ResultStream.with_column", lambda: aggregated().with_column, {"name": "x", "value": "count + 1"})
+    yield Call("ResultStream.rename", lambda: lambda n: aggregated().rename(user=n), {"n": "who"})
+    yield Call("ResultStream.drop", lambda: aggregated().drop, {"columns": "user"})
+    yield Call("ResultStream.map_batches", lambda: lambda schema: aggregated().map_batches(_same, schema), {"schema": None})
+    yield Call("ResultStream.key_by", lambda: aggregated().key_by, {"keys": "user"})
+    yield Call("ResultStream.watermark", lambda: aggregated().watermark, {"column": "window_time", "lag": 5})
+    yield Call("ResultStream.tumbling_window", lambda: aggregated().tumbling_window, {"size": 20_000})
+    yield Call("ResultStream.session_window", lambda: aggregated().session_window, {"gap": 20_000})
+
+
+class Days(kv.WindowAssigner):
+    """A user's windows."""
+
+    longest = "1 day"
+
+    def assign(self, times: Any) -> Any:
+        """UTC days."""
+        starts = times - times % 86_400_000_000
+        return starts, starts + 86_400_000_000
+
+
 def _windows() -> Iterator[Call]:
+    yield Call("window", lambda: timed().window, {"spec": Days()})
+    yield Call("window, value", lambda: timed().window, {"spec": kv.SlidingWindows.of(5)})
+    zoned = {"unit": "week", "time_zone": "Europe/Berlin", "every": 2, "week_start": "sunday"}
+    yield Call("calendar_window", lambda: kv.calendar_window, zoned)
     yield Call("tumbling_window", lambda: timed().tumbling_window, {"size": 10_000})
     yield Call("hopping_window", lambda: timed().hopping_window, {"size": 10_000, "slide": 5_000})
     yield Call("sliding_window", lambda: timed().sliding_window, {"size": 10_000, "slide": 5_000})
     yield Call("lookback_window", lambda: timed().lookback_window, {"size": 10_000})
+    yield Call("cumulate_window", lambda: timed().cumulate_window, {"step": 5_000, "size": 10_000})
     yield Call("session_window", lambda: timed().session_window, {"gap": 10_000})
     yield Call("count_window", lambda: timed().count_window, {"size": 2})
     yield Call("windowed_by", lambda: timed().windowed_by, {"windows": kv.SlidingWindows.of(5)})
@@ -254,6 +385,7 @@ def _windows() -> Iterator[Call]:
 
 def _options(stage: Callable[[], Any]) -> Iterator[Call]:
     good: dict[str, dict[str, Any]] = {
+        "preset": {"name": "flink"},
         "allowed_lateness": {"lateness": 5},
         "late_rule": {"rule": "window"},
         "null_keys": {"where": "group"},
@@ -265,8 +397,6 @@ def _options(stage: Callable[[], Any]) -> Iterator[Call]:
         "with_late_event_handler": {"handler": kv.CountingLateEventHandler()},
         "max_listed": {"values": 1_000},
     }
-    if stage is timed:
-        good["preset"] = {"name": "flink"}
     for name, given in good.items():
         yield Call(f"{stage.__name__}.{name}", lambda name=name: getattr(stage(), name), given)  # type: ignore[misc]
 

@@ -77,9 +77,10 @@ def run(stream: AggregatedStream) -> None:
     driver = Driver(stream, clock=clock)
     known = set(driver.spec.source_schema.names)
     rows = [{k: v for k, v in row.items() if k in known} for row in ROWS]
-    driver.send(rows)
+    names = [part.name for part in driver.plan.stage.inputs if part.name is not None]
+    driver.send(dict.fromkeys(names, ROWS) if names else rows)
     clock.advance("1 h")
     driver.tick()
-    driver.send(rows[:2])
+    driver.send(dict.fromkeys(names, ROWS[:2]) if names else rows[:2])
     driver.close()
     driver.progress.__str__()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import KrishivError, OperatorError, SchemaError
 from krishiv_py.testing import Driver, ManualClock, stream_of
+from tests.fuzz.catalogue import Grown
 from tests.fuzz.running import SCHEMA
 from tests.fuzz.values import WRONG
 
@@ -83,6 +84,7 @@ OPTIONS: Final[tuple[Callable[[Any, Choose], Any], ...]] = (
                 kv.Trigger.on_every_element(),
                 kv.Trigger.on_count(2),
                 kv.Trigger.on_interval("5 s"),
+                kv.Trigger.when(Grown()),
                 kv.Trigger(early=2, on_time=False, late=None),
             ),
         )
@@ -143,6 +145,7 @@ def rows(draw: Choose) -> list[dict[str, Any]]:
 
 @MANY
 @given(st.integers(0, 2**63))
+@example(1_782_678_243)  # key_by("user", an array)
 def test_a_pipeline_is_refused_when_it_is_made_or_runs(seed: int) -> None:
     draw = random.Random(seed)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from krishiv_py.errors import KrishivError
@@ -58,6 +58,7 @@ def tried(call: Any) -> None:
 
 @MANY
 @given(st.one_of(soup, characters, broken_queries()))
+@example("SELECT user, COUNT(*) AS n FROM events ? at > 3 GROUP BY user, tumble(at, INTERVAL '1' MINUTE)")
 def test_sql(text: str) -> None:
     tried(lambda: sql().sql(text))
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.goldens.cases import OWN_CASES, WORKED_CASES, Case, load
+from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
 from tests.goldens.engines import NAMES, Engine, EngineMissingError, engine_named, unsupported_by
 
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EngineMissingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    cases = [case for path in options.files or [OWN_CASES, WORKED_CASES] for case in load(path) if options.only in case.id]
+    paths = options.files or [OWN_CASES, WORKED_CASES, QUIET_CASES]
+    cases = [case for path in paths for case in load(path) if options.only in case.id]
     tally: Counter[str] = Counter()
     for name, engine in engines.items():
         label = f" [{name}]" if len(engines) > 1 else ""

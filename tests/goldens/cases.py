@@ -12,6 +12,8 @@ Key = str | int | None
 Accumulation = Literal["accumulating", "discarding"]
 
 OWN_CASES = Path(__file__).with_name("cases.jsonl")
+QUIET_CASES = Path(__file__).with_name("quiet_streams.jsonl")
+"""Watermarks that go on with the clock (§10), worked out in the same way."""
 WORKED_CASES = Path(__file__).with_name("lookback_rows.jsonl")
 """Look-back results that carry their row or do without it (§11.4), each worked out by hand above the case."""
 
@@ -69,7 +71,7 @@ class LateRow:
 class Window:
     """The window of a case; fields that do not belong to its kind are None.
 
-    The last three are of ``sliding_event``, and not in the format of the corpus.
+    The last four are of ``sliding_event``, and not in the format of the corpus.
     """
 
     kind: Literal["tumbling", "hopping", "session", "sliding_kafka", "sliding_event", "time_interval"]
@@ -85,6 +87,7 @@ class Window:
     two_sided: bool = False
     with_row: bool = False
     exclude_self: bool = False
+    on_arrival: bool = False
 
     def need(self, field: Literal["size_ms", "slide_ms", "gap_ms", "lower_ms", "upper_ms"]) -> int:
         """A field this kind must have."""
@@ -103,6 +106,7 @@ class Watermark:
     policy: Literal["min", "max"] = "min"
     initial_ms: int | None = None
     idle_timeout_ms: int | None = None
+    idle_advance_ms: int | None = None
     start_now_ms: int | None = None
 
 

@@ -7,11 +7,11 @@ import os
 import pytest
 
 from krishiv_py import Session
-from tests.goldens.cases import OWN_CASES, WORKED_CASES, Case, load
+from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
 from tests.goldens.engines import engine_named, unsupported_by
 
-WORKED = load(WORKED_CASES)
+WORKED = [*load(WORKED_CASES), *load(QUIET_CASES)]
 CORPUS = load(OWN_CASES)
 CASES = [*CORPUS, *WORKED]
 SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else [*CORPUS[::8], *WORKED]

@@ -56,10 +56,65 @@ def test_a_star_import_leaves_the_builtins_alone() -> None:
 
 @pytest.mark.parametrize("name", ["krishiv_py", "krishiv_py.testing", "krishiv_py.session"])
 def test_importing_loads_nothing_heavy(name: str) -> None:
-    heavy = ("pyspark", "py4j", "pandas", "grpc", "matplotlib", "tqdm")
-    program = f"import sys, {name}; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert set(loaded_by(f"import {name}")) & {"pyspark", "py4j", "pandas", "grpc", "matplotlib", "tqdm"} == set()
+
+
+LATER = ("krishiv_py.kernels", "krishiv_py.planner", "krishiv_py.spark", "krishiv_py.sql", "pyarrow.compute", "sqlglot")
+"""What the builder loads when a stream is made, and most of what it would cost to load it with the package."""
+
+
+def loaded_by(program: str) -> list[str]:
+    """The modules that are there after a program in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {program}; print(*sys.modules)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_importing_the_package_loads_only_the_builder() -> None:
+    assert [m for m in loaded_by("import krishiv_py") if m.startswith(LATER)] == []
+
+
+def test_a_stream_without_text_needs_no_sql_parser() -> None:
+    program = (
+        "import pyarrow as pa; from krishiv_py import col, count; from krishiv_py.testing import Driver, stream_of; "
+        "s = stream_of(pa.schema([('at', pa.int64())])).filter(col('at') > 0).watermark('at', 0); "
+        "Driver(s.tumbling_window(10).agg(count())).send([{'at': 1}])"
+    )
+    found = loaded_by(program)
+    assert "krishiv_py.kernels.registry" in found
+    assert [m for m in found if m.startswith(("sqlglot", "krishiv_py.sql"))] == []
+
+
+def lazy_names(tree: ast.Module) -> dict[str, str]:
+    """Names given by ``lazy(...)``, each with its module."""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
+    return {
+        ast.unparse(n.targets[0]): ast.literal_eval(n.value.args[0])
+        for n in calls
+        if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) == "lazy"
+    }
+
+
+def checked_names(tree: ast.Module) -> dict[str, str]:
+    """Names a type checker sees: those imported under ``if TYPE_CHECKING``, each with its module or attribute."""
+    blocks = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    imports = [n for block in blocks for n in block.body if isinstance(n, ast.ImportFrom)]
+    return {a.asname or a.name: f"{n.module}.{a.name}" for n in imports for a in n.names}
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if " = lazy(" in p.read_text() and p.name != "lazy.py"], ids=relative)
+def test_what_is_loaded_later_is_what_type_checkers_see(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    found = lazy_names(tree)
+    assert found
+    assert found.items() <= checked_names(tree).items()
+    for module in found.values():
+        importlib.import_module(module)
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
@@ -182,3 +237,24 @@ def test_no_line_of_the_docs_is_too_long(path: Path) -> None:
     """Outside of tables, whose rows cannot be divided, and of what ``benchmarks.report`` writes."""
     written = re.sub(r"<!-- figures: begin.*?<!-- figures: end", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert [line for line in written.splitlines() if len(line) > 160 and not line.startswith("|")] == []
+
+
+KNOWS_KINDS = (
+    "api/",
+    "sql/",
+    "kernels/windows/",
+    "kernels/joins/",
+    "plan/joins/",
+    "plan/windows/",
+    "__init__.py",
+    "windows.py",
+)
+SHARED_OF_WINDOWS = {"base", "grid", "assigner"}
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if not str(p.relative_to(PACKAGE)).startswith(KNOWS_KINDS)], ids=relative)
+def test_a_window_is_asked_and_not_told_apart_by_its_class(path: Path) -> None:
+    """Only those who make windows, and the operators of a kind, know the class of a window."""
+    imported = [n.module or "" for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
+    of_windows = {m.rpartition(".")[2] for m in imported if m.startswith("krishiv_py.plan.windows.")}
+    assert of_windows <= SHARED_OF_WINDOWS

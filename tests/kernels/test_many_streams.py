@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.testing import stream_of
 from tests import reference as ref
-from tests.kernels import fixed_runs, per_row, session_streams, test_panes, test_session_triggers
-from tests.kernels.session_streams import SCHEMA, Shape
+from tests.kernels.fixed import fixed_runs, test_panes
+from tests.kernels.ranged import per_row
+from tests.kernels.session import session_streams, test_session_triggers
+from tests.kernels.session.session_streams import SCHEMA, Shape
 
 KEYS: Final = 50
 TRIED = settings.default.max_examples if settings.default else 40

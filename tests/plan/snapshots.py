@@ -7,14 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import attrs
 
 import krishiv_py as kv
 from krishiv_py.testing import stream_of
 
 FOLDER: Final = Path(__file__).with_name("explained")
-KEYED: Final = stream_of("user string, at timestamp, amount bigint, url string").watermark("at", "5 s").key_by("user")
+ROWS: Final = stream_of("user string, at timestamp, amount bigint, url string")
+KEYED: Final = ROWS.watermark("at", "5 s").key_by("user")
 AGGS: Final = (kv.count(), kv.sum("amount"))
+
+
+@attrs.frozen
+class Half(kv.WindowTrigger):
+    """Fires windows of which that part of the rows is new."""
+
+    part: float = 0.5
+
+    def fires(self, windows: kv.OpenWindows) -> Any:
+        return windows.new_rows >= self.part * windows.rows
+
 
 PLANS: Final[dict[str, Callable[[], kv.AggregatedStream]]] = {
     "tumbling": lambda: KEYED.tumbling_window("1 min").agg(*AGGS),
@@ -26,7 +40,15 @@ PLANS: Final[dict[str, Callable[[], kv.AggregatedStream]]] = {
         .agg(*AGGS)
     ),
     "hopping_interval": lambda: KEYED.trigger(kv.Trigger.on_interval("10 s")).hopping_window("1 min", "15 s").agg(*AGGS),
+    "session_asked": lambda: KEYED.trigger(kv.Trigger.when(Half(0.25))).session_window("30 s").agg(*AGGS),
     "panes": lambda: KEYED.time_interval_window(kv.TimeIntervalWindowOptions("1 min")).agg(*AGGS),
+    "calendar_retractions_ttl": lambda: (
+        KEYED.window(kv.calendar_window("month", "Europe/Berlin"))
+        .emit("retractions")
+        .allowed_lateness("1 day")
+        .with_state_ttl(kv.StateTtlConfig("90 days"))
+        .agg(*AGGS)
+    ),
     "session": lambda: KEYED.session_window("30 s").agg(*AGGS),
     "session_each_element": lambda: KEYED.trigger(kv.Trigger.on_every_element()).session_window("30 s").agg(*AGGS),
     "session_longest": lambda: KEYED.late_rule("window").session_window("30 s", max_duration="5 min").agg(*AGGS),
@@ -36,7 +58,22 @@ PLANS: Final[dict[str, Callable[[], kv.AggregatedStream]]] = {
     "count": lambda: KEYED.count_window(100).agg(*AGGS),
     "count_each_element": lambda: KEYED.trigger(kv.Trigger.on_every_element()).count_window(100).agg(*AGGS),
     "lookback": lambda: KEYED.lookback_window("1 h", with_row=True).agg(*AGGS),
+    "deduplication": lambda: (
+        KEYED.allowed_lateness("1 min")
+        .with_state_ttl(kv.StateTtlConfig("5 min"))
+        .drop_duplicates("url", within="10 min", duplicates="side_output")
+    ),
+    "rows": lambda: ROWS.filter("amount > 0").select("user", cents="amount * 100").as_plan(),
     "distinct": lambda: KEYED.windowed_by(kv.SlidingWindows.of("10 s")).agg(*AGGS),
+    "two_stages": lambda: (
+        KEYED.tumbling_window("1 s")
+        .agg(*AGGS)
+        .filter("count > 1")
+        .watermark("window_time", "1 s")
+        .key_by("user")
+        .session_window("30 s")
+        .agg(kv.max("count"))
+    ),
     "several_sources": lambda: (
         stream_of("source string, at bigint")
         .with_watermark(

@@ -156,7 +156,6 @@ def test_every_option_has_a_rule() -> None:
         "trigger",
         "accumulation",
         "pane",
-        "touch",
         "future_action",
         "future_reference",
         "unknown_sources",

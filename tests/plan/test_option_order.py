@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
@@ -34,6 +36,12 @@ OPTIONS: Final[dict[str, Step]] = {
     "future": lambda s: s.future_tolerance("5 s", "drop"),
     "TTL": lambda s: s.with_state_ttl(kv.StateTtlConfig(3_600_000)),
     "handler": lambda s: s.with_late_event_handler(kv.CountByKeyLateEventHandler()),
+    "listed": lambda s: s.max_listed(1_000),
+    "krishiv": lambda s: s.preset("krishiv"),
+    "ripple": lambda s: s.preset("ripple"),
+    "spl": lambda s: s.preset("spl"),
+    "kip450": lambda s: s.preset("kip450"),
+    "flink": lambda s: s.preset("flink"),
 }
 SETTING: Final = {
     "no lateness": "L",
@@ -48,6 +56,7 @@ SETTING: Final = {
     "interval": "trigger",
     "never on time": "trigger",
     "never late": "trigger",
+    **dict.fromkeys(("krishiv", "ripple", "spl", "kip450", "flink"), "preset"),
 }
 PANES: Final = kv.TimeIntervalWindowOptions(10.0, creation_period=5.0, discard_age=15.0)
 WINDOWS: Final[dict[str, Step]] = {
@@ -72,7 +81,8 @@ def outcome(*steps: Step) -> str:
     except PlanError as error:
         return f"{type(error).__name__}: {error}"
     spec = stream.spec()
-    return f"{spec.options}\n{spec.window}\n{warnings(spec)}\n{fingerprint(spec)}\n{type(stream.late_handler).__name__}"
+    handler = type(stream.late_handler).__name__
+    return f"{spec.options}\n{spec.window}\n{spec.watermark}\n{warnings(spec)}\n{fingerprint(spec)}\n{handler}"
 
 
 def aggregated(stream: Any) -> Any:
@@ -96,11 +106,68 @@ def test_two_options_mean_the_same_on_both_sides_of_the_window(window: str) -> N
             continue  # the later one wins, and a window may refuse what is taken back later
         first, second = OPTIONS[one], OPTIONS[other]
         before = outcome(first, second, chosen, aggregated)
-        apart = [outcome(first, chosen, second, aggregated), outcome(chosen, second, first, aggregated)]
+        apart = [outcome(second, first, chosen, aggregated), outcome(first, chosen, second, aggregated)]
+        apart.append(outcome(chosen, second, first, aggregated))
         refusals = [text.startswith("PlanError") for text in (before, *apart)]
-        assert refusals in ([True] * 3, [False] * 3), (one, other)
+        assert refusals in ([True] * 4, [False] * 4), (one, other)
         if not any(refusals):  # which of two faults is told hangs on the order
-            assert apart == [before] * 2, (one, other)
+            assert apart == [before] * 3, (one, other)
+
+
+SETTINGS: Final = sorted({SETTING.get(option, option) for option in OPTIONS})
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_any_order_of_steps_gives_one_plan(data: st.DataObject) -> None:
+    settings = data.draw(st.lists(st.sampled_from(SETTINGS), max_size=5, unique=True))
+    told = [data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s])) for s in settings]
+    chosen = WINDOWS[data.draw(st.sampled_from(list(WINDOWS)))]
+    known: set[str] = set()
+    for order in (told, told[::-1], data.draw(st.permutations(told))):
+        steps = [OPTIONS[o] for o in order]
+        at = data.draw(st.integers(0, len(steps)))
+        known.add(outcome(*steps[:at], chosen, *steps[at:], aggregated))
+    assert len(known) == 1 or all(text.startswith("PlanError") for text in known), known
+    if len(known) > 1:  # each tells one of several faults, none of them a fault that is not there
+        few = [[OPTIONS[o] for o in some] for n in (1, 2) for some in itertools.permutations(told, n)]
+        assert known <= {outcome(chosen, *some, aggregated) for some in few}
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(max_examples=100, deadline=None)
+def test_options_after_the_aggregates_give_the_same_plan_if_every_plan_on_the_way_can_run(data: st.DataObject) -> None:
+    settings = data.draw(st.lists(st.sampled_from(SETTINGS), max_size=4, unique=True))
+    steps = [OPTIONS[data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s]))] for s in settings]
+    chosen = WINDOWS[data.draw(st.sampled_from(list(WINDOWS)))]
+    before = outcome(chosen, *steps, aggregated)
+    for at in range(len(steps)):
+        if outcome(chosen, aggregated, *steps[:at]).startswith("PlanError"):
+            return
+    assert outcome(chosen, aggregated, *steps) == before
+
+
+def test_a_preset_fills_only_what_is_unset() -> None:
+    timed = stream_of("at bigint").watermark("at", 0)
+    for stream in (timed.preset("ripple").allowed_lateness(5), timed.allowed_lateness(5).preset("ripple")):
+        assert stream.options.allowed_lateness_us == 5_000 and stream.options.emit_mode == "retractions"
+    later = timed.session_window("10 s").preset("flink").agg(kv.count())
+    assert later.spec().window == timed.session_window("10 s", touch="merge").agg(kv.count()).spec().window
+    own = timed.preset("flink").session_window("10 s", touch="separate").agg(kv.count())
+    assert "touch='separate'" in str(own.spec().window)
+    assert timed.preset("ripple").preset("flink").options == timed.preset("flink").options
+
+
+def test_a_preset_starts_a_watermark_that_has_no_start_of_its_own() -> None:
+    rows = stream_of("at bigint, source string")
+    started = rows.with_watermark(kv.WatermarkSpec.fixed_lag_ms(0, initial=7), column="at")
+    several = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
+    many = rows.with_watermark(several, column="at", source_column="source")
+    starts = [
+        stream.tumbling_window("1 s").agg(kv.count()).preset("ripple").spec().watermark.initial_us
+        for stream in (rows.watermark("at", 0), started, many)
+    ]
+    assert starts == [0, 7_000, 0]
 
 
 def test_panes_refuse_what_contradicts_them() -> None:
@@ -109,6 +176,10 @@ def test_panes_refuse_what_contradicts_them() -> None:
         keyed.allowed_lateness("7 s").time_interval_window(PANES)
     with pytest.raises(PlanError, match=r"late by its own time .*late_rule\('window'\).*Hint:"):
         keyed.late_rule("window").time_interval_window(PANES)
+    with pytest.raises(PlanError, match=r"panes take late rows for their discard age .*allowed_lateness\(0"):
+        keyed.allowed_lateness(0).time_interval_window(PANES)
+    with pytest.raises(PlanError, match=r"panes take late rows for their discard age .*60 s|1 min"):
+        keyed.preset("ripple").time_interval_window(PANES).agg(kv.count())
     with pytest.raises(PlanError, match="the trigger asks for less"):
         keyed.time_interval_window(PANES).trigger(kv.Trigger(late=None))
 

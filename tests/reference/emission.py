@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.reference.lateness import Horizon
-from tests.reference.model import Config, Emission, Key, Op, Pane, Result, Seen, Watermark, Window, order_of
+from tests.reference.model import Config, Emission, Facts, Key, Op, Pane, Result, Seen, Watermark, Window, order_of
 
 Identity = tuple[Key, int, int, int | None]
 Mark = tuple[Identity | None, int]  # a row in a window; in sessions, which change their bounds, just the row
@@ -32,6 +32,7 @@ class Firings:
     _fired: set[Mark] = field(default_factory=set)
     _completed: set[Mark] = field(default_factory=set)
     _standing: list[_Standing] = field(default_factory=list)
+    _often: dict[Mark, int] = field(default_factory=dict)
 
     def after_row(self, step: int, changed: Iterable[Window], watermark: Watermark) -> None:
         """§5.2: each-element and count triggers, after one row."""
@@ -52,6 +53,32 @@ class Firings:
                 self._fire(step, window, "late")
                 self._completed |= self._marks(window)
 
+    def ask(self, step: int, windows: Iterable[Window], fresh: int, watermark: Watermark) -> None:
+        """§5.7: once per batch, open windows that rows numbered from `fresh` came to, or with new rows at all."""
+        asked, waiting = self.config.trigger.asked, self.config.trigger.waiting
+        if asked is None:
+            return
+        windows = sorted(windows, key=order_of)
+        keys = {w.key for w in windows if any(s.number >= fresh for s in w.rows)}
+        for window in windows:
+            if self.horizon.complete(window.end, watermark):
+                continue
+            new = self._pending(window)
+            came = any(s.number >= fresh for s in window.rows)
+            anew = self._divided_anew(window) and not new and (waiting or window.key in keys)
+            if not anew and not (new and (waiting or came)):
+                continue
+            often, newest = self._fired_so_often(window), max(s.t for s in window.rows)
+            facts = (len(window.rows), len(new), often, newest, watermark)
+            if asked(Facts(window.key, window.start, window.end, *facts)):
+                self._fire(step, window, "early")
+
+    def _fired_so_often(self, window: Window) -> int:
+        return max(self._often.get(mark, 0) for mark in self._marks(window))
+
+    def _count(self, window: Window) -> None:
+        self._often |= dict.fromkeys(self._marks(window), self._fired_so_often(window) + 1)
+
     def _divided_anew(self, window: Window) -> bool:
         """Whether rows that were all written before now make up another capped session."""
         accumulating = self.config.trigger.accumulation == "accumulating"
@@ -66,6 +93,8 @@ class Firings:
                 self._completed |= self._marks(window)
                 if self.config.trigger.on_time and not self._stands(window):
                     self._fire(step, window, "on_time")
+                elif self.config.trigger.on_time and self.config.emit == "updates":
+                    self._count(window)  # the library writes it again
 
     def on_close(self, step: int, window: Window) -> None:
         """§5.4: the final result, when nothing can change it any more."""
@@ -90,8 +119,10 @@ class Firings:
         self._fired |= self._marks(window)
         if self.config.trigger.accumulation == "discarding":
             if pending:
+                self._count(window)
                 self._write(step, "+I", pane, window.result(pending))
             return
+        self._count(window)
         withdrawn = self._withdraw(window)
         retracting = self.config.emit == "retractions"
         for old in withdrawn if retracting else []:

@@ -13,13 +13,14 @@ from tests.reference.model import Seen, Watermark, Window
 class LookBack:
     """``[t - size, t]``, or ``[t - size, t + size]`` when two-sided; both ends inclusive.
 
-    ``with_row``: a result carries its row. ``exclude_self``: it does without it (§11.4).
+    ``with_row``: a result carries its row. ``exclude_self``: it does without it. ``on_arrival``: it comes at once (§11.4).
     """
 
     size: int
     two_sided: bool = False
     with_row: bool = False
     exclude_self: bool = False
+    on_arrival: bool = False
     inclusive = True
     merging = False
 
@@ -33,9 +34,10 @@ class LookBack:
 
     def windows(self, held: Sequence[Seen], horizon: Horizon) -> list[Window]:
         """One window per row; rows of equal time see each other."""
-        found = []
-        for s in held:
-            start, end = s.t - self.size, s.t + (self.size if self.two_sided else 0)
-            rows = tuple(other for other in held if start <= other.t <= end)
-            found.append(Window(s.row.key, start, end, rows, s.number, self.with_row, self.exclude_self))
-        return found
+        return [self.window(s, held) for s in held]
+
+    def window(self, s: Seen, held: Sequence[Seen]) -> Window:
+        """The window of one row."""
+        start, end = s.t - self.size, s.t + (self.size if self.two_sided else 0)
+        rows = tuple(other for other in held if start <= other.t <= end)
+        return Window(s.row.key, start, end, rows, s.number, self.with_row, self.exclude_self)

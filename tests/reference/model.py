@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -119,6 +119,7 @@ class WatermarkSpec:
     sources: Mapping[str, int] | None = None
     initial: int | None = None
     idle_timeout: int | None = None
+    idle_advance: int | None = None
     start_now: int | None = None
     policy: Literal["min", "max"] = "min"
     all_idle: Literal["hold", "max"] = "hold"
@@ -126,16 +127,33 @@ class WatermarkSpec:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """§5.7: what a trigger of the user is told of one window; ``new_rows`` are those no firing has shown."""
+
+    key: Key
+    start: int
+    end: int
+    rows: int
+    new_rows: int
+    firings: int
+    newest: int
+    watermark: Watermark
+
+
+@dataclass(frozen=True)
 class Trigger:
     """§5.1, §5.2: ``early`` and ``late`` fire after that many rows of a window (1: every row), or never (None).
 
-    ``late="batch"``: once per batch for windows that mildly late rows changed.
+    ``late="batch"``: once per batch for windows that mildly late rows changed. ``asked``: a trigger of the user says of one
+    window whether it fires early; ``waiting``: of all windows with new rows, not only those that rows came to.
     """
 
     early: int | None = None
     on_time: bool = True
     late: int | Literal["batch"] | None = "batch"
     accumulation: Literal["accumulating", "discarding"] = "accumulating"
+    asked: Callable[[Facts], bool] | None = None
+    waiting: bool = False
 
 
 @dataclass(frozen=True)

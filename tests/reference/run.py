@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from tests.reference.arrival import run_arrivals
 from tests.reference.count import CountWindow, run_count
 from tests.reference.emission import Firings
 from tests.reference.lateness import Horizon
+from tests.reference.lookback import LookBack
 from tests.reference.model import (
     Advance,
     Batch,
@@ -80,6 +82,8 @@ class Reference:
         """Everything that can be observed of the run."""
         if isinstance(self.config.window, CountWindow):
             return run_count(self.config, self.config.window, steps)
+        if isinstance(self.config.window, LookBack) and self.config.window.on_arrival:
+            return run_arrivals(self.config, self.config.window, steps)
         return _Run(self.config, self.config.window).run(steps)
 
 
@@ -98,8 +102,10 @@ class _Run:
     def run(self, steps: Iterable[Step]) -> Observed:
         for number, step in enumerate(steps):
             rows = take_in(self.config, self.clock, number, step, self.out) if isinstance(step, Batch) else []
+            fresh = self.count
             self._fold_in(number, rows)
             self.firings.after_batch(number, self._open_windows(), self.clock.value)
+            self.firings.ask(number, self._open_windows(), fresh, self.clock.value)
             move(self.clock, step, rows)
             self._batch_without_rows(number)
             self.out.watermark_after.append(self.clock.value)

@@ -18,6 +18,7 @@ class Clock:
         self._highest: dict[str, Watermark] = dict.fromkeys(self._lag, UNSET)
         self._spoke_at: dict[str, int | None] = dict.fromkeys(self._lag, spec.start_now)
         self._rejoining: set[str] = set()
+        self._last_spoken = self._looked = spec.start_now
         self.value: Watermark = UNSET if spec.initial is None else spec.initial
 
     def observe(self, rows: Iterable[Row], now: int | None) -> None:
@@ -51,7 +52,7 @@ class Clock:
     def _heard(self, name: str, t: int, now: int | None) -> None:
         self._highest[name] = max(self._highest[name], t)
         if now is not None:
-            self._spoke_at[name] = now
+            self._spoke_at[name] = self._last_spoken = self._looked = now
 
     def _is_idle(self, name: str, now: int | None) -> bool:
         spoke_at = self._spoke_at[name]
@@ -60,6 +61,7 @@ class Clock:
 
     def _settle(self, now: int | None) -> None:
         """§2.4: the minimum over the sources that are not idle; never back."""
+        self._go_on(now)
         idle = {name for name in self._lag if self._is_idle(name, now)}
         if self._spec.idle_resume == "align":
             self._rejoining |= idle
@@ -72,3 +74,15 @@ class Clock:
         else:
             candidate = self.value
         self.value = max(self.value, candidate)
+
+    def _go_on(self, now: int | None) -> None:
+        """§10: tick by tick, with the clock, while no source has spoken for so long."""
+        after = self._spec.idle_advance
+        if after is None or now is None:
+            return
+        if self._last_spoken is None or self._looked is None:
+            self._last_spoken = self._looked = now
+        for tick in range(self._looked + 1, now + 1):
+            if tick - self._last_spoken > after and self.value not in (UNSET, END):
+                self.value += 1
+        self._looked = max(self._looked, now)

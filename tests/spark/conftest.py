@@ -32,5 +32,5 @@ def found(table: pa.Table) -> list[tuple[Any, ...]]:
 def memory(session: Session) -> Iterator[Callable[[], tuple[Stream, Sender]]]:
     """Opens memory streams; stops what the test left running."""
     yield lambda: session.memory_stream(DDL)
-    for query in session.streams:
+    for query in session.queries:
         query.stop()

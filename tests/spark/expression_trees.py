@@ -1,18 +1,17 @@
-"""Random expressions over columns of all types, and their text in Spark SQL."""
+"""Random expressions over columns of all types."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-import math
 import random
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py import col, func, lit
-from krishiv_py.plan.expressions.expr import BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py import col, func, lit, when
+from krishiv_py.plan.expressions.expr import BinOp, Expr
 
 UTC = dt.timezone.utc
 D = decimal.Decimal
@@ -193,7 +192,9 @@ def tree(chance: random.Random, kind: str, depth: int) -> Expr:
     elif kind == "bool":
         made += [_comparison] * 3 + [_logic, _membership, _text_test, _null_test]
     elif kind == "text":
-        made += [_text_function] * 2
+        made += [_text_function] * 4
+    elif kind in ("date", "instant"):
+        made += [_date_function] * 2
     return chance.choice(made)(chance, kind, depth - 1)
 
 
@@ -208,6 +209,8 @@ def _arithmetic(chance: random.Random, kind: str, depth: int) -> Expr:
 
 def _numeric_function(chance: random.Random, kind: str, depth: int) -> Expr:
     inner = tree(chance, kind, depth)
+    if kind == "int" and chance.random() < 0.4:
+        return _date_part(chance, depth)
     which = chance.randrange(5)
     if which == 0:
         return -inner
@@ -216,6 +219,22 @@ def _numeric_function(chance: random.Random, kind: str, depth: int) -> Expr:
     if which == 2 and kind == "int":
         return func("length", tree(chance, chance.choice(["text", "binary"]), depth))
     return func("round", inner) if which == 3 else func("round", inner, chance.choice([0, 1, 2, 3, 10, -1, -2, -20]))
+
+
+_PARTS = ["year", "quarter", "month", "weekofyear", "day", "dayofyear", "dayofweek", "hour", "minute", "second"]
+_UNITS = ["year", "quarter", "month", "week", "day", "hour", "minute", "second"]
+
+
+def _date_part(chance: random.Random, depth: int) -> Expr:
+    one, other = (tree(chance, chance.choice(["date", "instant", "local"]), depth) for _ in range(2))
+    return func("datediff", one, other) if chance.random() < 0.2 else func(chance.choice(_PARTS), one)
+
+
+def _date_function(chance: random.Random, kind: str, depth: int) -> Expr:
+    inner = tree(chance, chance.choice(["date", "instant", "local"]), depth)
+    if kind == "instant":
+        return inner.date_trunc(chance.choice(_UNITS))  # type: ignore[arg-type]
+    return func(chance.choice(["date_add", "date_sub"]), inner, chance.choice([0, 1, -1, 30, 365]))
 
 
 def _comparison(chance: random.Random, _kind: str, depth: int) -> Expr:
@@ -235,11 +254,42 @@ def _membership(chance: random.Random, _kind: str, depth: int) -> Expr:
     return tree(chance, chance.choice(kinds), depth).isin(*found)
 
 
+_LIKES = ["%a%", "a%", "_b%", "", "%", "a\\%", "%ß%", "ab_", "A%"]
+_REGEXES = ["a", "^a", "b$", "[a-c]+", "(a|x)b", "^.$", "\\s", "\\w{2,3}", "[^a]", "a?b", "日.*"]
+
+
 def _text_test(chance: random.Random, _kind: str, depth: int) -> Expr:
+    which = chance.randrange(5)
+    if which == 0:
+        return tree(chance, "text", depth).rlike(chance.choice(_REGEXES))
+    if which == 1:
+        inner = tree(chance, "text", depth)
+        return inner.like(chance.choice(_LIKES)) if chance.random() < 0.5 else inner.ilike(chance.choice(_LIKES))
+    if which == 2:
+        return tree(chance, "text", depth).ends_with(chance.choice(["", "a", "b", "ß"]))
     return func(chance.choice(["starts_with", "contains"]), tree(chance, "text", depth), tree(chance, "text", depth))
 
 
+_EXTRACTS = [("(a)(b)?", 2), ("(a|x)b", 1), ("[a-z]+", 0), ("^(.)", 1), ("(b)$", 1)]
+_REPLACES = [("a", "x"), ("(a)(b)?", "<$2$1>"), ("[^a]", "-"), ("^a", "\\$"), ("\\s+", "")]
+
+
 def _text_function(chance: random.Random, _kind: str, depth: int) -> Expr:
+    inner = tree(chance, "text", depth)
+    which = chance.randrange(8)
+    if which == 0:
+        return func("concat", inner, tree(chance, "text", depth))
+    if which == 1:
+        places = chance.choice([(1,), (0, 2), (2, 1), (-2, 1), (-5, 4), (-1,), (3, 0), (2, -1), (-9, 3), (0,)])
+        return func("substring", inner, *places)
+    if which == 2:
+        return func(chance.choice(["trim", "ltrim", "rtrim"]), inner, *chance.choice([(), ("ab",), ("ß",)]))
+    if which == 3:
+        return inner.regexp_extract(*chance.choice(_EXTRACTS))
+    if which == 4:
+        return inner.regexp_replace(*chance.choice(_REPLACES))
+    if which == 5:
+        return inner.split(chance.choice(["a", "[ab]", " ", "b+"]))[chance.choice([0, 0, 1])]
     return func(chance.choice(["lower", "upper"]), tree(chance, "text", depth))
 
 
@@ -256,82 +306,12 @@ def _cast(chance: random.Random, kind: str, depth: int) -> Expr:
 
 def _choice(chance: random.Random, kind: str, depth: int) -> Expr:
     one, other = tree(chance, kind, depth), tree(chance, kind, depth)
-    which = chance.randrange(3)
+    which = chance.randrange(5)
+    if which == 3:
+        case = when(tree(chance, "bool", depth), one).when(tree(chance, "bool", depth), other)
+        return case if chance.random() < 0.4 else case.otherwise(tree(chance, kind, depth))
+    if which == 4:
+        return func(chance.choice(["greatest", "least"]), one, other)
     if which == 0:
         return func("if_else", tree(chance, "bool", depth), one, other)
     return func("coalesce", one, other) if which == 1 else func("nullif", one, other)
-
-
-# Text of Spark SQL
-
-_FUNCTIONS = {"if_else": "if", "starts_with": "startswith"}
-
-
-def literal_sql(value: Any) -> str:
-    """A constant of the type it has here: whole numbers are bigint, numbers with a point double."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
-        if value == -(2**63):
-            return f"(-{2**63 - 1}L - 1L)"
-        return f"{value}L" if abs(value) < 2**63 else f"{value}BD"
-    if isinstance(value, float):
-        return f"{value!r}D" if math.isfinite(value) else f"CAST('{value!r}' AS DOUBLE)"
-    if isinstance(value, D):
-        return f"{value:f}BD"
-    if isinstance(value, str):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, dt.datetime):
-        kind = "TIMESTAMP" if value.tzinfo else "TIMESTAMP_NTZ"
-        return f"{kind}'{value.replace(tzinfo=None).isoformat(' ')}{'Z' if value.tzinfo else ''}'"
-    return f"DATE'{value.isoformat()}'"
-
-
-_NAMES = {
-    pa.bool_(): "boolean",
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us", "UTC"): "timestamp",
-    pa.timestamp("us"): "timestamp_ntz",
-}
-
-
-def sql(expr: Expr) -> str:
-    """The expression as Spark SQL."""
-    if isinstance(expr, Col):
-        return f"`{expr.name}`"
-    if isinstance(expr, Lit):
-        return literal_sql(expr.value)
-    if isinstance(expr, BinOp):
-        left, right = sql(expr.left), sql(expr.right)
-        return f"({left} {'=' if expr.op == '==' else expr.op.upper()} {right})"
-    if isinstance(expr, UnOp):
-        inner = sql(expr.arg)
-        shown = {"not": f"NOT {inner}", "-": f"- {inner}", "is_null": f"{inner} IS NULL", "is_not_null": f"{inner} IS NOT NULL"}
-        return f"({shown[expr.op]})"
-    if isinstance(expr, IsIn):
-        return f"({sql(expr.arg)} IN ({', '.join(map(literal_sql, expr.values))}))"
-    if isinstance(expr, Field):
-        return f"{sql(expr.arg)}.`{expr.name}`"
-    if isinstance(expr, Cast):
-        name = _NAMES.get(expr.type) or f"decimal({expr.type.precision},{expr.type.scale})"
-        return f"{'TRY_CAST' if expr.tried else 'CAST'}({sql(expr.arg)} AS {name})"
-    assert isinstance(expr, Func)
-    if expr.name == "nullif":  # Spark computes a common part of its own nullif before, outside of what catches errors
-        left, right = map(sql, expr.args)
-        return f"if({left} = {right}, NULL, {left})"
-    arguments = [sql(a) for a in expr.args]
-    if expr.name == "round" and len(arguments) == 2:
-        arguments[1] = arguments[1].removesuffix("L")
-    return f"{_FUNCTIONS.get(expr.name, expr.name)}({', '.join(arguments)})"

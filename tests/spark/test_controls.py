@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import MemorySink, MultiSourceWatermarkSpec, QueryTrigger, Session, WatermarkSpec, count
+from krishiv_py import Batches, MemorySink, MultiSourceWatermarkSpec, Session, WatermarkSpec, count
 from krishiv_py.errors import CheckpointError, OperatorError
+from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.sparklog import add_source
 from krishiv_py.spark.clock.controls import ControlFolder
-from krishiv_py.spark.clock.pulse import Pulse
+from krishiv_py.spark.clock.heartbeats import Heartbeats
 from krishiv_py.spark.storage.hadoopsums import sums
-from krishiv_py.spool import Control
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import DDL, found, per_second, row
 
@@ -87,24 +87,24 @@ def beats_after(folder: Path, wanted: int) -> int:
 
 def test_the_pulse_rests_while_batches_run_and_ends_with_its_query(tmp_path: Path) -> None:
     clock, running = HeldClock(), True
-    pulse = Pulse(folder_of(str(tmp_path)), 1_000_000, clock)
-    pulse.start(lambda: running)
+    heartbeats = Heartbeats(folder_of(str(tmp_path)), 1_000_000, clock)
+    heartbeats.start(lambda: running)
     clock.now_us = 1_000_000
     assert beats_after(tmp_path, 1) == 1
     clock.now_us = 1_900_000
-    pulse.batch_done()
+    heartbeats.batch_done()
     clock.now_us = 2_800_000  # a period after the last beat, but not after the last batch
     assert beats_after(tmp_path, 2) == 1
     clock.now_us = 2_900_000
     assert beats_after(tmp_path, 2) == 2
     clock.now_us = 9_000_000  # the batch that is to read it takes long
     assert beats_after(tmp_path, 3) == 2
-    pulse.batch_done()
+    heartbeats.batch_done()
     running = False
     clock.now_us = 99_000_000
-    assert pulse._thread is not None
-    pulse._thread.join(5)
-    assert not pulse._thread.is_alive(), "a query that failed would be beaten on for ever"
+    assert heartbeats._thread is not None
+    heartbeats._thread.join(5)
+    assert not heartbeats._thread.is_alive(), "a query that failed would be beaten on for ever"
     assert len(names(tmp_path)) == 2
 
 
@@ -119,16 +119,16 @@ def test_a_beat_that_fails_is_told_and_tried_again(tmp_path: Path, monkeypatch: 
         written.append(control.now_us)
 
     monkeypatch.setattr(ControlFolder, "write", write)
-    pulse = Pulse(folder_of(str(tmp_path)), 1_000_000, clock)
+    heartbeats = Heartbeats(folder_of(str(tmp_path)), 1_000_000, clock)
     with pytest.warns(RuntimeWarning, match="No space left"):
-        pulse.start(lambda: True)
+        heartbeats.start(lambda: True)
         clock.now_us = 1_000_000
         assert failed.wait(5)
         clock.now_us = 2_000_000
         end = time.monotonic() + 5
         while not written and time.monotonic() < end:
             time.sleep(0.01)
-        pulse.stopping(lambda: None)()
+        heartbeats.stopping(lambda: None)()
     assert written == [2_000_000]
 
 
@@ -158,7 +158,7 @@ def test_a_flush_that_cannot_begin_is_told(session: Session, tmp_path: Path, mon
         raise OSError("No space left on device")
 
     monkeypatch.setattr(ControlFolder, "write", full)
-    query = per_second(stream).start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query = per_second(stream).start(MemorySink(), batches=Batches.available_now(flush=True))
     with pytest.raises(OperatorError, match="No space left"):
         query.await_termination()
     assert query.status == "failed"
@@ -173,7 +173,7 @@ def test_any_run_from_a_checkpoint_may_flush(session: Session, tmp_path: Path, o
     sink = MemorySink()
     for at, flush in enumerate(order):
         sender.send([row("a", at * 10_000), row("a", at * 10_000 + 10)])
-        query = per_second(stream).start(sink, checkpoint=str(tmp_path), trigger=QueryTrigger.available_now(flush=flush))
+        query = per_second(stream).start(sink, checkpoint=str(tmp_path), batches=Batches.available_now(flush=flush))
         assert query.await_termination()
         query.stop()
     flushed = order.index(True)  # the end of input: what comes later is late
@@ -209,6 +209,6 @@ def test_a_checkpoint_keeps_its_clock(tmp_path: Path) -> None:
     one = stream.watermark("at", 0).tumbling_window(1_000).agg(count())
     several = stream.with_watermark(two, "at", source_column="source").tumbling_window(1_000).agg(count())
     notes = CheckpointNotes(str(tmp_path))
-    notes.claim(one.spec(), 2)
+    notes.claim(one.plan(), 2)
     with pytest.raises(CheckpointError, match="clock was"):
-        notes.claim(several.spec(), 2)
+        notes.claim(several.plan(), 2)

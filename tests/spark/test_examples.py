@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import nbformat
 import pytest
@@ -14,20 +15,36 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments", "says"),
-    [
-        ("quickstart.py", [], "the answer is right"),
-        ("files.py", [], "every result once, over a restart"),
-        ("conjunctions.py", [], "conjunctions"),
-        ("flights.py", ["--days", "8", "--hours-per-file", "24"], "equal to an independent computation"),
-    ],
-)
-def test_script(script: str, arguments: list[str], says: str) -> None:
-    done = subprocess.run([sys.executable, str(EXAMPLES / script), *arguments], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    assert says in done.stdout
-    assert done.stderr == ""  # what concerns the user: nothing
+SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
+    "files.py": ([], "every result once, over a restart"),
+    "sqlite_sink.py": ([], "every row once, over a restart"),
+    "tutorial.py": ([], "two runs, every result once"),
+    "counter_source.py": ([], "equal results, bounded and over a restart"),
+    "conjunctions.py": ([], "conjunctions"),
+    "flights.py": (["--days", "8", "--hours-per-file", "24"], "equal to an independent computation"),
+}
+"""Each script with its arguments, and what it says when its answer is right."""
+
+
+def said(*command: str) -> str:
+    """What a command writes; on standard error nothing that concerns the user."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=600, cwd=EXAMPLES.parent)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3_000:]
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_quickstart() -> None:
+    assert "the answer is right" in said(str(EXAMPLES / "quickstart.py"))
+
+
+def test_scripts() -> None:
+    """On one session, for a start of Spark takes longer than most of them."""
+    assert {*SCRIPTS, "quickstart.py", "__init__.py"} == {path.name for path in EXAMPLES.glob("*.py")}
+    calls = [[str(EXAMPLES / name), *arguments, ","] for name, (arguments, _) in SCRIPTS.items()]
+    told = said("-m", "tests.spark.example_scripts", *[word for call in calls for word in call][:-1])
+    for name, (_, right) in SCRIPTS.items():
+        assert right in told, name
 
 
 def test_notebook() -> None:

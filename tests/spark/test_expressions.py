@@ -18,7 +18,8 @@ from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import parse_expr
-from tests.spark.expression_trees import TARGETS, sql, table, tree
+from tests.spark.expression_sql import sql
+from tests.spark.expression_trees import TARGETS, table, tree
 
 ROWS = 30
 _RULES = "org.apache.spark.sql.catalyst.optimizer"

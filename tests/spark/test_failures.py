@@ -25,9 +25,9 @@ from krishiv_py import (
     sum,
     udaf,
 )
+from krishiv_py.connectors import Sink
 from krishiv_py.errors import AggregateOverflowError, KrishivError, OperatorError, PlanError, SessionClosedError
 from krishiv_py.plan.options.late import LateWanted
-from krishiv_py.plan.options.sinks import Sink
 from tests.spark.conftest import per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -160,7 +160,7 @@ def test_a_query_is_stopped_from_anywhere(memory: Memory) -> None:
         thread.join(60)
     assert again.status == "stopped" and again.await_termination()
     again.process_all_available()
-    with pytest.raises(ZeroDivisionError), per_second(stream).start(MemorySink()) as inside:  # type: ignore[attr-defined]
+    with pytest.raises(ZeroDivisionError), per_second(stream).start(MemorySink()) as inside:
         _ = 1 // 0
     assert inside.status == "stopped"
 

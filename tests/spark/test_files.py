@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, Query, QueryTrigger, Session, Stream, Trigger, count
+from krishiv_py import Batches, MemorySink, Query, Session, Stream, Trigger, count
 from krishiv_py.errors import KrishivError, PlanError, SourceError
 from krishiv_py.spark.reading.listing import Located, listing
 from krishiv_py.spark.tasks.failures import as_own
@@ -33,7 +33,7 @@ def write(path: Path, *rows: dict[str, Any], at_s: int | None = None, schema: pa
 def online(stream: Stream) -> Query:
     """A streaming query over all that is there, done; every row has given a result."""
     plan = per_second(stream).trigger(Trigger.on_every_element())
-    query = plan.start(MemorySink(), trigger=QueryTrigger.available_now())
+    query = plan.start(MemorySink(), batches=Batches.available_now())
     query.await_termination()
     return query
 
@@ -186,8 +186,8 @@ def test_after_a_flush_every_row_is_late_and_that_is_said(session: Session, tmp_
     plan = per_second(session.read_parquet(tmp_path / "in", DDL, streaming=True))
 
     def once() -> Query:
-        trigger = QueryTrigger.available_now(flush=True)
-        query = plan.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"), trigger=trigger)
+        batches = Batches.available_now(flush=True)
+        query = plan.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"), batches=batches)
         query.await_termination()
         return query
 
@@ -216,7 +216,7 @@ def test_folders_give_the_columns_of_json_whoever_reads_it(session: Session, tmp
             Trigger.on_every_element()
         )
         if streaming:
-            query = plan.start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+            query = plan.start(MemorySink(), batches=Batches.available_now(flush=True))
             query.await_termination()
         found = query.results() if streaming else plan.collect()
         sums: dict[str | None, int] = {}
@@ -240,7 +240,7 @@ def test_a_query_that_goes_on_warns_of_files_that_were_changed(session: Session,
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             query = per_second(stream).start(
-                MemorySink(), checkpoint=str(tmp_path / "checkpoint"), trigger=QueryTrigger.available_now()
+                MemorySink(), checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now()
             )
             query.await_termination()
         return [str(w.message) for w in told]

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import ParquetSink, Session
+from krishiv_py.checksums import sealed, unsealed
 from krishiv_py.errors import CheckpointError
-from krishiv_py.seals import sealed, unsealed
+from krishiv_py.plan.counters import RENAMED
 from krishiv_py.spark.checkpoint.formats import FORMAT
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of
@@ -21,7 +22,7 @@ from krishiv_py.version import __version__
 from tests.spark.conftest import DDL, found, per_second
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows
 
-SPEC = per_second(stream_of(DDL)).spec()
+SPEC = per_second(stream_of(DDL)).plan()
 
 
 def unpacked(name: str, home: Path) -> Path:
@@ -104,3 +105,5 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(session: Session, tmp_path: 
     assert found(pq.read_table(home / "out")) == sorted((r for o in outs for r in found(o.results)), key=repr)
     late = sorted(at for o in outs for at in o.late["at"].to_pylist())
     assert sorted(pq.read_table(home / "late")["at"].to_pylist()) == late == [900, 2_000]
+    kept = CheckpointNotes(str(home / "checkpoint")).metrics()["buckets"].values()
+    assert [set(RENAMED) & set(report["counters"]) for report in kept] == [set()] * len(kept)  # counters have today's names

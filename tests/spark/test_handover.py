@@ -10,7 +10,7 @@ import pytest
 
 from krishiv_py import MemorySink, Sender, Session, Stream
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES
-from krishiv_py.spark.storage.handover import Handover
+from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from tests.spark.conftest import found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -23,22 +23,22 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_a_large_chunk_is_a_file_and_a_small_one_is_not(tmp_path: Path) -> None:
-    handover = Handover(str(tmp_path / "chunks"), large_bytes=100).of_batch(3)
-    small, large = handover.give(TABLE.slice(0, 3)), handover.give(TABLE)
+    shuffle_files = ShuffleFiles(str(tmp_path / "chunks"), large_bytes=100).of_batch(3)
+    small, large = shuffle_files.give(TABLE.slice(0, 3)), shuffle_files.give(TABLE)
     assert len(large) < 100 < len(small)
     assert [p.parent.name for p in files(tmp_path)] == ["3"]
     for chunk, value in ((TABLE.slice(0, 3), small), (TABLE, large)):
-        assert handover.take(value).equals(chunk, check_metadata=True)
-    held = handover.take(large)
-    handover.clear()
+        assert shuffle_files.take(value).equals(chunk, check_metadata=True)
+    held = shuffle_files.take(large)
+    shuffle_files.clear()
     assert files(tmp_path) == []
     assert held == TABLE
 
 
 def test_without_a_common_folder_the_bytes_travel(tmp_path: Path) -> None:
-    handover = Handover(None, large_bytes=100).of_batch(3)
-    assert handover.take(handover.give(TABLE)) == TABLE
-    handover.clear()
+    shuffle_files = ShuffleFiles(None, large_bytes=100).of_batch(3)
+    assert shuffle_files.take(shuffle_files.give(TABLE)) == TABLE
+    shuffle_files.clear()
     assert files(tmp_path) == []
 
 
@@ -54,13 +54,13 @@ def every_chunk_a_file(session: Session) -> Iterator[None]:
 @pytest.mark.usefixtures("every_chunk_a_file")
 def test_files_go_with_the_run_and_with_the_batch(memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bytes] = []
-    take = Handover.take
+    take = ShuffleFiles.take
 
-    def seen(self: Handover, value: bytes) -> pa.Table:
+    def seen(self: ShuffleFiles, value: bytes) -> pa.Table:
         given.append(value)
         return take(self, value)
 
-    monkeypatch.setattr(Handover, "take", seen)
+    monkeypatch.setattr(ShuffleFiles, "take", seen)
     stream, sender = memory()
     sender.send([row("a", 100), row("b", 200), row("a", None), row("a", 1_500)])
     sender.send([row("a", 2_500), row("a", 300)])

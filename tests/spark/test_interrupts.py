@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, QueryTrigger, Session, Stream
+from krishiv_py import Batches, MemorySink, Session, Stream
 from krishiv_py.errors import SessionClosedError
 from tests.spark.conftest import per_second, row
 
@@ -39,6 +39,23 @@ def test_a_session_that_is_interrupted_and_then_loses_its_jvm(tmp_path: Path) ->
     assert run.returncode == 0 and out.split() == ["interrupted"] * 3 + ["cancelled", "running", "gone", "anew"], (out, err)
     assert err.partition(KILLED)[0] == "" and KILLED in err  # what py4j logs once nobody answers is its own
     assert not list(tmp_path.glob("krishiv-*/session-*")) and not list(tmp_path.glob("spark-*"))
+
+
+@pytest.mark.parametrize(
+    ("file", "raised", "shown"),
+    [
+        ("py4j/java_gateway.py", "KeyboardInterrupt", False),
+        ("py4j/java_gateway.py", "ValueError", True),
+        ("app.py", "KeyboardInterrupt", True),
+    ],
+)
+def test_only_py4j_keeps_quiet_about_ctrl_c(file: str, raised: str, shown: bool, caplog: pytest.LogCaptureFixture) -> None:
+    from krishiv_py.spark.setup.jvm import hush_py4j  # loads Spark
+
+    hush_py4j()
+    log = f"import logging\ntry:\n    raise {raised}\nexcept BaseException:\n    logging.exception('while sending')"
+    exec(compile(log, file, "exec"), {})
+    assert ("while sending" in caplog.text) == shown
 
 
 def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -117,7 +134,7 @@ def gone(session: Session, query: object, stream: Stream) -> None:
         query.process_all_available,
         plan.collect,
         lambda: plan.start(MemorySink()),
-        lambda: plan.start(MemorySink(), trigger=QueryTrigger.available_now(flush=True)),
+        lambda: plan.start(MemorySink(), batches=Batches.available_now(flush=True)),
     ):
         with pytest.raises(SessionClosedError):
             call()

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from krishiv_py import MemorySink, QueryTrigger, Sender, Session, Stream
+from krishiv_py import Batches, MemorySink, Sender, Session, Stream
+from krishiv_py.checksums import sealed, unsealed
 from krishiv_py.errors import CheckpointError
-from krishiv_py.seals import sealed, unsealed
 from krishiv_py.spark.checkpoint import lease
 from krishiv_py.spark.checkpoint.lease import take
 from krishiv_py.spark.query import StreamQuery
@@ -263,7 +263,7 @@ def test_a_second_query_is_refused_and_the_first_goes_on(
     query.stop()
     assert (tmp_path / "cp").stat().st_mode & 0o777 == 0o700
     for _ in range(2):  # one that ends by itself frees it too, stopped or not
-        ended = per_second(stream).start(MemorySink(), checkpoint=checkpoint, trigger=QueryTrigger.available_now())
+        ended = per_second(stream).start(MemorySink(), checkpoint=checkpoint, batches=Batches.available_now())
         ended.await_termination()
     other = subprocess.Popen([sys.executable, "-c", HOLDING, checkpoint], stdout=subprocess.PIPE, text=True)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, MemorySink, QueryTrigger, Session, SideOutputLateEventHandler, Stream
+from krishiv_py import AggregatedStream, Batches, MemorySink, Session, SideOutputLateEventHandler, Stream
 from krishiv_py.errors import PlanError, SourceError
 from tests.spark.conftest import DDL, found, per_second, row
 from tests.spark.test_files import write
@@ -50,7 +50,7 @@ def test_a_line_that_is_no_row(
     if options and kind == "json":
         return
     online = to_the_side(read(file.parent, DDL, streaming=True, on_malformed="side_output", **options))
-    query = online.start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query = online.start(MemorySink(), batches=Batches.available_now(flush=True))
     query.await_termination()
     assert query.late_rows().schema == run.late.schema
     assert found(query.late_rows()) == found(run.late)
@@ -96,7 +96,7 @@ def test_files_in_batches_are_replayed_as_a_query_took_them(session: Session, tm
         return to_the_side(read).allowed_lateness(500).emit("updates")
 
     replayed = plan(False).run()
-    query = plan(True).start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query = plan(True).start(MemorySink(), batches=Batches.available_now(flush=True))
     query.await_termination()
     assert replayed.late.num_rows > 0
     assert found(replayed.late) == found(query.late_rows())
@@ -104,6 +104,21 @@ def test_files_in_batches_are_replayed_as_a_query_took_them(session: Session, tm
     for name in ("rows", "late", "mildly_late", "very_late", "firings"):
         assert replayed.counters[name] == query.progress.counters[name]
     assert plan(False).collect().num_rows == replayed.table.num_rows
+
+
+def test_bytes_that_are_not_utf8_are_not_read_as_others(session: Session, tmp_path: Path) -> None:
+    lines = ["a\ufffd,10,1".encode(), b"b\xe4,20,1", b'"c\xff\nd",30,1', "bä,40,1".encode()]
+    (tmp_path / "a.csv").write_bytes(b"\n".join(lines))
+    with pytest.raises(SourceError, match=r"a\.csv, line 2: bytes that are not UTF-8"):
+        per_second(session.read_csv(tmp_path / "a.csv", DDL, multiLine="true")).collect()
+    run = to_the_side(session.read_csv(tmp_path / "a.csv", DDL, on_malformed="side_output", multiLine="true")).run()
+    assert set(run.table["user"].to_pylist()) == {"a\ufffd", "bä"}  # the first stands so in the file
+    assert set(run.late["malformed_text"].to_pylist()) == {r"b\xe4,20,1", None}  # the other is more than a line
+    assert set(run.late["malformed_line"].to_pylist()) == {2, None}
+    (tmp_path / "whole.csv").write_bytes('"a\ufffd\nb",10,1'.encode())
+    assert per_second(session.read_csv(tmp_path / "whole.csv", DDL, multiLine="true")).collect().num_rows == 1
+    latin = session.read_csv(tmp_path / "a.csv", DDL, encoding="ISO-8859-1", multiLine="true")
+    assert set(per_second(latin).collect()["user"].to_pylist()) == {"aï¿½", "bä", "cÿ\nd", "bÃ¤"}
 
 
 def test_csv_in_batches_is_refused_where_it_could_not_be_replayed(session: Session, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from krishiv_py import Sender, Session, SideOutputLateEventHandler, Stream
+from krishiv_py import MemorySink, Sender, Session, SideOutputLateEventHandler, Stream
+from krishiv_py.connectors import Sink
 from krishiv_py.errors import DurationError, PlanError
-from krishiv_py.plan.options.sinks import MemorySink, Sink
 from tests.spark.conftest import per_second, row
 
 
@@ -62,7 +62,7 @@ def test_a_sink_nobody_writes_to_is_refused(memory: Callable[[], tuple[Stream, S
 @pytest.mark.parametrize("timeout", [2])
 def test_a_time_to_wait_needs_a_unit(memory: Callable[[], tuple[Stream, Sender]], timeout: Any) -> None:
     stream, _ = memory()
-    with per_second(stream).start(MemorySink()) as query:  # type: ignore[attr-defined]  # a session's queries can
+    with per_second(stream).start(MemorySink()) as query:
         with pytest.raises(DurationError, match=r'`timeout` has no unit .*Hint: write "2 s"'):
             query.await_termination(timeout)
         assert not query.await_termination("1 ms")

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import ParquetSink, QueryTrigger, Session
+from krishiv_py import Batches, ParquetSink, Session
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.replay_log import ReplayLog, Sender
 from krishiv_py.spark.checkpoint.moved import follow
 from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
 from krishiv_py.spark.checkpoint.trimming import trim
-from krishiv_py.spool import Sender, Spool
 from tests.spark.conftest import DDL, found, per_second, row
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -34,7 +34,7 @@ def log_of(checkpoint: Path, *paths: str) -> Path:
 def stream(folder: Path) -> MemorySource:
     """A memory stream with a send."""
     folder.mkdir(parents=True, exist_ok=True)
-    Sender(Spool(str(folder)), SCHEMA).send([{"n": 1}])
+    Sender(ReplayLog(str(folder)), SCHEMA).send([{"n": 1}])
     return MemorySource("memory", SCHEMA, str(folder))
 
 
@@ -123,7 +123,7 @@ def test_a_moved_query_goes_on(session: Session, tmp_path: Path) -> None:
         rows += [[row("a", at * 700), row("b", at * 900)]]
         sender.send(rows[-1])
         query = per_second(stream).start(
-            ParquetSink(str(home / "out")), checkpoint=str(home / "cp"), trigger=QueryTrigger.available_now(flush=at == 2)
+            ParquetSink(str(home / "out")), checkpoint=str(home / "cp"), batches=Batches.available_now(flush=at == 2)
         )
         query.await_termination()
         query.stop()
@@ -153,7 +153,7 @@ class TestTrimming:
 
     def test_nothing_goes_that_a_query_has_yet_to_read(self, tmp_path: Path) -> None:
         source = stream(tmp_path / "spool")
-        spool, sender = Spool(source.spool), Sender(Spool(source.spool), SCHEMA, trimming=trim)
+        spool, sender = ReplayLog(source.spool), Sender(ReplayLog(source.spool), SCHEMA, trimming=trim)
         for n in range(1, 10):
             sender.send([{"n": n}])
         assert sender.trim() == 0, "nobody has read"

@@ -40,6 +40,7 @@ KINDS: dict[str, Callable[[KeyedStream], Any]] = {
     "session max_duration": lambda s: s.session_window(120, max_duration=500),
     "session on_count": lambda s: s.trigger(Trigger.on_count(2)).emit("retractions").session_window(120),
     "look-back": lambda s: s.emit("retractions").allowed_lateness(200).lookback_window(300, with_row=True, exclude_self=True),
+    "look-back on arrival": lambda s: s.allowed_lateness(200).lookback_window(300, with_row=True, emit="arrival"),
     "distinct": lambda s: s.windowed_by(SlidingWindows.of(300).grace(200)),
     "panes": lambda s: s.time_interval_window(TimeIntervalWindowOptions(interval_duration=1_000, creation_period=500)),
     "count": lambda s: s.count_window(7),

@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import JsonSink, MemorySink, ParquetSink, Sender, Session, SideOutputLateEventHandler, Stream
+from krishiv_py.connectors import Sink
+from krishiv_py.connectors.staging import Publisher
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource
-from krishiv_py.plan.options.sinks import Sink
-from krishiv_py.spark.checkpoint.places import check_cluster, check_places, homed, place_of
-from krishiv_py.spark.tasks.outputs import Publisher, claim_folder
+from krishiv_py.planner.places import check_places, place_of
+from krishiv_py.spark.checkpoint.cluster import check_cluster
+from krishiv_py.spark.tasks.outputs import claim_folder
 from tests.spark.conftest import DDL, per_second, row
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -54,7 +56,7 @@ SPELLINGS: list[Callable[[Path], str]] = [
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("kind", [ParquetSink, JsonSink])
 def test_one_folder_for_two_outputs_is_refused(home: Path, kind: Any, spelling: Callable[[Path], str]) -> None:
-    late = homed(kind(spelling(home)))
+    late = kind(spelling(home))
     with pytest.raises(PlanError, match="results and late rows have one folder"):
         check_places(ParquetSink(f"{home}/out"), late, MEMORY, None)
     with pytest.raises(PlanError, match="results and the source have one folder"):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import (
+    Batches,
     ConsoleSink,
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
@@ -19,11 +20,11 @@ from krishiv_py import (
     LateRows,
     MemorySink,
     ParquetSink,
-    QueryTrigger,
     Sender,
     Session,
     SideOutputLateEventHandler,
     Stream,
+    TimeIntervalWindowOptions,
     collect_list,
     count,
     first,
@@ -55,7 +56,7 @@ def test_batches_are_judged_by_the_watermark_of_earlier_ones(memory: Memory) -> 
     ]
     refused = query.late_rows().to_pylist()
     assert [(r["user"], r["at"], r["reason"], r["lateness"]) for r in refused] == [
-        ("a", 999, "late", 401_000),
+        ("a", 999, "late", 401),
         ("c", None, "null_time", None),
     ]
     progress = query.progress
@@ -236,7 +237,7 @@ def test_files(session: Session, tmp_path: Path, kind: str, streaming: bool) -> 
         return
     with pytest.raises(PlanError, match="never ends"):
         per_second(stream).collect()
-    query = per_second(stream).start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query = per_second(stream).start(MemorySink(), batches=Batches.available_now(flush=True))
     assert query.await_termination()
     assert found(query.results()) == expected
 
@@ -244,10 +245,56 @@ def test_files(session: Session, tmp_path: Path, kind: str, streaming: bool) -> 
 def test_available_now_without_flush_keeps_windows_open(session: Session, memory: Memory) -> None:
     stream, sender = memory()
     sender.send([row("a", 10), row("a", 1_500)])
-    query = per_second(stream).start(MemorySink(), trigger=QueryTrigger.available_now())
+    query = per_second(stream).start(MemorySink(), batches=Batches.available_now())
     query.await_termination()
     assert found(query.results()) == [("a", 0, 1000, 1, 1)]
     assert query.progress.open_windows == 1
+
+
+def test_tuples_that_a_handler_submits_are_the_results_on_every_engine(memory: Memory) -> None:
+    stream, sender = memory()
+    panes = stream.watermark("at", 0).key_by("user").time_interval_window(TimeIntervalWindowOptions("1 s"))
+    plan = panes.on_events(
+        window_trigger=lambda p: {"n": len(p.data or ()), "end": p.interval_end}, submits="n bigint, end bigint"
+    )
+    driver, batches = Driver(plan), [[row("a", 10), row("a", 20), row("b", 30)], [row("a", 1_500)]]
+    expected = []
+    for rows in batches:
+        sender.send(rows)
+        expected += found(driver.send(rows).results)
+    expected = sorted([*expected, *found(driver.close().results)], key=repr)
+    assert len(expected) == 3
+    assert found(plan.collect()) == expected
+    query = plan.start(MemorySink())
+    sender.close()
+    query.process_all_available()
+    assert found(query.results()) == expected
+    query.stop()
+
+
+def test_a_snapshot_gives_what_is_open_and_the_next_run_goes_on_as_if_there_had_been_none(
+    session: Session, memory: Memory, tmp_path: Path
+) -> None:
+    stream, sender = memory()
+    plan = stream.watermark("at", 5).key_by("user").with_pane().tumbling_window(1_000).agg(count(), collect_list("amount"))
+    sink, driver, told = MemorySink(), Driver(plan), []
+    runs = [
+        ([row("a", 10, 1), row("a", 1_500, 2), row("b", 1_600, 3)], Batches.available_now(snapshot=True)),
+        ([row("a", 1_595, 4), row("b", 20, 5)], Batches.available_now(snapshot=True)),
+        ([row("c", 2_600, 6)], Batches.available_now(flush=True)),
+    ]
+    for rows, until in runs:
+        sender.send(rows)
+        query = plan.start(sink, checkpoint=str(tmp_path / "checkpoint"), batches=until)
+        assert query.await_termination()
+        outs = [driver.send(rows), driver.close() if until.flush else driver.snapshot()]
+        told += [r for out in outs for r in found(out.results)]
+        assert found(query.results()) == sorted(told, key=repr)
+        assert query.progress.counters == driver.progress.counters
+        assert query.progress.watermark_us == driver.watermark_us
+    early = [r for r in told if "early" in r]
+    assert len(early) == 4
+    assert [r[3] for r in early if r[0] == "a"] == [1, 2]
 
 
 def test_rate(session: Session) -> None:

@@ -13,17 +13,19 @@ import pytest
 
 from krishiv_py import (
     AggregatedStream,
+    Batches,
     MemorySink,
     MultiSourceWatermarkSpec,
-    QueryTrigger,
     Session,
     SideOutputLateEventHandler,
     Stream,
     WatermarkSpec,
+    collect_list,
     count,
     sum,
 )
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.testing import replay, stream_of
 from tests.spark.conftest import DDL, found, row
 from tests.spark.test_files import write
 
@@ -77,9 +79,36 @@ def test_a_union_of_files_is_replayed_as_a_query_took_it(
         return windows.with_late_event_handler(late).allowed_lateness(500).emit("updates")
 
     replayed = plan(False).run()
-    query = plan(True).start(MemorySink(), trigger=QueryTrigger.available_now(flush=True))
+    query = plan(True).start(MemorySink(), batches=Batches.available_now(flush=True))
     query.await_termination()
     assert replayed.late.num_rows > 3 and replayed.table.num_rows > 10
     assert found(replayed.late) == found(query.late_rows())
     assert found(replayed.table) == found(query.results())
     assert replayed.counters == query.progress.counters
+
+
+def test_features_on_arrival_are_the_same_online_offline_and_without_spark(session: Session, tmp_path: Path) -> None:
+    """docs/features.md: a query over files as they came, a batch job over all of them, and the driver's replay."""
+    chance = random.Random(5)
+    ids = iter(range(1_000))
+    files = [tmp_path / "archive" / f"{name}.parquet" for name in ("c", "a", "d", "b")]
+    for n, file in enumerate(files):
+        write(
+            file,
+            *(row(chance.choice("ab"), n * 1_000 + chance.randrange(-900, 900), next(ids)) for _ in range(12)),
+            at_s=2_000 + n,
+        )
+
+    def features(stream: Stream) -> AggregatedStream:
+        keyed = stream.watermark("at", 700).key_by("user").lookback_window(1_500, emit="arrival", with_row=True)
+        return keyed.agg(count(), sum("amount"), collect_list("amount").alias("seen"))
+
+    def read(streaming: bool) -> AggregatedStream:
+        return features(session.read_parquet(tmp_path / "archive", DDL, streaming=streaming, max_files_per_batch=1))
+
+    query = read(True).start(MemorySink(), batches=Batches.available_now())
+    query.await_termination()
+    served = found(query.results())
+    assert len(served) == 48 - query.progress.late["late"] < 48
+    assert found(read(False).collect()) == served
+    assert found(replay(features(stream_of(DDL)), files).results) == served

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from krishiv_py import ForeachBatchSink, ParquetSink, QueryTrigger, Session
+from krishiv_py import Batches, ForeachBatchSink, ParquetSink, Session
 from tests.spark.conftest import found, per_second, row
 
 DDL = "user string, at bigint, amount bigint"
@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
         query.stop()
         print(query.status, batches)
         again = per_second(stream).start(
-            ParquetSink(str(folder / "out")), checkpoint=str(folder / "checkpoint"), trigger=QueryTrigger.available_now()
+            ParquetSink(str(folder / "out")), checkpoint=str(folder / "checkpoint"), batches=Batches.available_now()
         )
         again.await_termination()
 

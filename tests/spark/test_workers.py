@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from krishiv_py import MemorySink, QueryTrigger, Sender, Session, Stream
+from krishiv_py import Batches, MemorySink, Sender, Session, Stream
 from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
 from tests.spark.conftest import per_second, row
 
@@ -26,7 +26,7 @@ def test_all_tasks_share_one_pool_of_workers(memory: Memory) -> None:
     # Spark keeps a pool for every environment of variables: settings that differ between kinds of tasks make a second one.
     stream, sender = memory()
     sender.send([row("a", 100), row("a", 5_000)])
-    query = per_second(stream).start(MemorySink(), trigger=QueryTrigger.available_now())
+    query = per_second(stream).start(MemorySink(), batches=Batches.available_now())
     query.await_termination()
     assert query.results().num_rows == 1
     assert len(daemons()) == 1

@@ -70,7 +70,7 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         (f"SELECT SUM(db.events.amount) FROM events GROUP BY {MINUTE}", "belongs to no table"),
         (f"SELECT SUM(amount) / COUNT(*) FROM events GROUP BY {MINUTE}", "computing with aggregates"),
         (f"SELECT SUM(amount) OVER () FROM events GROUP BY {MINUTE}", "this aggregate is not supported"),
-        (f"SELECT COUNT_IF(amount > 1) FROM events GROUP BY {MINUTE}", "this aggregate is not supported"),
+        (f"SELECT CORR(amount, at) FROM events GROUP BY {MINUTE}", "this aggregate is not supported"),
         (f"SELECT APPROX_COUNT_DISTINCT(user, 0.1) FROM events GROUP BY {MINUTE}", "takes one argument"),
         (f"SELECT COUNT(user, amount) FROM events GROUP BY {MINUTE}", "takes one argument"),
         (f"SELECT COUNT(DISTINCT user, amount) FROM events GROUP BY {MINUTE}", "takes one argument"),

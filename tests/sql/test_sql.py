@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import krishiv_py as kv
 from krishiv_py import (
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
@@ -129,6 +130,14 @@ def test_each_window_is_the_builders(bounds: str, built: Any) -> None:
         ("COLLECT_SET(amount)", collect_set("amount")),
         ("PERCENTILE(amount, 0.9)", percentile("amount", 0.9)),
         ("MEDIAN(amount)", percentile("amount", 0.5)),
+        ("MODE(user)", kv.mode("user")),
+        ("COUNT_IF(amount > 0)", kv.count_if("amount > 0")),
+        ("BOOL_AND(amount > 0)", kv.bool_and("amount > 0")),
+        ("EVERY(amount > 0)", kv.bool_and("amount > 0")),
+        ("BOOL_OR(amount > 0)", kv.bool_or("amount > 0")),
+        ("ANY_VALUE(user)", kv.any_value("user")),
+        ("MAX_BY(user, amount)", kv.max_by("user", "amount")),
+        ("MIN_BY(user, amount * 2)", kv.min_by("user", col("amount") * 2)),
         ("SUM(amount) FILTER (WHERE amount > 0 OR user IS NULL)", sum("amount").filter("amount > 0 OR user IS NULL")),
         ("COUNT(*) FILTER (WHERE amount < 0)", count().filter(col("amount") < 0)),
     ],
@@ -229,6 +238,10 @@ def test_options_and_restarts_go_on_as_ever() -> None:
     [
         (
             "hop_end(at, INTERVAL '30' SECOND, INTERVAL '1' MINUTE)",
+            [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)],
+        ),
+        (
+            "cumulate_end(at, '30 s', '1 min')",
             [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)],
         ),
         ("session_end(at, '30 s')", [(32_000, "a", 4), (91_000, "b", 7)]),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 import krishiv_py as kv
+import krishiv_py.windows
 from krishiv_py import SlidingWindows
+from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.testing import Driver, StepOutput, stream_of
 
 FORWARD = SlidingWindows.of(10, direction="forward")
@@ -120,3 +125,84 @@ def test_the_counting_example_as_a_whole_pipeline() -> None:
         ("b", 50_000, 60_000, 1),
     ]
     assert [row["at"] for out in outs for row in out.late.to_pylist()] == [9_000]
+
+
+SOURCE = stream_of("value string, at bigint, n bigint").watermark("at", 0).key_by("value")
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        SlidingWindows.of(10),
+        kv.windows.tumbling(10),
+        kv.windows.hopping(10, 5),
+        kv.windows.session(5),
+        kv.windows.lookback(10),
+        kv.windows.count_rows(2),
+        kv.calendar_window("day"),
+        kv.TimeIntervalWindowOptions("10 ms"),
+    ],
+    ids=repr,
+)
+def test_windowed_by_takes_every_window(windows: Any) -> None:
+    counted = SOURCE.windowed_by(windows).count()
+    assert counted.explain() == SOURCE.window(windows).agg(kv.count()).explain()
+    with pytest.raises(PlanError, match="not a window"):
+        SOURCE.windowed_by(10)  # type: ignore[arg-type]
+
+
+ROWS = [{"value": v, "at": at, "n": n} for v, at, n in [("a", 1, 5), ("a", 3, None), ("a", 4, 7), ("b", 2, None), ("a", 40, 1)]]
+
+
+def test_reduce_combines_two_by_two() -> None:
+    reduced = SOURCE.windowed_by(SlidingWindows.of(10)).reduce("n", lambda a, b: a * 10 + b)
+    assert reduced.schema.field("reduce_n").type == pa.int64()
+    driver = Driver(reduced)
+    found = [tuple(r.values()) for out in (driver.send(ROWS), driver.restarted().close()) for r in out.results.to_pylist()]
+    assert found == [
+        ("a", -9, 1, 5),
+        ("b", -8, 2, None),
+        ("a", -7, 3, 5),
+        ("a", -6, 4, 57),
+        ("a", 2, 12, 7),
+        ("a", 4, 14, 7),
+        ("a", 30, 40, 1),
+    ]
+    most = SOURCE.emit("updates").trigger(kv.Trigger.on_every_element()).windowed_by(kv.windows.tumbling(10)).reduce("n", max)
+    assert [r["reduce_n"] for r in Driver(most).send(ROWS[:3]).results.to_pylist()] == [5, 5, 7]
+    with pytest.raises(PlanError, match="function of two values"):
+        SOURCE.windowed_by(SlidingWindows.of(10)).reduce("n", "max")  # type: ignore[arg-type]
+    with pytest.raises(ColumnError, match="m"):
+        SOURCE.windowed_by(SlidingWindows.of(10)).reduce("m", max)
+
+
+@pytest.mark.parametrize("emit", ["updates", "retractions"])
+def test_a_table_shows_the_last_value_of_every_window(emit: Any) -> None:
+    """``KTable<Windowed<String>, Long>``: updates replace one another, and what was merged away is gone."""
+    counts = SOURCE.emit(emit).trigger(kv.Trigger.on_every_element()).session_window(5).count()
+    driver = Driver(counts)
+    sent = [("a", 10), ("a", 16), ("b", 11), ("a", 13), (None, 30)]
+    tables = [driver.send([{"value": v, "at": at, "n": 1} for v, at in sent]).results, driver.close().results]
+    view = kv.table_view(pa.concat_tables(tables))
+    last = sorted((tuple(r.values()) for r in view.to_pylist()), key=repr)
+    assert ("a", 10, 21, 3) in last and ("b", 11, 16, 1) in last and (None, 30, 35, 1) in last
+    assert len(last) == (3 if emit == "retractions" else 5)  # only the change log tells that two sessions became one
+    assert view.column_names == ["value", "window_start", "window_end", "count"]
+
+
+def test_a_table_view_needs_columns_that_name_its_rows() -> None:
+    table = pa.table({"k": [1, 1], "n": [1, 2]})
+    assert kv.table_view(table, by=["k"]).to_pylist() == [{"k": 1, "n": 2}]
+    with pytest.raises(PlanError, match=r"(?s)window_end.*Hint: name columns of the results: k, n"):
+        kv.table_view(table)
+    with pytest.raises(PlanError, match="'m'"):
+        kv.table_view(table, by=["m"])
+    with pytest.raises(PlanError, match="table of results"):
+        kv.table_view([1])
+    assert kv.table_view(table.slice(0, 0), by=["k"]).num_rows == 0
+
+
+def test_one_output_for_each_distinct_timestamp_is_an_option() -> None:
+    rows = [{"value": "a", "at": at, "n": 1} for at in (0, 3, 3, 7, 100)]
+    driver = Driver(SOURCE.windowed_by(SlidingWindows.of(10, direction="forward")).count())
+    assert driver.send(rows).results.num_rows + driver.close().results.num_rows == len({r["at"] for r in rows})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.errors import PlanError
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
@@ -114,3 +115,46 @@ def test_the_sql_example_is_the_builders_plan() -> None:
     assert driver.send([row("ann", 1), row("bob", 59.9), row("bob", 64.9)]).results.num_rows == 0
     assert brief(driver.send([row("bob", 65)]).results) == [(0, 60, 2)]
     assert brief(driver.close().results) == [(60, 120, 2)]
+
+
+def test_late_drops_can_be_recorded_by_a_handler_of_ones_own() -> None:
+    """The text counts in ``watermark.record_late_drop()``; a handler that routes rows itself has them counted there."""
+    counting = kv.CountingLateEventHandler()
+
+    class Routing:
+        wants: Literal["rows"] = "rows"
+
+        def handle(self, late: kv.LateRows) -> None:
+            counting.record_late_drop(late.table.num_rows, operator=late.operator)
+
+    driver = Driver(keyed().with_late_event_handler(Routing()).tumbling_window(60_000).agg(kv.count()), name="routed")
+    driver.send([row("a", 100)])
+    driver.send([row("a", 1), row("a", 2)])
+    counting.record_late_drop(reason="stale")
+    assert counting.total == 3
+    assert counting.by_reason == {"late": 2, "stale": 1}
+    assert counting.by_operator == {driver.operator: 2, "": 1}
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(PlanError, match="rows"):
+            counting.record_late_drop(wrong)  # type: ignore[arg-type]
+
+
+def test_the_watermark_of_the_query_is_the_one_state_expires_by() -> None:
+    """``TtlStateBackend.set_watermark(...)`` has no place here: an explicit advance moves both."""
+    stream = keyed().with_state_ttl(kv.StateTtlConfig(ttl_ms=30_000)).session_window("1 h").agg(kv.count())
+    driver = Driver(stream)
+    driver.send([row("quiet", 0)])
+    driver.advance_watermark(40_000)
+    assert driver.counters["ttl_dropped"] == 1
+
+
+def test_multi_source_watermarks_are_the_minimum() -> None:
+    spec = (
+        kv.MultiSourceWatermarkSpec.new()
+        .source("a", kv.WatermarkSpec.fixed_lag_ms(0))
+        .source("b", kv.WatermarkSpec.fixed_lag_ms(5))
+    )
+    driver = Driver(
+        stream_of("s string, at bigint").with_watermark(spec, "at", source_column="s").tumbling_window(10).agg(kv.count())
+    )
+    assert driver.send([{"s": "a", "at": 100}, {"s": "b", "at": 55}]).watermark_us == 50_000

@@ -12,6 +12,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.errors import PlanError
 from krishiv_py.testing import Driver, stream_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "conjunctions.py"
@@ -91,10 +92,88 @@ def test_an_event_older_than_the_cutoff_is_late_and_no_longer_lost_silently() ->
     driver = Driver(timed("object bigint, at bigint").lookback_window("30 s").agg(kv.count()))
     driver.send([{"object": 1, "at": 100_000}])
     assert driver.send([{"object": 2, "at": 69_000}]).late.to_pylist() == [
-        {"object": 2, "at": 69_000, "reason": "late", "watermark": 100_000, "lateness": 31_000_000}
+        {"object": 2, "at": 69_000, "reason": "late", "watermark": 100_000, "lateness": 31_000}
     ]
 
 
 def test_the_correlator_as_a_whole_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     assert "2000 observations" in capsys.readouterr().out
+
+
+def test_step_returns_what_is_in_the_window_at_once() -> None:
+    """``SlidingWindow::step``: the event, and those before it within 30 seconds, without waiting for a watermark."""
+    stream = stream_of("object string, at bigint").watermark("at", "5 s").key_by("object")
+    driver = Driver(stream.lookback_window("30 s", emit="arrival").matches())
+    met = [driver.send([{"object": "sat", "at": s * 1_000}]).results["matches"].to_pylist()[0] for s in (100, 120, 118, 131)]
+    assert [[m["at"] // 1_000 for m in row] for row in met] == [[], [100], [100], [118, 120]]
+
+
+def held() -> KeyedStream:
+    return stream_of("object string, at bigint").watermark("at", 0).key_by("object")
+
+
+def event(name: str | None, second: int) -> dict[str, Any]:
+    return {"object": name, "at": second * 1_000}
+
+
+def test_pending_windows_and_keys_are_counted_and_a_key_can_be_closed() -> None:
+    driver = Driver(held().lookback_window("30 s", emit="arrival").agg(kv.count()))
+    driver.send([event("sat", 100), event("decayed", 101), event(None, 102)])
+    assert (driver.pending_keys, driver.pending_window_count) == (3, 0)
+    driver.close_key("decayed")
+    assert driver.pending_keys == 2
+    counts = driver.send([event("decayed", 103), event("sat", 104)]).results.to_pylist()
+    assert [(r["object"], r["count"]) for r in counts] == [("decayed", 1), ("sat", 2)]
+    passes = Driver(held().session_window("10 s", max_duration="60 s").agg(kv.count()))
+    passes.send([event("sat", 100), event("decayed", 101)])
+    assert passes.pending_window_count == passes.progress.pending_window_count == 2
+    assert passes.close_key("decayed") == 1
+    assert passes.close_key("unknown") == 0
+    assert [r["object"] for r in passes.close().results.to_pylist()] == ["sat"]
+
+
+def test_a_key_that_cannot_be_closed_is_told() -> None:
+    driver = Driver(held().tumbling_window("30 s").agg(kv.count()))
+    with pytest.raises(PlanError, match="kept by their end"):
+        driver.close_key("sat")
+    driver = Driver(held().session_window("30 s").agg(kv.count()))
+    with pytest.raises(PlanError, match=r"of 2 columns"):
+        driver.close_key(("sat", 1))
+    with pytest.raises(PlanError, match="object is string"):
+        driver.close_key(5)
+
+
+def test_try_add_gives_the_refused_event_back() -> None:
+    driver = Driver(held().session_window("10 s", max_duration="60 s").agg(kv.count()))
+    assert driver.try_add(event("sat", 100)) is None
+    assert driver.try_add(event("sat", 99)) == event("sat", 99)
+    assert driver.try_add(event("sat", 140)) is None, "the pass is over: the event begins another one"
+    assert driver.progress.firings == 1
+
+
+def test_how_long_a_session_has_been_open_is_in_its_state() -> None:
+    """``open_duration``: the last event less the first one."""
+    driver = Driver(
+        held().session_window("10 s", max_duration="60 s").agg(kv.min("at").alias("first"), kv.max("at").alias("last"))
+    )
+    driver.send([event("sat", s) for s in (100, 104, 109)])
+    assert [r["last"] - r["first"] for r in driver.state().to_pylist()] == [9_000]
+
+
+def test_close_windows_up_to_a_watermark() -> None:
+    driver = Driver(held().tumbling_window("5 s").agg(kv.count()))
+    driver.send([event("sat", 1), event("sat", 3), event("sat", 4)])
+    assert driver.pending_window_count == 1
+    assert driver.close_windows_up_to(4_999).results.num_rows == 0
+    assert driver.close_windows_up_to(5_000).results["count"].to_pylist() == [3]
+    assert driver.pending_window_count == 0
+
+
+def test_pairs_come_once_however_often_they_are_looked_at() -> None:
+    """What the correlator of the module before had to deduplicate: each pair of events has one result, at its later event."""
+    stream = stream_of("object bigint, at bigint").watermark("at", "5 s")
+    driver = Driver(stream.lookback_window("30 s", emit="arrival").pairs("left_object <> right_object"))
+    rows = [{"object": n % 3, "at": 100_000 + n * 700 - n % 2 * 2_000} for n in range(20)]
+    told = [tuple(p.values()) for n in range(20) for p in driver.send([rows[n]]).results.to_pylist()]
+    assert len(told) == len(set(told)) == sum(a["object"] != b["object"] for i, a in enumerate(rows) for b in rows[:i])

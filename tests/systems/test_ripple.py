@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
+from tests import reference as ref
 
 S = 1_000
 
@@ -117,3 +121,79 @@ def test_the_whole_pipeline_folds_to_what_a_perfect_order_would_give() -> None:
             n, total = expected.get(start, (0, 0))
             expected[start] = (n + 1, total + t)
     assert {r["window_start"] // S: (r["count"], r["s"]) for r in kv.fold(log)} == expected
+
+
+@pytest.mark.parametrize(
+    ("t", "class_"),
+    [(195, "mildly_late"), (140, "mildly_late"), (130, "very_late"), (200, "on_time"), (260, "on_time"), (280, "future")],
+)
+def test_the_class_of_a_single_event_is_a_value(t: int, class_: str) -> None:
+    assert kv.classify(t * S, 200 * S, "60 s", "60 s") is kv.RowClass(class_)
+    assert kv.classify(t * S, None, "60 s") is kv.RowClass.ON_TIME
+
+
+@given(
+    t=st.integers(-500, 500),
+    watermark=st.none() | st.integers(-200, 200),
+    lateness=st.integers(0, 99),
+    ahead=st.integers(0, 99),
+)
+def test_classes_are_those_of_the_reference(t: int, watermark: int | None, lateness: int, ahead: int) -> None:
+    expected = ref.classify(t, ref.model.UNSET if watermark is None else watermark, lateness, ahead)
+    assert kv.classify(t, watermark, lateness, ahead).value == expected
+
+
+def test_what_is_no_time_has_no_class() -> None:
+    with pytest.raises(PlanError, match="row_time"):
+        kv.classify("soon", 0)  # type: ignore[arg-type]
+    with pytest.raises(DurationError, match="allowed_lateness"):
+        kv.classify(0, 0, -1)
+
+
+def test_sources_register_on_their_first_advance_and_advances_are_counted() -> None:
+    """The worked table of the text: A 100, B 50, B 100, A 200, B 150; the overall watermark is the slowest source's."""
+    tracker = kv.SourceTracker("A", "B")
+    moved = [tracker.advance(s, w * S) for s, w in [("A", 100), ("B", 50), ("B", 40), ("B", 100), ("A", 200), ("B", 150)]]
+    assert [None if w is None else w // 1_000_000 for w in moved] == [None, 50, None, 100, None, 150]
+    assert (tracker.advance_count, tracker.watermark_us) == (3, 150_000_000)
+    assert tracker.advance("C", 120 * S) is None, "a source that registers later holds it, and never moves it back"
+    assert tracker.sources_us == {"A": 200_000_000, "B": 150_000_000, "C": 120_000_000}
+    lazy = kv.SourceTracker()
+    assert (lazy.watermark, lazy.advance("x", 5), lazy.advance("y", 3), lazy.watermark_us) == ("unset", 5_000, None, 5_000)
+
+
+def test_triggerable_windows_are_a_list() -> None:
+    tracker = kv.SourceTracker()
+    tracker.advance("A", 100 * S)
+    windows = [(0, 100 * S), (0, 101 * S), (-5, 3)]
+    assert tracker.triggerable_windows(windows) == [(0, 100 * S), (-5, 3)]
+    with pytest.raises(PlanError, match="start and end"):
+        tracker.triggerable_windows([5])  # type: ignore[list-item]
+
+
+def test_a_query_registers_sources_on_their_first_advance_too() -> None:
+    spec = kv.MultiSourceWatermarkSpec.new().unknown("register", kv.WatermarkSpec.fixed_lag(0))
+    stream = stream_of("source string, at bigint").with_watermark(spec, "at", source_column="source")
+    driver = Driver(stream.tumbling_window("100 s").agg(kv.count()))
+    told = [
+        (driver.advance_watermark(w * S, s).watermark_us // 1_000_000)
+        for s, w in [("A", 100), ("B", 50), ("A", 200), ("B", 150)]
+    ]
+    assert told == [100, 100, 100, 150]
+    assert sorted(driver.source_watermarks_us) == ["A", "B"]
+    assert driver.progress.watermark_advances == 2
+    assert driver.restarted().progress.watermark_advances == 2
+    assert driver.send([{"source": "C", "at": 149 * S}]).late.num_rows == 1
+
+
+def test_on_count_over_all_elements_is_a_stream_without_a_key() -> None:
+    """With a key each key of a window is counted by itself; without one all elements of the window are."""
+    stream = stream_of("key string, at bigint, x bigint").watermark("at", 600 * S).preset("ripple").emit("updates")
+    sent = [rows(t, key=k)[0] for t, k in [(1, "a"), (2, "b"), (3, "a"), (4, "c"), (5, "b")]]
+    plan = stream.trigger(kv.Trigger.on_count(2)).tumbling_window("60 s").agg(kv.count(), kv.collect_list("key").alias("keys"))
+    for cuts in ([5], [1, 1, 1, 1, 1], [3, 2]):
+        driver, at, told = Driver(plan), 0, []
+        for n in cuts:
+            told += driver.send(sent[at : at + n]).results.to_pylist()
+            at += n
+        assert [(r["count"], r["keys"]) for r in told] == [(2, ["a", "b"]), (4, ["a", "b", "a", "c"])]

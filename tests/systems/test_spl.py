@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py.api.stages.panes import PaneStream
+from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
 
 S = 1_000
@@ -143,3 +145,105 @@ def test_the_whole_operator_of_the_text() -> None:
     driver.send([*rows(7, key="x"), *rows(8, key="y")])
     driver.advance_watermark(15 * S)
     assert sorted(ends) == [("x", 10_000, [7_000]), ("x", 15_000, [7_000]), ("y", 10_000, [8_000]), ("y", 15_000, [8_000])]
+
+
+def test_a_trigger_handler_submits_tuples() -> None:
+    """What ``submit(tuple, port)`` is for: results are the tuples of the handler, several for a firing or none."""
+
+    class Busy(kv.PaneHandler):
+        def window_trigger(self, pane: kv.Pane) -> list[dict[str, Any]]:
+            assert pane.data is not None
+            return [{"n": pane.data.num_rows, "last": max(pane.data["at"].to_pylist())}] if pane.data.num_rows > 1 else []
+
+        def window_close(self, pane: kv.Pane) -> dict[str, Any]:
+            return {"n": -1}
+
+    options = kv.TimeIntervalWindowOptions(10.0, discard_age=15.0)
+    plan = panes(options).on_events(Busy(), submits="n bigint, last bigint")
+    assert plan.schema.names == ["key", "window_start", "window_end", "n", "last", "pane_timing", "pane_index"]
+    driver = Driver(plan)
+    driver.send([*rows(7, 8, key="x"), *rows(9, key="y")])
+    first = driver.advance_watermark(10 * S).results.to_pylist()
+    assert first == [
+        {
+            "key": "x",
+            "window_start": 0,
+            "window_end": 10_000,
+            "n": 2,
+            "last": 8_000,
+            "pane_timing": "on_complete",
+            "pane_index": 0,
+        }
+    ]
+    driver = driver.restarted()
+    driver.send(rows(3, key="y"))
+    second = [tuple(r.values()) for r in driver.advance_watermark(30 * S).results.to_pylist()]
+    assert sorted(second) == [
+        ("x", 0, 10_000, -1, None, None, None),
+        ("y", 0, 10_000, -1, None, None, None),
+        ("y", 0, 10_000, 2, 9_000, "late", 1),
+    ]
+    assert driver.progress.firings == 4
+    assert driver.send(rows(31)).results.schema == plan.schema
+
+
+def submitted(given: Any, pane: kv.Pane) -> Any:
+    return given
+
+
+def test_what_is_submitted_must_have_the_schema() -> None:
+    for wrong, told in ([{"m": 1}, "column the stream has not"], [{"n": "text"}, "not a int64"], [5, "no mapping"]):
+        driver = Driver(panes().on_events(window_trigger=partial(submitted, wrong), submits="n bigint"))
+        driver.send(rows(1))
+        with pytest.raises(OperatorError, match=f"(?s)another form.*{told}"):
+            driver.close()
+    driver = Driver(panes().on_events(window_trigger=lambda pane: {"n": 1}))
+    driver.send(rows(1))
+    with pytest.raises(OperatorError, match="submits=schema"):
+        driver.close()
+    with pytest.raises(PlanError, match="named like another"):
+        panes().on_events(Log(), submits="Key string")
+    with pytest.raises(PlanError, match="have no place"):
+        panes().on_events(Log(), submits="n bigint", aggs=[kv.count()])
+    with pytest.raises(PlanError, match="not retracted"):
+        panes().emit("retractions").on_events(Log(), submits="n bigint")
+    with pytest.raises(PlanError, match="tells no handler"):
+        Driver(panes().on_events(Log(), submits="n bigint")).snapshot()
+
+
+def test_several_single_handlers_are_called_in_order() -> None:
+    """``registerWindowTriggerHandler`` and its like: one function for one event, beside objects that handle several."""
+    log, seen = Log(), []
+    stream = panes(kv.TimeIntervalWindowOptions(10.0)).on_events(
+        log,
+        Log(),
+        window_trigger=lambda pane: seen.append(("trigger", pane.interval_end, len(log.lines))),
+        before_tuple_insertion=lambda pane, row: seen.append(("before", row["at"], len(log.lines))),
+        window_close=lambda pane: seen.append(("close", pane.interval_end, len(log.lines))),
+    )
+    driver = Driver(stream)
+    driver.send(rows(7))
+    driver.close()
+    assert seen == [("before", 7_000, 1), ("trigger", 10_000, 4), ("close", 10_000, 5)], "after the objects, event by event"
+    assert [line[0] for line in log.lines] == ["before", "after", "full", "trigger", "close"]
+    assert "events to Log, Log, <lambda>, <lambda>, <lambda>" in stream.explain()
+    with pytest.raises(PlanError, match="needs a handler"):
+        panes().on_events()
+    with pytest.raises(PlanError, match="is no function"):
+        panes().on_events(window_trigger=5)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="not a PaneHandler"):
+        panes().on_events(Log)  # type: ignore[arg-type]
+
+
+def test_aggregates_stand_beside_the_tuples_of_a_handler() -> None:
+    log = Log()
+    driver = Driver(panes(kv.TimeIntervalWindowOptions(10.0)).on_events(log, aggs=[kv.count(), kv.max("at").alias("last")]))
+    driver.send(rows(7, 3))
+    found = driver.close().results.to_pylist()
+    assert [(r["count"], r["last"], [t["at"] for t in r["tuples"]]) for r in found] == [(2, 7_000, [3_000, 7_000])]
+    assert [line[0] for line in log.lines][-3:] == ["full", "trigger", "close"]
+
+
+def test_the_window_itself_has_no_storage() -> None:
+    with pytest.raises(kv.OrderError, match=r"(?s)no storage of its own.*pane\.data"):
+        panes().get_window_data("k")

@@ -13,34 +13,98 @@ import krishiv_py
 
 ROOT = Path(krishiv_py.__file__).parent.parent
 HEAD = """\
-from krishiv_py import WatermarkSpec, col, count, max, min, sum, udaf
+from krishiv_py import TimeIntervalWindowOptions, Trigger, WatermarkSpec, WindowAssigner, calendar_window, windows
+from krishiv_py import OpenWindows, WindowTrigger
+from krishiv_py.plan.windows.assigner import Times
+import numpy as np
+import numpy.typing as npt
+from krishiv_py import Query, QueryStatus, col, count, max, min, sum, udaf
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of
 stream: Stream = stream_of("user string, at bigint")
+timed = stream.watermark("at", 0)
+class Days(WindowAssigner):
+    longest = "1 day"
+    def assign(self, times: Times) -> tuple[Times, Times]:
+        return times - times % 86_400_000_000, times - times % 86_400_000_000 + 86_400_000_000
+class Many(WindowTrigger):
+    ask_every = "10 s"
+    def fires(self, windows: OpenWindows) -> npt.NDArray[np.bool_]:
+        return (windows.new_rows >= 100) | (windows.newest - windows.start > 5)
+class Texts(WindowAssigner):
+    longest = "1 day"
+    def assign(self, times: Times) -> str: return "" # type: ignore[override]
+query: Query
+def waits(status: QueryStatus) -> bool: return status == "running"
 """
 LEGAL = [
+    "waits(query.status)",
     'stream.watermark("at", 0).tumbling_window(1).agg(count()).collect()',
     'stream.key_by("user").watermark("at", "5 s").hopping_window("10 s", "5 s").agg([count(), sum("at")]).explain()',
     'stream.filter("at > 3").watermark("at", 0).key_by("user").allowed_lateness(5).tumbling_window(1).late_rule("window")',
+    'timed.window(windows.tumbling("1 s")).agg(count()).preset("flink").collect()',
+    "timed.window(windows.lookback(5)).pairs()",
+    'timed.interval_join(timed, on="user", lower="-1 s", upper=0, how="left", suffixes=("", "_2")).collect()',
+    'timed.asof_join(timed, {"user": "user"}, direction="nearest", tolerance="5 s", how="inner").start',
+    'timed.window_join(timed, "user", window=windows.tumbling("5 s"), how="anti").collect()',
+    'stream.lookup_join(object(), {"user": "code"}, columns=["city"], how="inner", reload="5 min").watermark("at", 0)',
+    'timed.key_by("user").interval_join(timed.key_by("user"), lower=0, upper=5, how="semi").explain()',
+    'stream.key_by("user").watermark("at", 0, idle_advance="30 s").tumbling_window(1).agg(count()).collect()',
+    'timed.lookback_window(5, emit="arrival").matches().collect()',
+    'timed.lookback_window("1 h").agg(count(), count().over("5 min").alias("recent")).collect()',
+    "timed.window(TimeIntervalWindowOptions(1.0)).on_events",
+    'timed.window(calendar_window("month", "Europe/Berlin", 2)).trigger(Trigger.on_count(3)).agg(count())',
+    "timed.window(Days()).agg(count())",
+    "timed.trigger(Trigger.when(Many())).tumbling_window(1).agg(count())",
+    'stream.filter("at > 3").collect(progress=True)',
+    'timed.start(lambda frame, batch: None, checkpoint="c").progress',
+    "Driver(stream).send([])",
+    "Driver(timed).send([])",
+    'timed.key_by("user").drop_duplicates(within="1 min").allowed_lateness(5).collect()',
+    'Driver(timed.drop_duplicates("user", within=5, duplicates="side_output")).send([])',
     'Driver(stream.with_watermark(WatermarkSpec.fixed_lag_ms(5), "at").tumbling_window(1).agg(count())).send([])',
 ]
 ILLEGAL = {
+    "a query explains itself in text": "abs(query.explain())",
+    "no unknown status": 'waits("finished")',
     "a window needs a watermark": "stream.tumbling_window(1)",
     "a window needs a watermark, keyed": 'stream.key_by("user").tumbling_window(1)',
     "aggregates need a window": 'stream.watermark("at", 0).key_by("user").agg(count())',
     "aggregates need a watermark": "stream.agg(count())",
+    "collect of a keyed stream needs a window": 'stream.key_by("user").collect()',
     "collect needs aggregates": 'stream.watermark("at", 0).tumbling_window(1).collect()',
     "start needs aggregates": 'stream.watermark("at", 0).tumbling_window(1).start(None)',
     "the driver needs aggregates": 'Driver(stream.watermark("at", 0).tumbling_window(1))',
     "steps on rows come before time": 'stream.watermark("at", 0).filter("at > 3")',
     "a window is chosen once": 'stream.watermark("at", 0).tumbling_window(1).tumbling_window(1)',
     "a watermark is set once": 'stream.watermark("at", 0).watermark("at", 0)',
+    "a window is a value": "timed.window(5)",
+    "an assigner is an instance": "timed.window(Days)",
+    "both sides of a join need a watermark": 'timed.interval_join(stream, on="user", lower=0, upper=5)',
+    "no unknown direction of an as-of join": 'timed.asof_join(timed, "user", direction="before")',
+    "a window join needs fixed windows": 'timed.window_join(timed, "user", window=windows.session(5))',
+    "a table is looked up in before the watermark": 'timed.lookup_join(object(), "user")',
+    "a join needs a watermark": 'stream.interval_join(timed, on="user", lower=0, upper=5)',
+    "no unknown kind of join": 'timed.interval_join(timed, on="user", lower=0, upper=5, how="outer")',
+    "a trigger is an instance": "Trigger.when(Many)",
+    "a function is no trigger": "Trigger.when(lambda windows: windows.rows > 1)",
+    "pairs go with look-back windows": 'timed.window(windows.tumbling("1 s")).pairs()',
+    "no unknown calendar unit": 'calendar_window("fortnight")',
+    "no unknown weekday": 'calendar_window("week", week_start="mo")',
+    "no unknown preset": 'timed.preset("spark")',
+    "no float length of a lull": 'stream.watermark("at", 0, idle_advance=1.5)',
+    "no float range": "count().over(1.5)",
+    "no unknown moment of a look-back result": 'timed.lookback_window(5, emit="now")',
     "no float sizes": 'stream.watermark("at", 0).tumbling_window(1.5)',
     "no float lag": 'stream.watermark("at", 1.5)',
     "no unknown late rule": 'stream.watermark("at", 0).late_rule("sideways")',
     "no unknown emission": 'stream.watermark("at", 0).emit("sometimes")',
     "aggregates are calls": 'stream.watermark("at", 0).tumbling_window(1).agg(count)',
     "keys are names": 'stream.watermark("at", 0).key_by(col("user"))',
+    "duplicates need a length of time": 'timed.drop_duplicates("user", within=None)',
+    "duplicates need a watermark": 'stream.drop_duplicates("user", within=5)',
+    "duplicates have two ways": 'timed.drop_duplicates("user", within=5, duplicates="drop")',
+    "rows are not aggregated without a window": "timed.drop_duplicates(within=5).agg(count())",
     "a handler handles": 'stream.watermark("at", 0).with_late_event_handler(print)',
     "an expression has no truth value that a type checker would let through as a filter": "stream.filter(True)",
 }

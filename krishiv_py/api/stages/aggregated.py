@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
-from typing_extensions import Self
 
 from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.planning import explain, physical
 from krishiv_py.api.query import Query
-from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.stages.follow import FollowMethods
 from krishiv_py.api.stages.order import ON_RESULTS, instead
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
+from krishiv_py.connectors.sinks.known import as_sink
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.aggregates import AggCall
 from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.nodes import WindowAggregate
-from krishiv_py.plan.options.late import LateColumns, LateEventHandler
-from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.sinks import BatchConsumer, ForeachBatchSink, QueryTrigger, Sink, known_sink
-from krishiv_py.planner.explain import explain
-from krishiv_py.planner.physical import Engine, PhysicalPlan, StagePlan, stage_of
-from krishiv_py.redaction import shown_text
+from krishiv_py.plan.options.batches import Batches, told_batches
+from krishiv_py.plan.options.late import LateColumns
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages import results
+    from krishiv_py.api.stages.results import ResultStream
+    from krishiv_py.kernels.spec import OperatorSpec
+    from krishiv_py.planner.physical import Engine, PhysicalPlan, StagePlan
+else:
+    results = lazy("krishiv_py.api.stages.results")
 
 
 def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
@@ -53,58 +62,54 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
 
 @instead(ON_RESULTS)
 @attrs.frozen(eq=False)
-class AggregatedStream(OptionMethods):
+class AggregatedStream(FollowMethods, OptionMethods):
     """A checked windowed aggregation.
 
-    The plan was checked when this object was made; running it cannot fail for reasons of the plan.
+    The plan was checked when this object was made, so a run cannot fail because of the plan.
     """
 
-    node: WindowAggregate = attrs.field(repr=shown_text)
-    late_handler: LateEventHandler
-    runner: Runner
-    _stage: StagePlan = attrs.field(init=False, repr=False)
+    node: WindowAggregate = attrs.field(init=False, repr=False)
+    _stages: tuple[StagePlan, ...] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.node, WindowAggregate):
-            raise PlanError(message("not a plan", shown(self.node), "there is nothing to run", "end a stream with .agg(...)"))
-        object.__setattr__(self, "_stage", stage_of(self.node, self.late_handler.wants))
-
-    @property
-    def options(self) -> QueryOptions:
-        """The options in force."""
-        return self.node.options
-
-    def _with_options(self, options: QueryOptions) -> Self:
-        return attrs.evolve(self, node=attrs.evolve(self.node, options=self.node.window.settled(options)))
-
-    def _with_handler(self, handler: LateEventHandler) -> Self:
-        return attrs.evolve(self, late_handler=handler)
+        if not isinstance(self.draft, Draft) or self.draft.window is None:
+            raise PlanError(message("not a plan", shown(self.draft), "there is nothing to run", "end a stream with .agg(...)"))
+        object.__setattr__(self, "node", self.draft.node())
+        object.__setattr__(self, "_stages", physical.stages_for(self.node, self.late_handler))
 
     def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
-        """What an `engine` runs; `late` overrides what the late handler wants of a late row."""
-        stage = self._stage if late in (None, self.late_handler.wants) else stage_of(self.node, late or self.late_handler.wants)
-        return PhysicalPlan(self.node, (stage,), self.late_handler, engine)
+        """What an `engine` runs; `late` overrides what the late handlers want of a late row."""
+        stages = self._stages if late is None else physical.stages_for(self.node, self.late_handler, late)
+        return physical.PhysicalPlan(self.node, stages, engine)
 
     def spec(self) -> OperatorSpec:
         """The operator specification of the checked plan."""
-        return self._stage.spec
+        return self._stages[-1].spec
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the results: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions."""
-        return self._stage.layout.result_schema
+        return self._stages[-1].layout.result_schema
+
+    def results(self) -> ResultStream:
+        """The results as rows: for steps over them (HAVING), or for a further stage with its own keys and windows.
+
+        The event time of a result is the column ``window_time``: the end of its window less one unit of the time column. Rows
+        of look-back windows and of stages without windows have their own time (SEMANTICS §7.1).
+        """
+        return results.of(self)
 
     def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.
 
         The end of the input fires every window. Late rows are the same as in a streaming query over the same batches: those
-        of a memory stream, and of files read with ``max_files_per_batch`` (docs/sources.md); else all there is is one batch.
+        of a memory stream, and of files read with ``max_files_per_batch`` (docs/sources.md). Otherwise all input is one batch.
 
         Parameters
         ----------
         progress : bool or None
-            Whether to show on standard error how many of Spark's tasks are done, and at the end rows and late rows; None
-            for yes where that is a terminal and tqdm (the extra ``progress``) is installed.
+            Whether to show the number of finished Spark tasks on standard error, and at the end rows and late rows. None shows
+            them if standard error is a terminal and tqdm (the extra ``progress``) is installed.
 
         Raises
         ------
@@ -116,25 +121,24 @@ class AggregatedStream(OptionMethods):
         return self.runner.run_bounded(self.plan("bounded"), progress)
 
     def collect(self, *, progress: Show = False) -> pa.Table:
-        """The results of :meth:`run`, `progress` being what it is there."""
+        """The results of :meth:`run`, with the same `progress`."""
         return self.run(progress=progress).table
 
     def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows."""
-        node = attrs.evolve(self.node, aggs=as_aggs([aggs]), output=None)  # which may name the aggregates replaced
-        return attrs.evolve(self, node=node).collect()
+        return self._with(aggs=as_aggs([aggs]), output=None).collect()  # whose columns may name the aggregates replaced
 
     def to_pandas(self) -> Any:
         """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""
         return self.collect().to_pandas()
 
     def to_dataframe(self) -> Any:
-        """A Spark DataFrame of results, streaming when the source is, to go on with in plain Spark.
+        """A Spark DataFrame of the results, for use in plain Spark. It is streaming if the source is streaming.
 
-        Late rows are dropped and counted by Spark task only; use :meth:`start` for a late output.
+        Late rows are dropped and counted per Spark task only; use :meth:`start` for a late output.
 
-        A query has one watermark, the least of all. So ``withWatermark`` cannot follow the frame of a stream: such a query
-        stops with an error in the second micro-batch. Write the results, and read them as a stream of their own.
+        A Spark query has one watermark, the minimum of all its watermarks. Do not use ``withWatermark`` on a streaming frame:
+        such a query stops with an error in the second micro-batch. Write the results and read them as a separate stream.
         """
         return self.runner.to_dataframe(self.plan())
 
@@ -143,8 +147,9 @@ class AggregatedStream(OptionMethods):
         sink: Sink | BatchConsumer,
         *,
         checkpoint: str | None = None,
-        trigger: QueryTrigger | None = None,
+        batches: Batches | None = None,
         name: str | None = None,
+        trigger: Batches | None = None,
     ) -> Query:
         """Start an unbounded query.
 
@@ -153,24 +158,23 @@ class AggregatedStream(OptionMethods):
         sink : Sink or callable
             Where results go; a callable gets ``(dataframe, batch_id)``.
         checkpoint : str, optional
-            Folder the query can be restarted from. Without one (profile ``dev-local`` only) a temporary one is used.
-        trigger : QueryTrigger, optional
+            Folder from which the query can restart. Without one, a temporary folder is used (profile ``dev-local`` only).
+        batches : Batches, optional
             When micro-batches are planned; as fast as possible by default.
         name : str, optional
             Name for logs and metrics.
+        trigger : Batches, optional
+            The old name of `batches`.
 
         Raises
         ------
         PlanError
-            For a sink that is none of those in :mod:`krishiv_py.plan.options.sinks`: its rows would vanish.
+            For a sink that implements no interface of :mod:`krishiv_py.connectors`: its rows would be lost.
         CheckpointError
             When the checkpoint belongs to another plan; names what changed.
         """
-        target = known_sink(sink, "results") if isinstance(sink, (Sink, type)) else ForeachBatchSink(sink)
-        when = QueryTrigger.as_fast_as_possible() if trigger is None else trigger
-        if not isinstance(when, QueryTrigger):
-            hint = 'pass QueryTrigger.every("10 s"); when windows fire is set by .trigger(...) on the stream'
-            raise PlanError(message("start() takes a QueryTrigger", shown(trigger), "no batch would be planned", hint))
+        target = as_sink(sink, "results")
+        when = told_batches(batches, trigger)
         if checkpoint is not None:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
@@ -179,8 +183,8 @@ class AggregatedStream(OptionMethods):
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
-        return plan_text(explain(self.plan()))
+        return plan_text(explain.explain(self.plan()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the plan, with its route and warnings."""
-        return plan_html(explain(self.plan()))
+        return plan_html(explain.explain(self.plan()))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, PlanError, message, shown
+from krishiv_py.lazy import lazy
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels.arrays import grouping
+else:
+    grouping = lazy("krishiv_py.kernels.arrays.grouping")
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]
@@ -29,12 +36,12 @@ class Emit(Generic[T]):
 
 @attrs.frozen
 class Retract(Generic[T]):
-    """A result that was emitted before and holds no more.
+    """A result that was emitted before and is no longer valid.
 
     Attributes
     ----------
     row
-        The withdrawn result, exactly as it was emitted.
+        The retracted result, exactly as it was emitted.
     """
 
     row: T
@@ -80,19 +87,19 @@ def _op(op: object) -> str:
 
 
 def fold(log: Iterable[Change]) -> list[Row]:
-    """What stands after a sequence of changes, in order of emission.
+    """The results that are valid after a sequence of changes, in order of emission.
 
     Parameters
     ----------
     log : iterable of Emit or Retract
-        The changes; any order of different windows will do.
+        The changes; different windows may come in any order.
 
     Raises
     ------
     PlanError
         For anything but changes.
     OperatorError
-        When something is withdrawn that does not stand.
+        For a retraction without a matching result.
 
     Examples
     --------
@@ -101,7 +108,9 @@ def fold(log: Iterable[Change]) -> list[Row]:
     """
     standing: dict[str, list[Row]] = {}
     if isinstance(log, str) or not isinstance(log, Iterable):
-        raise PlanError(message("fold() reads a sequence of changes", shown(log), "nothing can stand", "pass changes(results)"))
+        raise PlanError(
+            message("fold() reads a sequence of changes", shown(log), "there are no changes", "pass changes(results)")
+        )
     for change in log:
         if not isinstance(change, (Emit, Retract)):
             raise PlanError(message("not an Emit or Retract", shown(change), "it changes nothing", "pass changes(results)"))
@@ -115,10 +124,60 @@ def fold(log: Iterable[Change]) -> list[Row]:
         else:
             raise OperatorError(
                 message(
-                    "a result was withdrawn that does not stand",
+                    "retraction without a matching result",
                     change.row,
                     "the log cannot be folded",
                     "fold it from its beginning",
                 )
             )
     return [row for same in standing.values() for row in same]
+
+
+def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
+    """The last value of every key and window, as Kafka's table of a windowed aggregation shows it.
+
+    Parameters
+    ----------
+    results : pyarrow.Table
+        Results of a query in order of emission: final ones, updates, or retractions, whose withdrawn results are left out.
+    by : sequence of str, optional
+        The columns that name a row of the table; the keys and bounds of the windows unless given. Look-back results of one
+        key and time have the same: name a column of their row, too.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row each, in order of its last emission, without ``op`` and pane columns.
+
+    Raises
+    ------
+    PlanError
+        For what is no table of results, and for columns that it has not.
+
+    Examples
+    --------
+    >>> updates = pa.table({"k": ["a", "b", "a"], "window_start": [0] * 3, "window_end": [9] * 3, "count": [1, 1, 2]})
+    >>> table_view(updates).to_pylist()[-1]
+    {'k': 'a', 'window_start': 0, 'window_end': 9, 'count': 2}
+    """
+    if not isinstance(results, pa.Table):
+        hint = "pass query.results()"
+        raise PlanError(message("table_view() reads a table of results", shown(results), "it is no log", hint))
+    names = results.schema.names
+    if by is not None and (isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(n, str) for n in by)):
+        hint = f"pass a list of columns: {', '.join(names)}"
+        raise PlanError(message("`by` is a list of columns", shown(by), "no row of the table is named", hint))
+    wanted = names[: names.index("window_end") + 1] if by is None and "window_end" in names else list(by or ())
+    unknown = [n for n in wanted if n not in names]
+    if not wanted or unknown:
+        got = ", ".join(map(repr, unknown)) or "no column window_end"
+        hint = f"name columns of the results: {', '.join(names)}"
+        raise PlanError(message("which columns name a row of the table?", got, "none is the last of its window", hint))
+    n = results.num_rows
+    groups = grouping.group([results[name] for name in wanted], n)
+    last = np.zeros(groups.n, np.int64)
+    last[groups.ids] = np.arange(n)
+    view = results.take(pa.array(np.sort(last)))
+    if "op" in names:
+        view = view.filter(pa.array([_op(op).startswith("+") for op in view["op"].to_pylist()], pa.bool_()))
+    return view.select([name for name in names if name not in _ABOUT])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.aggregates import collect_list
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expressions.expr import Expr, StructOf
-from krishiv_py.plan.nodes import WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 
@@ -22,7 +21,7 @@ class LookBackStream(WindowedStream):
     """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4)."""
 
     def matches(self) -> AggregatedStream:
-        """For every row the other rows of its key in its window.
+        """List, for every row, the other rows of its key in its window.
 
         Returns
         -------
@@ -42,10 +41,10 @@ class LookBackStream(WindowedStream):
         return self._rows(attrs.evolve(self._look_back, output="matches"))
 
     def pairs(self, condition: Expr | str | None = None) -> AggregatedStream:
-        """Every two rows of a key that lie within the window size of each other, once.
+        """List every two rows of a key that are within the window size of each other, once.
 
-        A pair comes out when the watermark has passed its later row (and the allowed lateness, with ``emit("final")``); with
-        ``emit("updates")`` a mildly late row adds pairs at once. Pairs are never taken back.
+        A pair is emitted when the watermark has passed its later row (and the allowed lateness, with ``emit("final")``). With
+        ``emit("updates")`` a mildly late row adds pairs at once. Pairs are never retracted.
 
         Parameters
         ----------
@@ -71,19 +70,13 @@ class LookBackStream(WindowedStream):
         if expr is not None:
             both = pa.schema(pair_fields(self._row_schema()))
             require_columns(expr, both, "pairs")
-            expr = checked_condition(expr_type(expr, both), expr)
+            expr = checked_condition(evaluate.expr_type(expr, both), expr)
         return self._rows(attrs.evolve(self._look_back, output="pairs", condition=expr))
 
     @property
     def _look_back(self) -> LookBackWindow:
         assert isinstance(self.window, LookBackWindow)
         return self.window
-
-    def _row_schema(self) -> pa.Schema:
-        schema = source_of(self.input).schema
-        for step in prefix_of(self.input):
-            schema = step_schema(step, schema)
-        return schema
 
     def _rows(self, window: LookBackWindow) -> AggregatedStream:
         """A plan over whole rows; they travel as one aggregate input."""
@@ -98,5 +91,4 @@ class LookBackStream(WindowedStream):
                 )
             )
         rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
-        node = WindowAggregate(self.input, self.keys, window, (rows,), self.options)
-        return AggregatedStream(node, self.late_handler, self.runner)
+        return self._aggregated(window, (rows,))

@@ -49,12 +49,14 @@ WINDOWS: Final = (
     "tumbling_window",
     "hopping_window",
     "sliding_window",
+    "cumulate_window",
     "lookback_window",
     "session_window",
     "count_window",
     "windowed_by",
     "time_interval_window",
 )
+JOINS: Final = ("interval_join", "asof_join", "window_join")
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
 
 _STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches")
@@ -75,23 +77,23 @@ _WINDOWINGS: Final = ("window", "windowAll", "time_window", "timeWindow", "group
 _WINDOW_CALL: Final = 'write .tumbling_window("1 minute"), or another window, and then .agg(count())'
 _MARK: Final = 'write .watermark("event_time", "5 seconds")'
 _JOIN: Final = (
-    "streams cannot be joined yet: .lookback_window(d).pairs(condition) correlates the rows of one stream "
-    "(session.union makes one of several), or join in Spark and pass from_dataframe(df)"
+    'write left.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes") on streams with .watermark(...)'
 )
 _DISTINCT: Final = (
-    'count_distinct("x") counts distinct values in a window; to drop duplicates key by their columns and take '
-    "first(...), or drop them in Spark and pass from_dataframe(df)"
+    'write .drop_duplicates("id", within="10 minutes") behind .watermark(...) and before a window; '
+    'count_distinct("x") counts distinct values in a window'
 )
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
 _SHOW: Final = "start it with .start(ConsoleSink()), or try it with krishiv_py.testing.Driver"
-_WRITE: Final = 'end with .agg(...), then .start(ParquetSink("out"), checkpoint="...")'
+_WRITE: Final = 'write .start(ParquetSink("out"), checkpoint="..."); after a window .agg(...) comes first'
 
 _ANYWHERE: Final = {
-    **dict.fromkeys(("join", "crossJoin", "merge", "join_asof", "interval_join", "connect", "coGroup"), _JOIN),
+    **dict.fromkeys(("join", "crossJoin", "merge", "intervalJoin", "connect", "coGroup"), _JOIN),
+    **dict.fromkeys(("join_asof", "merge_asof", "asofJoin"), 'write left.asof_join(right, on="user", tolerance="1 minute")'),
     **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark", "unique"), _DISTINCT),
     **dict.fromkeys(("orderBy", "order_by", "sort", "sort_by", "limit", "head", "take"), _SORT),
     **dict.fromkeys(("show", "print", "display"), _SHOW),
-    **dict.fromkeys(("write", "write_stream", "sink", "add_sink", "sink_to"), _WRITE),
+    **dict.fromkeys(("write", "write_stream", "writeStream", "sink", "add_sink", "sink_to"), _WRITE),
     **dict.fromkeys(("union", "unionAll", "unionByName", "concat"), 'write session.union({"a": stream_a, "b": stream_b})'),
 }
 _AGGREGATE: Final = dict.fromkeys(
@@ -148,35 +150,22 @@ ON_WINDOWED: Final = {
     **_COUNTS,
     **_WINDOWED,
     **dict.fromkeys(("key_by", *_KEYS), 'call .key_by("user_id") before the window'),
-    "preset": 'call .preset("flink") before the window',
     **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
     "on_events": "only .time_interval_window(...) tells events of panes",
 }
 """Between window and aggregates."""
-_NEXT: Final = (
-    "results cannot be the input of another step yet: go on in Spark with .to_dataframe(), or write them with "
-    ".start(sink) and read them as a stream of their own"
-)
+_ONE_AGG: Final = "name all aggregates in one .agg(...); a further stage begins with .key_by(...) or a window"
 ON_RESULTS: Final = {
     **_ANYWHERE,
+    **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
+    **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'),
+    **dict.fromkeys((w for w in _WINDOWINGS if w != "window"), _WINDOW_CALL),
+    **dict.fromkeys(("with_watermark", *_MARKS), 'write .watermark("window_time", lag)'),
+    **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
     **dict.fromkeys(
-        (
-            *_STEPS,
-            *_SPARK_STEPS,
-            "key_by",
-            *_KEYS,
-            *WINDOWS,
-            *_WINDOWINGS,
-            "watermark",
-            "with_watermark",
-            *_MARKS,
-            "matches",
-            "pairs",
-        ),
-        _NEXT,
+        ("agg", *_AGGREGATE, *_COUNTS),
+        "name all aggregates in one .agg(...); a further stage begins with .key_by(...) or a window",
     ),
-    **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), "name all aggregates in one .agg(...)"),
-    "preset": 'call .preset("flink") before the window',
     "toPandas": "write .to_pandas()",
     "toDF": "write .to_dataframe()",
     "to_df": "write .to_dataframe()",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import attrs
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from krishiv_py.api.stages.aggregated import AggregatedStream
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.aggregates import collect_list
+from krishiv_py.errors import OrderError, PlanError, message, shown
+from krishiv_py.plan.aggregates import AggCall, collect_list
 from krishiv_py.plan.expressions.expr import Func, col, lit
-from krishiv_py.plan.nodes import WindowAggregate
-from krishiv_py.plan.windows.panes import PaneHandler, PaneWindow, TimeIntervalWindowOptions, handler_ref
-from krishiv_py.planner.check import row_schema
+from krishiv_py.plan.schema import as_schema
+from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, handlers_of
+from krishiv_py.plan.windows.panes import PaneWindow, TimeIntervalWindowOptions
 
 
 @attrs.frozen(eq=False)
@@ -21,25 +25,103 @@ class PaneStream(WindowedStream):
     Results have the columns ``pane_timing`` (``early``, ``on_complete``, ``late``) and ``pane_index``.
     """
 
-    def on_events(self, handler: PaneHandler) -> AggregatedStream:
-        """Tell `handler` every event of every pane, in SPL's order.
+    def on_events(
+        self,
+        *handlers: PaneHandler,
+        aggs: Sequence[AggCall] = (),
+        submits: pa.Schema | str | None = None,
+        before_tuple_insertion: Callable[[Pane, dict[str, Any]], None] | None = None,
+        after_tuple_insertion: Callable[[Pane, dict[str, Any]], None] | None = None,
+        window_initial_full: Callable[[Pane], Submitted] | None = None,
+        window_trigger: Callable[[Pane], Submitted] | None = None,
+        window_close: Callable[[Pane], Submitted] | None = None,
+    ) -> AggregatedStream:
+        """Tell handlers every event of every pane, in SPL's order.
 
         Parameters
         ----------
-        handler : PaneHandler
-            Gets the events; in a trigger with all tuples of the partition as an Arrow table.
+        *handlers : PaneHandler
+            Each gets the events; in a trigger with all tuples of the partition as an Arrow table. At an event they are called
+            in this order, then the single function for it.
+        aggs : sequence of AggCall
+            Aggregates beside the tuples, as columns of the results.
+        submits : pyarrow.Schema or str, optional
+            The columns of tuples that handlers submit: what ``window_initial_full``, ``window_trigger`` and ``window_close``
+            return, a dict or a list of dicts, are the results, instead of one row a trigger.
+        before_tuple_insertion, after_tuple_insertion : callable, optional
+            A single function for this event, of pane and row.
+        window_initial_full, window_trigger, window_close : callable, optional
+            A single function for this event, of the pane.
 
         Returns
         -------
         AggregatedStream
-            One result per trigger, with the column ``tuples``: the partition's tuples as a list of structs, by event time.
+            One result per trigger, with the column ``tuples``: the partition's tuples as a list of structs, by event time,
+            and those of `aggs`. With `submits` one result per submitted tuple: keys, ``window_start``, ``window_end``, its
+            columns, ``pane_timing`` and ``pane_index`` (null but for triggers).
+
+        Raises
+        ------
+        PlanError
+            For no handler, for what is none, and for aggregates beside `submits`.
+
+        Examples
+        --------
+        >>> from krishiv_py import TimeIntervalWindowOptions
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> panes = stream_of("at bigint").watermark("at", 0).time_interval_window(TimeIntervalWindowOptions(1.0))
+        >>> sizes = panes.on_events(window_trigger=lambda pane: {"n": pane.data.num_rows}, submits="n bigint")
+        >>> driver = Driver(sizes)
+        >>> _ = driver.send([{"at": 10}, {"at": 20}])
+        >>> driver.close().results.select(["window_start", "window_end", "n"]).to_pylist()
+        [{'window_start': 0, 'window_end': 1000, 'n': 2}]
         """
         assert isinstance(self.window, PaneWindow)
-        window = attrs.evolve(self.window, handler=handler_ref(handler))
-        node = WindowAggregate(self.input, self.keys, window, (), self.options)
-        whole = Func("named_struct", tuple(e for name in row_schema(node).names for e in (lit(name), col(name))))
-        node = attrs.evolve(node, aggs=(collect_list(whole).alias("tuples"),))
-        return AggregatedStream(node, self.late_handler, self.runner)
+        functions = {
+            "before_tuple_insertion": before_tuple_insertion,
+            "after_tuple_insertion": after_tuple_insertion,
+            "window_initial_full": window_initial_full,
+            "window_trigger": window_trigger,
+            "window_close": window_close,
+        }
+        beside = () if isinstance(aggs, (tuple, list)) and not aggs else as_aggs([aggs])
+        schema = None if submits is None else as_schema(submits)
+        if schema is not None and beside:
+            raise PlanError(
+                message(
+                    "aggregates beside submitted tuples have no place",
+                    ", ".join(c.output_name for c in beside),
+                    "a result is a tuple that a handler submits",
+                    "leave aggs out, or work them out of pane.data",
+                )
+            )
+        taken = {n.lower() for n in (*self.draft.keys, "window_start", "window_end", "pane_timing", "pane_index", "op")}
+        clash = [n for n in (schema.names if schema is not None else ()) if n.lower() in taken]
+        if clash:
+            raise PlanError(
+                message("a submitted column is named like another", clash[0], "one would hide the other", "name it otherwise")
+            )
+        window = attrs.evolve(self.window, handler=handlers_of(handlers, functions), submits=schema)
+        names = self._row_schema().names
+        whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
+        return self._aggregated(window, (collect_list(whole).alias("tuples"), *beside))
+
+    def get_window_data(self, *_: object) -> NoReturn:
+        """Not possible, as in SPL: the window manages panes, and has no storage of its own.
+
+        Raises
+        ------
+        OrderError
+            Always.
+        """
+        raise OrderError(
+            message(
+                "a timeInterval window has no storage of its own",
+                "get_window_data()",
+                "its tuples are in panes, one for each interval",
+                "read pane.data in a handler of .on_events(...), or the state of the query: .state()",
+            )
+        )
 
 
 def checked_options(options: object) -> PaneWindow:

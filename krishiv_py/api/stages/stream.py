@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
-from krishiv_py.api.stages.order import ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
+from krishiv_py.api.stages.lookup import looked_up
+from krishiv_py.api.stages.order import JOINS, ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
+from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.api.stages.timed import TimedStream, timed
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
+from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
 from krishiv_py.redaction import shown_text
 
 
 @instead(ON_ROWS)
-@needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
+@needs('.watermark("column", lag)', "agg", "collect_with_aggs", *WINDOWS, *JOINS)
 @attrs.frozen(eq=False)
-class Stream:
+class Stream(RunMethods):
     """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream."""
 
     node: Node = attrs.field(repr=shown_text)
     schema: pa.Schema
     runner: Runner
+    told_late: LateEventHandler | None = attrs.field(default=None, repr=False)
+    late_handler: LateEventHandler = attrs.field(init=False)
+
+    @late_handler.default
+    def _counting(self) -> LateEventHandler:
+        return CountingLateEventHandler() if self.told_late is None else self.told_late
+
+    def as_plan(self) -> AggregatedStream:
+        """The rows behind the steps, as a plan that can be run."""
+        return rows_of(self.node, self.late_handler, self.runner)
+
+    def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
+        """Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3)."""
+        return attrs.evolve(self, told_late=a_late_handler(handler))
 
     def _then(self, step: Prefix) -> Stream:
         kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata
-        return Stream(step, checked(step_schema(step, self.schema).with_metadata(kept)), self.runner)
+        return Stream(step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self.runner, self.told_late)
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
         """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
@@ -66,7 +87,7 @@ class Stream:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true."""
         expr = expression(condition, "filter")
         require_columns(expr, self.schema, "filter")
-        expr_type(expr, self.schema)
+        evaluate.expr_type(expr, self.schema)
         return self._then(Filter(self.node, expr))
 
     def with_column(self, name: str, value: Expr | str) -> Stream:
@@ -120,7 +141,61 @@ class Stream:
             )
         return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
 
-    def watermark(self, column: str, lag: Duration) -> TimedStream:
+    def lookup_join(
+        self,
+        table: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["left", "inner"] = "left",
+        validity: tuple[str, str] | None = None,
+        at: str | None = None,
+        reload: Duration | None = None,
+    ) -> Stream:
+        """Add columns of a table to rows: a step without state (SEMANTICS §9.3).
+
+        Parameters
+        ----------
+        table : pyarrow.Table or DataFrame or callable
+            The table, a static Spark DataFrame (read now), or a function without arguments that returns one. A function is
+            called in the tasks, once a process and again as `reload` says.
+        on : str or list of str or dict
+            The key columns: of one name, or names of rows with those of the table. Null keys find nothing.
+        columns : list of str or dict, optional
+            Columns of the table to add, or their names with new ones; all besides keys and `validity` by default.
+        how : {"left", "inner"}
+            Whether rows that find nothing stay, with nulls. A row that finds several rows comes once for each.
+        validity : (str, str), optional
+            Columns of the table from when on and until before when a row of it is valid; null is no bound.
+        at : str, optional
+            The time of rows that `validity` is held against.
+        reload : int or timedelta or str, optional
+            How old a table may become (processing time) before its function is called again. A batch that is repeated after
+            a crash may then see a newer table.
+
+        Raises
+        ------
+        PlanError
+            For what is no table.
+        ColumnError
+            For columns that do not exist, and keys of other types.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> shops = pa.table({"shop": ["a", "b"], "city": ["Ulm", "Rom"]})
+        >>> sold = stream_of("shop string, at bigint").lookup_join(shops, "shop")
+        >>> driver = Driver(sold.watermark("at", 0).key_by("city").tumbling_window(10).agg(count()))
+        >>> _ = driver.send([{"shop": "a", "at": 1}, {"shop": "c", "at": 2}])
+        >>> [(row["city"], row["count"]) for row in driver.close().results.to_pylist()]
+        [('Ulm', 1), (None, 1)]
+        """
+        step, schema = looked_up(self.schema, table, on, columns, how, validity, at, reload)
+        return self._then(MapBatches(self.node, step, schema))
+
+    def watermark(self, column: str, lag: Duration, *, idle_advance: Duration | None = None) -> TimedStream:
         """Declare event time: no row older than the newest minus `lag` is expected any more (SEMANTICS §2).
 
         Parameters
@@ -129,6 +204,9 @@ class Stream:
             A ``timestamp``, ``timestamp_ntz`` or ``bigint`` (milliseconds) column.
         lag : int or timedelta or str
             How far rows may be out of order; ``int`` is milliseconds; 0 is legal.
+        idle_advance : int or timedelta or str, optional
+            When no row has come for this long (processing time), let the watermark go on at the speed of the clock from where
+            it stood, until a row comes, so that a quiet stream closes its windows (SEMANTICS §10).
 
         Raises
         ------
@@ -137,7 +215,7 @@ class Stream:
         DurationError
             For a negative, float or boolean lag.
         """
-        return self.with_watermark(WatermarkSpec.fixed_lag(lag), column=column)
+        return self.with_watermark(WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance), column=column)
 
     def with_watermark(
         self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None
@@ -174,7 +252,7 @@ class Stream:
                     )
                 )
             column = fitting[0]
-        return timed(self.node, self.schema, column, spec, source_column, self.runner)
+        return timed(self.node, self.schema, column, spec, source_column, self.runner, self.told_late)
 
     def key_by(self, *keys: str) -> KeyedUntimedStream:
         """Group by the columns called `keys` before the watermark is declared; the two may come in either order."""
@@ -182,7 +260,7 @@ class Stream:
 
 
 @instead(ON_KEYED)
-@needs('.watermark("column", lag)', "agg", *WINDOWS, *RESULTS)
+@needs('.watermark("column", lag)', "agg", *WINDOWS, *JOINS, *RESULTS)
 @attrs.frozen(eq=False)
 class KeyedUntimedStream:
     """A keyed stream that still needs its event time."""
@@ -190,9 +268,9 @@ class KeyedUntimedStream:
     stream: Stream
     keys: tuple[str, ...]
 
-    def watermark(self, column: str, lag: Duration) -> KeyedStream:
+    def watermark(self, column: str, lag: Duration, *, idle_advance: Duration | None = None) -> KeyedStream:
         """See :meth:`Stream.watermark`."""
-        return self.stream.watermark(column, lag).key_by(*self.keys)
+        return self.stream.watermark(column, lag, idle_advance=idle_advance).key_by(*self.keys)
 
     def with_watermark(
         self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None

@@ -6,22 +6,38 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
-from krishiv_py.errors import ColumnError, DurationError, PlanError, message, shown
+from krishiv_py.api.stages.plain import RunMethods, rows_of
+from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
+from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
-from krishiv_py.plan.options.late import CountingLateEventHandler
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler
+from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import time_kind
 
 
 @attrs.frozen(eq=False)
-class TimedStream(KeyedStream):
+class TimedStream(RunMethods, KeyedStream):
     """Rows with event time; without :meth:`key_by` all rows share one global key (SEMANTICS §3.8)."""
 
     schema: pa.Schema
+
+    def as_plan(self) -> AggregatedStream:
+        """The rows as they are, as a plan that can be run; none is late, for no window follows."""
+        if self.draft.told != ToldOptions():
+            raise OrderError(
+                message(
+                    "options were set, and neither window nor .drop_duplicates follows",
+                    "options behind .watermark",
+                    "they would have no effect",
+                    "leave them out, or add the window they are for",
+                )
+            )
+        return rows_of(self.draft.input.input, self.late_handler, self.runner)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """Group by the columns called `keys`; types are kept, null is a key of its own.
@@ -31,11 +47,17 @@ class TimedStream(KeyedStream):
         ColumnError
             For columns that do not exist, with a suggestion.
         """
-        return KeyedStream(self.input, checked_keys(keys, self.schema.names), self.options, self.late_handler, self.runner)
+        return KeyedStream(attrs.evolve(self.draft, keys=checked_keys(keys, self.schema.names)), self.runner)
 
 
 def timed(
-    node: Node, schema: pa.Schema, column: str, spec: AnyWatermarkSpec, source_column: str | None, runner: Runner
+    node: Node,
+    schema: pa.Schema,
+    column: str,
+    spec: AnyWatermarkSpec,
+    source_column: str | None,
+    runner: Runner,
+    late: LateEventHandler | None,
 ) -> TimedStream:
     """A stream with checked event time."""
     kind = time_kind(schema, column)
@@ -62,11 +84,11 @@ def timed(
             )
         )
     assigned = AssignWatermark(node, column, spec, source_column)
-    return TimedStream(assigned, (), QueryOptions(), CountingLateEventHandler(), runner, schema)
+    return TimedStream(Draft(assigned, CountingLateEventHandler() if late is None else late), runner, schema)
 
 
 def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_column: str | None) -> None:
-    if not spec.sources:
+    if not spec.sources and spec.unknown_action != "register":
         raise PlanError(
             message(
                 "a MultiSourceWatermarkSpec without sources",
@@ -97,26 +119,28 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
 
 
 def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str | None) -> None:
-    """Names of a union are known before any row: one that nobody declared, or that nobody sends, is a slip of the pen."""
+    """Names that a source states are known before any row: one that nobody declared, or that nobody sends, is a mistake."""
     source = source_of(node)
-    if not isinstance(source, UnionSource) or source.source_column != source_column or not _kept(node, source_column):
+    named = source.named_sources
+    if named is None or named[0] != source_column or not _kept(node, named[0]):
         return
-    sent, declared = [name for name, _ in source.parts], [name for name, _ in spec.sources]
+    what = "stream of the union" if isinstance(source, UnionSource) else "watermark source"
+    sent, declared = named[1], [name for name, _ in spec.sources]
     missing, extra = [n for n in declared if n not in sent], [n for n in sent if n not in declared]
     if missing:
         raise PlanError(
             message(
-                "no stream of the union has the name of a declared source",
+                f"no {what} has the name of a declared source",
                 ", ".join(map(repr, missing)),
                 "it would hold the watermark for ever",
-                f"the streams are {', '.join(map(repr, sent))}",
+                f"the names are {', '.join(map(repr, sent))}",
             )
         )
     if extra and spec.unknown_action != "register":
         hint = f'add .source({extra[0]!r}, WatermarkSpec.fixed_lag("5 s"))'
         raise PlanError(
             message(
-                "a stream of the union is no declared source",
+                f"a {what} is no declared source",
                 ", ".join(map(repr, extra)),
                 "the watermark could not follow its rows",
                 hint,

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
-from typing_extensions import Self
 
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.runner import Runner
+from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
-from krishiv_py.plan.aggregates import AggCall
-from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
-from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.aggregates import AggCall, count, udaf
+from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.reducing import Reduce
 from krishiv_py.plan.windows import Window
-from krishiv_py.redaction import shown_text
 
 
 @instead(ON_WINDOWED)
@@ -26,18 +24,17 @@ from krishiv_py.redaction import shown_text
 class WindowedStream(OptionMethods):
     """Rows grouped by key and window."""
 
-    input: AssignWatermark = attrs.field(repr=shown_text)
-    keys: tuple[str, ...]
-    window: Window
-    options: QueryOptions
-    late_handler: LateEventHandler
-    runner: Runner
+    def __attrs_post_init__(self) -> None:
+        self.window.settled(self.draft.told)  # what contradicts it is refused at the call; a preset may still be outweighed
 
-    def _with_options(self, options: QueryOptions) -> Self:
-        return attrs.evolve(self, options=self.window.settled(options))
+    @property
+    def window(self) -> Window:
+        """The window as it was told."""
+        assert self.draft.window is not None
+        return self.draft.window
 
-    def _with_handler(self, handler: LateEventHandler) -> Self:
-        return attrs.evolve(self, late_handler=handler)
+    def _aggregated(self, window: Window, aggs: tuple[AggCall, ...]) -> AggregatedStream:
+        return AggregatedStream(attrs.evolve(self.draft, window=window, aggs=aggs), self.runner)
 
     def agg(self, *aggs: AggCall | Sequence[AggCall]) -> AggregatedStream:
         """Aggregate every window: ``.agg(count(), sum(col("x")))`` or ``.agg([count(), ...])``; `aggs` are at least one.
@@ -47,8 +44,45 @@ class WindowedStream(OptionMethods):
         PlanError
             For no aggregates, unknown columns, values an aggregate cannot take, or names that clash.
         """
-        node = WindowAggregate(self.input, self.keys, self.window, as_aggs(aggs), self.options)
-        return AggregatedStream(node, self.late_handler, self.runner)
+        return self._aggregated(self.window, as_aggs(aggs))
+
+    def count(self) -> AggregatedStream:
+        """Count the rows of every window, as ``.agg(count())`` does (KIP-450)."""
+        return self.agg(count())
+
+    def reduce(self, column: Expr | str, function: Callable[[Any, Any], Any]) -> AggregatedStream:
+        """Combine the values of every window two by two (KIP-450).
+
+        Parameters
+        ----------
+        column : Expr or str
+            What is combined; nulls are skipped.
+        function : callable
+            Of two values, the earlier one first (see :meth:`krishiv_py.Aggregator.merge`); it has to be associative. It is
+            pickled to the workers, and slow as all Python is: ``sum``, ``max`` and the like are much faster.
+
+        Returns
+        -------
+        AggregatedStream
+            Results have a column ``reduce_`` and the name of the column, of its type; null where all values are.
+
+        Raises
+        ------
+        PlanError
+            For what is no function.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> words = stream_of("at bigint, word string").watermark("at", 0).tumbling_window(10)
+        >>> joined = words.reduce("word", lambda a, b: a + b)
+        >>> driver = Driver(joined)
+        >>> _ = driver.send([{"at": 1, "word": "ab"}, {"at": 2, "word": "c"}])
+        >>> driver.close().results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'reduce_word': 'abc'}]
+        """
+        value = col(column) if isinstance(column, str) else column
+        return self.agg(udaf(Reduce(function), value, evaluate.expr_type(value, self._row_schema())))
 
     def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
         """``.agg(aggs).collect()``: aggregate every window by `aggs`, at least one, over a finite input."""

@@ -1,36 +1,53 @@
-"""Vectorised aggregates: one file a family, and the table that finds them."""
+"""Vectorised aggregates: one file a family, and the registry that finds them."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message
-from krishiv_py.kernels.aggregates.base import AggKernel, Rows
-from krishiv_py.kernels.aggregates.collections import CollectList, Distinct, Percentile
-from krishiv_py.kernels.aggregates.counting import Count
-from krishiv_py.kernels.aggregates.extremes import ByTime, Extreme
-from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
-from krishiv_py.kernels.aggregates.moments import Variance
-from krishiv_py.kernels.aggregates.sketch import HyperLogLog
-from krishiv_py.kernels.aggregates.sums import DecimalSum, IntAvg, IntSum
-from krishiv_py.kernels.aggregates.user import User
-from krishiv_py.plan.aggregates import NUMERIC_ONLY, AggCall
-from krishiv_py.plan.expressions.expr import Col, Expr, Field
-from krishiv_py.plan.expressions.trees import walk
-from krishiv_py.redaction import is_secret
+from krishiv_py.kernels.aggregates.base import Rows
+from krishiv_py.kernels.aggregates.collections import COLLECT_LIST, COLLECT_SET, COUNT_DISTINCT
+from krishiv_py.kernels.aggregates.counting import COUNT
+from krishiv_py.kernels.aggregates.extremes import BOOL_AND, BOOL_OR, FIRST, LAST, MAX, MIN
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.modes import MODE
+from krishiv_py.kernels.aggregates.moments import STDDEV, VARIANCE
+from krishiv_py.kernels.aggregates.percentiles import PERCENTILE
+from krishiv_py.kernels.aggregates.ranked import RANKED
+from krishiv_py.kernels.aggregates.sketch import APPROX_COUNT_DISTINCT
+from krishiv_py.kernels.aggregates.sums import AVG, SUM
+from krishiv_py.kernels.aggregates.user.aggregator import UDAF
+from krishiv_py.plan.aggregates import AggCall, AggName
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
 
-
-def _sum(label: str, type_: pa.DataType) -> AggKernel:
-    if pa.types.is_integer(type_):
-        return IntSum(label)
-    return DecimalSum(label, type_.scale) if pa.types.is_decimal(type_) else FloatSum()
-
-
-def _is_secret(expr: Expr) -> bool:
-    """Whether a column or field it reads is called as secrets are."""
-    return any(is_secret(node.name) for node in walk(expr) if isinstance(node, (Col, Field)))
+REGISTRY: Final[dict[AggName, Definition]] = {
+    "count": COUNT,
+    "sum": SUM,
+    "min": MIN,
+    "max": MAX,
+    "avg": AVG,
+    "stddev": STDDEV,
+    "variance": VARIANCE,
+    "first": FIRST,
+    "last": LAST,
+    "count_distinct": COUNT_DISTINCT,
+    "approx_count_distinct": APPROX_COUNT_DISTINCT,
+    "collect_list": COLLECT_LIST,
+    "collect_set": COLLECT_SET,
+    "percentile": PERCENTILE,
+    "mode": MODE,
+    "max_by": RANKED,
+    "min_by": RANKED,
+    "top_k": RANKED,
+    "bottom_k": RANKED,
+    "bool_and": BOOL_AND,
+    "bool_or": BOOL_OR,
+    "udaf": UDAF,
+}
+"""The aggregates by name."""
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -45,7 +62,8 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
     ExpressionError
         When the aggregate does not take such values.
     """
-    if pa.types.is_null(type_) and call.func != "count":
+    found = REGISTRY[call.func]
+    if pa.types.is_null(type_) and found.takes != "rows":
         raise ExpressionError(
             message(
                 f"{call.func} takes values of some type",
@@ -54,7 +72,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
                 'cast it: col("x").cast("double")',
             )
         )
-    if call.func in NUMERIC_ONLY and not _is_number(type_):
+    if found.takes == "numbers" and not _is_number(type_):
         raise ExpressionError(
             message(
                 f"{call.func} takes numbers",
@@ -63,8 +81,16 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
                 'cast it: col("x").cast("double")',
             )
         )
-    ordered = {"min", "max", "count_distinct", "collect_set", "approx_count_distinct"}
-    if call.func in ordered and pa.types.is_nested(type_):
+    if found.takes == "conditions" and not pa.types.is_boolean(type_):
+        raise ExpressionError(
+            message(
+                f"{call.func} takes a condition",
+                f"{call.arg!r} of type {type_}",
+                "it is neither true nor false",
+                'compare it: col("x") > 0',
+            )
+        )
+    if found.takes == "comparable" and pa.types.is_nested(type_):
         raise ExpressionError(
             message(
                 f"{call.func} takes values that can be compared",
@@ -73,25 +99,4 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
                 "name a field of it, or use collect_list",
             )
         )
-    if call.func == "count":
-        return Count()
-    if call.func == "sum":
-        return _sum(str(call), type_)
-    if call.func == "avg":
-        return IntAvg() if pa.types.is_integer(type_) else FloatAvg()
-    if call.func in ("stddev", "variance"):
-        return Variance(root=call.func == "stddev")
-    if call.func in ("min", "max"):
-        return Extreme(type_, "min" if call.func == "min" else "max")
-    if call.func in ("first", "last"):
-        return ByTime(type_, "min" if call.func == "first" else "max")
-    if call.func in ("count_distinct", "collect_set"):
-        return Distinct(type_, "count" if call.func == "count_distinct" else "set")
-    if call.func == "approx_count_distinct":
-        return HyperLogLog(call.precision)
-    if call.func == "collect_list":
-        return CollectList(type_)
-    if call.func == "percentile":
-        return Percentile(call.percentage)
-    assert call.udaf is not None and call.result_type is not None
-    return User(call.udaf, call.result_type, str(call), _is_secret(call.arg))
+    return found.make(call, type_)

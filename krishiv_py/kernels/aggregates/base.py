@@ -1,8 +1,6 @@
-"""What an aggregate is to the kernels: partial columns that can be created, merged and finished by group."""
+"""Rows by group, as aggregates get them, and small helpers."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import attrs
 import numpy as np
@@ -19,32 +17,6 @@ class Rows:
     times: Ints
     ids: Ints
     n: int
-
-
-class AggKernel(Protocol):
-    """One aggregate, vectorised over groups. ``merge`` folds partials in row order: earlier rows first."""
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        """Types of the partial columns."""
-        ...
-
-    @property
-    def result_type(self) -> pa.DataType:
-        """Type of the finished column."""
-        ...
-
-    def create(self, rows: Rows) -> list[pa.Array]:
-        """Partials of rows."""
-        ...
-
-    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        """Partials of partials."""
-        ...
-
-    def finish(self, partials: list[pa.Array]) -> pa.Array:
-        """Results of partials."""
-        ...
 
 
 def valid_rows(values: pa.Array, ids: Ints) -> tuple[pa.Array, Ints, Mask | None]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Final
+
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
+from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.arrays.ranges import Ranges
 from krishiv_py.kernels.arrays.types import Ints
 
 
 @attrs.frozen
-class Count:
+class Count(AggKernel):
     """Number of rows, or of non-null values."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -33,3 +41,12 @@ class Count:
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[0]
+
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        return [pa.array(cumulate(numbers(partials[0]), group_starts(ids)))]
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        return [pa.array(counts(column, r))]
+
+
+COUNT: Final = Definition(lambda call, type_: Count(), "rows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Final, Literal
 
 import attrs
 import numpy as np
@@ -10,6 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.prefixes import valid
+from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.arrays.grouping import normal_key
+from krishiv_py.kernels.arrays.ranges import Ranges
 from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
@@ -38,8 +43,10 @@ def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> t
 
 
 @attrs.frozen
-class Extreme:
+class Extreme(AggKernel):
     """min or max of any type that can be ordered."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     type: pa.DataType
     side: Literal["min", "max"]
@@ -71,10 +78,43 @@ class Extreme:
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[0]
 
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        column = partials[0]
+        some = valid(column)
+        rank, ordered = ranks(normal_key(column.drop_null()))
+        width = len(ordered) + 1
+        place = np.zeros(len(column), np.int64)  # 0: no value yet
+        place[some] = rank + 1 if self.side == "max" else len(ordered) - rank
+        best = np.maximum.accumulate(place + ids * width) - ids * width
+        found = best - 1 if self.side == "max" else len(ordered) - best
+        return [ordered.take(pa.array(found, mask=best == 0))]
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        assert column is not None
+        present = counts(column, r) > 0
+        least = self.side == "min"
+        type_ = self.type
+        if pa.types.is_floating(type_) and not pa.types.is_float16(type_):
+            values = column.filled(np.nan if least else -np.inf, type_)  # NaN counts as the largest number, as in Spark
+            best = r.reduce(np.fmin if least else np.maximum, values) + values.dtype.type(0)  # never -0.0
+            return [pa.array(best, type_, mask=~present)]
+        ufunc = np.minimum if least else np.maximum
+        if pa.types.is_integer(type_) or pa.types.is_timestamp(type_):
+            bounds = np.iinfo(np.int64)
+            values = column.filled(bounds.max if least else bounds.min, pa.int64())
+            best = pa.array(np.where(present, r.reduce(ufunc, values), 0), pa.int64(), mask=~present)
+            return [best.cast(type_)]
+        rank, ordered = ranks(column.values.drop_null())
+        values = np.full(len(column.values), len(ordered) if least else -1, np.int64)
+        values[slice(None) if column.valid is None else column.valid] = rank
+        return [ordered.take(pa.array(r.reduce(ufunc, values), mask=~present))]
+
 
 @attrs.frozen
-class ByTime:
+class ByTime(AggKernel):
     """first or last non-null value by event time; among equal times the earlier (later) arrival."""
+
+    in_order: ClassVar[bool] = True
 
     type: pa.DataType
     side: Literal["min", "max"]
@@ -104,3 +144,26 @@ class ByTime:
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[1]
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        """The rows of a range are in order of time and arrival, so first and last are its ends, bar nulls."""
+        assert column is not None
+        values, valid = column.values, column.valid
+        at = r.low if self.side == "min" else r.high - 1
+        if valid is not None:
+            here = np.arange(len(valid), dtype=np.int64)
+            if self.side == "min":
+                at = np.minimum.accumulate(np.where(valid, here, len(valid))[::-1])[::-1][at]
+            else:
+                at = np.maximum.accumulate(np.where(valid, here, -1))[at]
+        absent = counts(column, r) == 0
+        picked = pa.array(at, mask=absent if absent.any() else None)
+        return [pa.array(times).take(picked), values.take(picked)]
+
+
+MIN: Final = Definition(lambda call, type_: Extreme(type_, "min"), "comparable")
+MAX: Final = Definition(lambda call, type_: Extreme(type_, "max"), "comparable")
+BOOL_AND: Final = Definition(lambda call, type_: Extreme(type_, "min"), "conditions")
+BOOL_OR: Final = Definition(lambda call, type_: Extreme(type_, "max"), "conditions")
+FIRST: Final = Definition(lambda call, type_: ByTime(type_, "min"))
+LAST: Final = Definition(lambda call, type_: ByTime(type_, "max"))

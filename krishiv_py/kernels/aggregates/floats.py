@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import numpy as np
@@ -12,7 +12,12 @@ import pyarrow.compute as pc
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.addends import Addends, Terms, exact_sums
-from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
+from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, ByRange, Reducer
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel
+from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid
+from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.arrays.decimals import doubles
+from krishiv_py.kernels.arrays.ranges import Ranges
 from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
@@ -64,17 +69,33 @@ def merge_groups(partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
     return columns_of(merge_sums(partials, ByGroup(ids, counts)), present)
 
 
+def running_sums(partials: list[pa.Array], starts: Ints) -> list[pa.Array]:
+    """Exact sums in state, of every prefix."""
+    filled = [p.fill_null(0.0) for p in partials[:-1]]
+    sums = merge_sums([*filled, partials[-1]], ByRange(starts, np.arange(1, len(starts) + 1), len(starts)))
+    return columns_of(sums, cumulate(valid(partials[0]).astype(np.int64), starts) > 0)
+
+
+def _range_sums(column: Column | None, r: Ranges) -> list[pa.Array]:
+    assert column is not None
+    values = column.filled(0.0, pa.float64())
+    sums = exact_sums(Addends([values]), ByRange(r.low, r.high, len(values)), 2)
+    return columns_of(sums, None if column.valid is None else counts(column, r) > 0)
+
+
 def _summed(rows: Rows) -> tuple[list[pa.Array], Ints]:
     """The exact sum of every group, and how many values it has."""
     assert rows.values is not None
-    kept, ids, _ = valid_rows(pc.cast(rows.values, pa.float64(), safe=False), rows.ids)
+    kept, ids, _ = valid_rows(doubles(rows.values), rows.ids)
     counts = np.bincount(ids, minlength=rows.n)
     return columns_of(sum_values(numbers(kept), ids, counts), counts > 0), counts
 
 
 @attrs.frozen
-class FloatSum:
+class FloatSum(AggKernel):
     """The double nearest to the sum: values are added exactly and rounded once."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -93,10 +114,18 @@ class FloatSum:
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[0]
 
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        return running_sums(partials, group_starts(ids))
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        return _range_sums(column, r)
+
 
 @attrs.frozen
-class FloatAvg:
+class FloatAvg(AggKernel):
     """The rounded exact sum, divided by the count."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -125,3 +154,10 @@ class FloatAvg:
         for at in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
             found[at] = float(limbs.as_fraction(wide[at].as_py()) / counts[at].as_py())
         return pa.array(found, pa.float64())
+
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        starts = group_starts(ids)
+        return [*running_sums(partials[:-1], starts), pa.array(cumulate(numbers(partials[-1]), starts))]
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        return [*_range_sums(column, r), pa.array(counts(column, r))]

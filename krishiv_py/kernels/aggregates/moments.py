@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import numpy as np
@@ -14,8 +14,13 @@ from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
 from krishiv_py.kernels.aggregates.exact.expansions import nearest, two_product
-from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
-from krishiv_py.kernels.aggregates.floats import EXACT, columns_of, merge_groups
+from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, ByRange, Reducer
+from krishiv_py.kernels.aggregates.floats import EXACT, columns_of, merge_groups, running_sums
+from krishiv_py.kernels.aggregates.generic import ranges
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
+from krishiv_py.kernels.arrays.decimals import doubles
+from krishiv_py.kernels.arrays.ranges import Ranges
 from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 _SQUARES: Final = [*[pa.float64()] * 4, limbs.TYPE]
@@ -28,7 +33,7 @@ _WHOLE: Final = 2**53
 
 def addends(values: pa.Array) -> tuple[Addends, Addends]:
     """Of values without nulls, what sums up to them, and what sums up to their squares."""
-    plain = numbers(values if pa.types.is_integer(values.type) else pc.cast(values, pa.float64(), safe=False))
+    plain = numbers(values if pa.types.is_integer(values.type) else doubles(values))
     if plain.dtype.kind in "iu":
         if len(plain) and max(-int(plain.min()), int(plain.max())) > _WHOLE:
             return _of_long(plain)
@@ -67,8 +72,10 @@ def moments(values: pa.Array, reducer: Reducer, present: NumPy | None) -> list[p
 
 
 @attrs.frozen
-class Variance:
+class Variance(AggKernel):
     """Sample variance, or its root; null below two values."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     root: bool
 
@@ -100,6 +107,22 @@ class Variance:
             picked = partials if len(some) == len(counts) else [p.take(pa.array(some)) for p in partials]
             result[some] = _variances(picked)
         return pa.array(np.sqrt(result) if self.root else result, mask=counts < 2)
+
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        starts, cut = group_starts(ids), len(EXACT) + 1
+        counts = pa.array(cumulate(numbers(partials[0]), starts))
+        return [counts, *running_sums(partials[1:cut], starts), *running_sums(partials[cut:], starts)]
+
+    def ranges(self, column: ranges.Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        assert column is not None
+        values, valid = column.values, column.valid
+        filled = values if valid is None else values.fill_null(pa.scalar(0, values.type))
+        counts = ranges.counts(column, r)
+        return [pa.array(counts), *moments(filled, ByRange(r.low, r.high, len(values)), None if valid is None else counts > 0)]
+
+
+STDDEV: Final = Definition(lambda call, type_: Variance(root=True), "numbers")
+VARIANCE: Final = Definition(lambda call, type_: Variance(root=False), "numbers")
 
 
 def _variances(partials: list[pa.Array]) -> NumPy:

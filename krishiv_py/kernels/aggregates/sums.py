@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Final
+
 import attrs
 import numpy as np
 import pyarrow as pa
@@ -9,14 +11,46 @@ import pyarrow.compute as pc
 
 from krishiv_py.errors import AggregateOverflowError, message
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
+from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid, with_presence
+from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.plan.aggregates import AggCall
 
-_LIMIT = 2**63
+_LIMIT: Final = 2**63
+_SAFE: Final = float(2**62)
+
+
+def _running_total(partials: list[pa.Array], starts: Ints) -> list[pa.Array] | None:
+    """Of sums and wraps, those of every prefix; None when they might leave 64 bits: then wraps have to be counted."""
+    values = numbers(partials[0].fill_null(0))
+    if numbers(partials[1]).any() or np.abs(values.astype(np.float64)).sum() >= _SAFE:
+        return None
+    return [with_presence(cumulate(values, starts), valid(partials[0]), starts, pa.int64()), partials[1]]
+
+
+def _range_totals(column: Column | None, r: Ranges) -> list[pa.Array]:
+    """Sums and wraps of every range."""
+    assert column is not None
+    values = column.filled(0, pa.int64())
+    total = running(values)
+    sums = total[r.high] - total[r.low]  # exact modulo 2**64, however often the running total wrapped
+    wraps = np.zeros(len(sums), np.int32)
+    widest = int((r.high - r.low).max()) if len(sums) else 0
+    if len(values) and max(-int(values.min()), int(values.max())) * widest >= _LIMIT:
+        low, high = running(values & 0xFFFFFFFF), running(values >> 32)
+        part, rest = low[r.high] - low[r.low], high[r.high] - high[r.low]
+        wraps = ((rest + (part >> 32) + (1 << 31)) >> 32).astype(np.int32)
+    return [with_nulls(sums, counts(column, r) > 0, pa.int64()), pa.array(wraps)]
 
 
 @attrs.frozen
-class IntSum:
+class IntSum(AggKernel):
     """Sum of integers: 64 bits that may wrap, and how often they did, so that only the *result* can overflow."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     label: str
 
@@ -69,9 +103,16 @@ class IntSum:
             )
         return partials[0]
 
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        found = _running_total(partials, group_starts(ids))
+        return super().prefixes(partials, ids) if found is None else found
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        return _range_totals(column, r)
+
 
 @attrs.frozen
-class DecimalSum:
+class DecimalSum(AggKernel):
     """Exact sum of decimals, 38 digits. Partials have 76, so that only the *result* can overflow."""
 
     label: str
@@ -112,8 +153,10 @@ class DecimalSum:
 
 
 @attrs.frozen
-class IntAvg:
+class IntAvg(AggKernel):
     """Mean of integers: the exact sum as a double, divided by the count."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -140,3 +183,23 @@ class IntAvg:
             exact = zip(partials[0].to_pylist(), wraps.tolist(), strict=True)
             total = pa.array([None if low is None else float(low + (high << 64)) for low, high in exact], pa.float64())
         return pc.divide(total, pc.cast(partials[2], pa.float64()))
+
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        starts = group_starts(ids)
+        found = _running_total(partials[:2], starts)
+        if found is None:
+            return super().prefixes(partials, ids)
+        return [*found, pa.array(cumulate(numbers(partials[2]), starts))]
+
+    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        return [*_range_totals(column, r), pa.array(counts(column, r))]
+
+
+def _sum(call: AggCall, type_: pa.DataType) -> AggKernel:
+    if pa.types.is_integer(type_):
+        return IntSum(str(call))
+    return DecimalSum(str(call), type_.scale) if pa.types.is_decimal(type_) else FloatSum()
+
+
+SUM: Final = Definition(_sum, "numbers")
+AVG: Final = Definition(lambda call, type_: IntAvg() if pa.types.is_integer(type_) else FloatAvg(), "numbers")

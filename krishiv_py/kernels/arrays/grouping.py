@@ -99,6 +99,12 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
     return _densify(codes, bound)
 
 
+def group_rows(names: list[str], *tables: pa.Table) -> Groups:
+    """Number the rows of tables, one after the other, by the values of some columns together."""
+    columns = [pa.chunked_array([c for t in tables for c in t[n].chunks], tables[0][n].type) for n in names]
+    return group(list(columns), sum(t.num_rows for t in tables))
+
+
 def _mix(values: Hashes) -> Hashes:
     """Finaliser of splitmix64: spreads every input bit over all output bits."""
     values = values ^ (values >> np.uint64(30))
@@ -181,8 +187,7 @@ def distinct(table: pa.Table, names: list[str]) -> pa.Table:
 
 def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.bool_]:
     """Rows whose values in these columns occur in `others`; without columns, all rows if `others` has any."""
-    both = [pa.chunked_array([*others[n].chunks, *rows[n].chunks], rows[n].type) for n in names]
-    groups = group(list(both), others.num_rows + rows.num_rows)
+    groups = group_rows(names, others, rows)
     wanted = np.zeros(groups.n, np.bool_)
     wanted[groups.ids[: others.num_rows]] = True
     found: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]

@@ -31,6 +31,11 @@ class Components:
     ends: Ints
     n: int
 
+    @property
+    def row_ends(self) -> Ints:
+        """Where the component of every interval ends."""
+        return self.ends[self.ids]
+
 
 class Codes:
     """Pairs (group, value) as single integers in the same order, so that one sort or running maximum serves all groups."""

@@ -21,15 +21,6 @@ def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     return np.arange(len(ids), dtype=np.int64) - np.repeat(starts - low, lengths), ids
 
 
-def portions(low: Ints, high: Ints, limit: int) -> list[tuple[int, int]]:
-    """Cut the ranges into stretches that hold about `limit` positions each."""
-    if not len(low):
-        return []
-    weight = np.cumsum(high - low) // limit
-    cuts = np.flatnonzero(np.diff(weight)) + 1
-    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(low)], strict=True))
-
-
 def running(values: Ints) -> Ints:
     """Sums of the first 0, 1, 2, ... values; differences are exact modulo 2**64."""
     total = np.zeros(len(values) + 1, np.int64)

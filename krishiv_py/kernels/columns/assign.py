@@ -7,23 +7,23 @@ import numpy as np
 
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.grid import Grid
 
 
 @attrs.frozen
 class FixedAssigner:
-    """Slices and windows of a tumbling or hopping window."""
+    """Slices and windows of a grid."""
 
-    window: HoppingWindow
+    grid: Grid
 
     @property
     def width(self) -> int:
         """How many windows a row can belong to at the most."""
-        return -(-self.window.size_us // self.window.slide_us)
+        return -(-self.grid.size_us // self.grid.slide_us)
 
     def slices(self, times: Ints) -> Ints:
         """Start of the slice of every row: the latest window bound (start or end) not after it."""
-        w = self.window
+        w = self.grid
         step = (times - w.offset_us) % w.slide_us
         base = times - step
         cut = w.size_us % w.slide_us if w.slide_us <= w.size_us else w.size_us
@@ -31,11 +31,11 @@ class FixedAssigner:
 
     def last_start(self, times: Ints) -> Ints:
         """Start of the latest window that begins at or before the row."""
-        return times - (times - self.window.offset_us) % self.window.slide_us
+        return times - (times - self.grid.offset_us) % self.grid.slide_us
 
     def last_end(self, times: Ints) -> Ints:
         """End of the latest window holding the row (for gap windows: of the one before it)."""
-        return self.last_start(times) + self.window.size_us
+        return self.last_start(times) + self.grid.size_us
 
     def unassigned(self, times: Ints) -> Mask:
         """Rows in a gap between windows; they belong to none."""
@@ -46,15 +46,15 @@ class FixedAssigner:
         last = self.last_start(times)
         rows, starts = [], []
         for back in range(self.width):
-            start = last - back * self.window.slide_us
-            held = np.flatnonzero(start + self.window.size_us > times)
+            start = last - back * self.grid.slide_us
+            held = np.flatnonzero(start + self.grid.size_us > times)
             rows.append(held)
             starts.append(start[held])
         return np.concatenate(rows), np.concatenate(starts)
 
     def windows_between(self, times: Ints, first: int, last: int) -> tuple[Ints, Ints]:
         """Pairs as in :meth:`windows`, row by row and in ascending order, of windows that start from `first` to `last`."""
-        slide, offset = self.window.slide_us, self.window.offset_us
+        slide, offset = self.grid.slide_us, self.grid.offset_us
         low, high = self._numbers(times)
         low, high = np.maximum(low, -((offset - first) // slide)), np.minimum(high, (last - offset) // slide)
         numbers, rows = expand(low, np.maximum(high + 1, low))
@@ -62,7 +62,7 @@ class FixedAssigner:
 
     def starts(self, slices: Ints, first: int, last: int) -> Ints:
         """Starts of the windows over these slices, from `first` to `last`, ascending, each once."""
-        slide, offset = self.window.slide_us, self.window.offset_us
+        slide, offset = self.grid.slide_us, self.grid.offset_us
         low, high = self._numbers(slices)
         low, high = np.maximum(low, -((offset - first) // slide)), np.minimum(high, (last - offset) // slide)
         low, high = low[high >= low], high[high >= low]
@@ -78,12 +78,12 @@ class FixedAssigner:
     def next_end(self, slices: Ints, after: int) -> int | None:
         """The smallest end beyond `after` among the windows over these slices."""
         low, high = self._numbers(slices)
-        size, slide, offset = self.window.size_us, self.window.slide_us, self.window.offset_us
+        size, slide, offset = self.grid.size_us, self.grid.slide_us, self.grid.offset_us
         number = np.maximum(low, (after - size - offset) // slide + 1)
         number = number[number <= high]
         return int(number.min()) * slide + offset + size if len(number) else None
 
     def _numbers(self, times: Ints) -> tuple[Ints, Ints]:
         """The first and the last window of every time, by their place on the grid."""
-        from_epoch = times - self.window.offset_us
-        return (from_epoch - self.window.size_us) // self.window.slide_us + 1, from_epoch // self.window.slide_us
+        from_epoch = times - self.grid.offset_us
+        return (from_epoch - self.grid.size_us) // self.grid.slide_us + 1, from_epoch // self.grid.slide_us

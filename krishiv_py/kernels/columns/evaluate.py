@@ -110,7 +110,7 @@ def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException)
             f"map_batches({step.detail()}) failed",
             f"{batch.num_rows} rows with the columns {names}",
             told(problem),
-            f"mend {step.detail()}",
+            f"fix {step.detail()}",
         )
     )
 

@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
-from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.kernels.columns.evaluate import expr_type
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
+from krishiv_py.kernels.columns.handed_on import handed_fields
 from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
-from krishiv_py.kernels.columns.times import time_type
+from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.facts import identity_of
-from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.session import SessionWindow
 
 GAP = "__g"
 DOUBT = "__d"
-ORDERED = frozenset({"first", "last", "collect_list", "udaf"})
-"""Aggregates whose partials must be merged in order of arrival."""
+WINDOW_START, WINDOW_END = "__ws", "__we"
 LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future", "unknown_source")
 
 
@@ -67,9 +67,9 @@ class Layout:
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
         self.key_fields = keys
         inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
-        self.gap_column = spec.window.gap_column if isinstance(spec.window, SessionWindow) else None
+        self.gap_column = spec.window.gap_column
         gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
-        judges = isinstance(spec.window, (SessionWindow, SlidingWindows)) and spec.options.late_rule == "window"
+        judges = spec.window.late_by == "state" and spec.options.late_rule == "window"
         self.carried = list(spec.late_columns) if judges else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
@@ -77,12 +77,18 @@ class Layout:
         """Columns of a row that ride along as ``r0``, ``r1``, … to come out with its result."""
         self.own_fields = [spec.row_schema.field(n) for n in self.own]
         self.own_names = [f"r{i}" for i in range(len(self.own))]
-        self.in_order = any(call.func in ORDERED for call in spec.aggs)
+        self.in_order = any(kernel.in_order for kernel in self.kernels)
         self.doubts = judges and not self.in_order and merges_only(spec)
         """Whether rows say by themselves that they may be refused: the others can be combined before the state is asked."""
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
+        self.assigned = (
+            [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)] if spec.window.assigner is not None else []
+        )
+        """Bounds of windows, which a row brings with it where only a user's assigner knows them."""
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
-        self.row_schema = pa.schema([pa.field(TIME, pa.int64()), *gap, *doubt, *keys, *inputs, *self.carried_fields, *own])
+        self.row_schema = pa.schema(
+            [pa.field(TIME, pa.int64()), *gap, *doubt, *self.assigned, *keys, *inputs, *self.carried_fields, *own]
+        )
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
 
@@ -97,14 +103,37 @@ class Layout:
 
     @cached_property
     def late_schema(self) -> pa.Schema:
-        """Schema of late rows: the row, then ``reason``, ``watermark`` and ``lateness`` (µs)."""
+        """Schema of late rows: the row, then ``reason``, ``watermark`` and ``lateness`` (unit of the time column)."""
         extra = [pa.string(), time_type(self.spec.time_kind), pa.int64()]
         fields = [self.spec.row_schema.field(n) for n in self.spec.late_columns]
         return pa.schema(fields + [pa.field(n, t) for n, t in zip(late_names(self.spec.late_columns), extra, strict=True)])
 
+    def refusal_notes(
+        self, reasons: pa.Array, watermark_us: int, times: Ints | None = None, behind: Mask | None = None
+    ) -> list[pa.Array]:
+        """The last three columns of refused rows.
+
+        Parameters
+        ----------
+        reasons : pyarrow.Array
+            Why each was refused.
+        watermark_us : int
+            The watermark in force.
+        times : numpy.ndarray, optional
+            Their event times, where there are any.
+        behind : numpy.ndarray, optional
+            Which of them were behind the watermark; all, if left out.
+        """
+        kind, n = self.spec.time_kind, len(reasons)
+        shown = unstamp(np.full(n, watermark_us), kind)
+        if times is None or watermark_us in (UNSET, END_OF_TIME):  # after the end of input no row is late by so and so much
+            return [reasons, shown, pa.nulls(n, pa.int64())]
+        mask = None if behind is None or behind.all() else ~behind
+        return [reasons, shown, pa.array(lengths_between(times, watermark_us, kind), pa.int64(), mask=mask)]
+
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op`` for retractions."""
+        """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op``; after all steps."""
         spec = self.spec
         bound = spec.window.bound_type(time_type(spec.time_kind))
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
@@ -115,6 +144,7 @@ class Layout:
             fields += self.own_fields
         else:
             fields = own
+        handed_on = handed_fields(spec, pa.schema(fields)) if spec.hands_on else []
         if spec.output is not None:
             by_name = {f.name: f for f in fields}
             fields = [by_name[source].with_name(name) for name, source in spec.output]
@@ -122,7 +152,10 @@ class Layout:
             fields.append(pa.field("op", pa.string()))
         if spec.options.pane:
             fields += [pa.field("pane_timing", pa.string()), pa.field("pane_index", pa.int64())]
-        return pa.schema(fields)
+        schema = pa.schema([*fields, *handed_on])
+        for step in spec.after:
+            schema = step_schema(step, schema)
+        return schema
 
     def create(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Partial columns of working rows."""
@@ -174,7 +207,7 @@ def finished_name(aggregate: int) -> str:
 
 def merges_only(spec: OperatorSpec) -> bool:
     """Whether windows are sessions whose rows need not be told apart once they overlap."""
-    return isinstance(spec.window, SessionWindow) and spec.window.max_duration_us is None and spec.options.fires_by_default
+    return spec.window.sums and spec.window.fires_plainly(spec.options)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

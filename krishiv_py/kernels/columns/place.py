@@ -12,12 +12,12 @@ from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.fixed import HoppingWindow, TumblingWindow
 
 WINDOW: Final = "w"
 """The column of window starts, in tables that have one."""
 TIME: Final = "__t"
+START: Final = "\x00start"
+"""A key column of the library's own, the last: where a window that is known by its end begins."""
 Bounds = tuple[Ints, Ints]
 """Starts and ends of windows, in µs."""
 
@@ -30,25 +30,31 @@ def key_names(spec: OperatorSpec) -> list[str]:
 def place_of(spec: OperatorSpec, table: pa.Table, row: int, bounds: tuple[int, int] | None = None) -> str:
     """``for key user='a' in the window 0 to 10``, as far as it is known: of a row, with the `bounds` of its window."""
     names = [n for n in key_names(spec) if n in table.column_names]
-    key = shown_key(spec.keys, [table[n][row].as_py() for n in names]) if len(names) == len(spec.keys) else ""
+    known = len(names) == len(spec.keys)
+    shown = [n for n, key in zip(names, spec.keys, strict=False) if key != START]
+    key = shown_key(spec.keys[: len(shown)], [table[n][row].as_py() for n in shown]) if known else ""
     at = bounds or _window(spec, table, row)
+    if at is not None and known and len(shown) < len(names):
+        at = int(table[names[-1]][row].as_py()), at[1]
     return " ".join([*(["for", key] if key else []), *([] if at is None else [_shown_window(spec, *at)])])
 
 
 def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | None:
     """The window of a row, if the row is in one only."""
-    window = spec.window
-    if isinstance(window, HoppingWindow) and WINDOW in table.column_names:
+    grid = spec.window.grid
+    if grid is None:
+        return None
+    if WINDOW in table.column_names:
         start = int(table[WINDOW][row].as_py())
-    elif isinstance(window, TumblingWindow) and TIME in table.column_names:
-        start = int(FixedAssigner(window).last_start(table[TIME].to_numpy()[row : row + 1])[0])
+    elif grid.tiles and TIME in table.column_names:
+        start = int(FixedAssigner(grid).last_start(table[TIME].to_numpy()[row : row + 1])[0])
     else:
         return None
-    return start, start + window.size_us
+    return start, start + grid.size_us
 
 
 def _shown_window(spec: OperatorSpec, start: int, end: int) -> str:
-    if isinstance(spec.window, CountWindow):
+    if spec.window.numbered:
         return f"in rows {start} to {end}"
     bounds = unstamp(np.array([start, end], np.int64), spec.time_kind).to_pylist()
     return "in the window {} to {}".format(*(b.isoformat() if hasattr(b, "isoformat") else b for b in bounds))

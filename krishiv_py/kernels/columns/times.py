@@ -57,6 +57,11 @@ def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
     return pa.array(times, pa.int64(), mask=mask).cast(time_type(kind))
 
 
+def lengths_between(earlier: Ints, later_us: int, kind: TimeKind) -> Ints:
+    """How far moments are behind a later one, in the unit of the time column; rounded down as :func:`unstamp` rounds both."""
+    return later_us // 1_000 - earlier // 1_000 if kind == "bigint_ms" else later_us - earlier
+
+
 def gap_lengths(column: pa.Array) -> Ints:
     """Session gaps in µs, from integer milliseconds or durations; 0 for null, and cut at the longest supported duration."""
     duration = pa.types.is_duration(column.type)

@@ -1,3 +1,3 @@
-"""Windows that fire more than once: running aggregates row by row, and the change log of results.
+"""When windows fire: what is due, the gate of interval triggers, and rows one by one with running aggregates.
 
 Imports every room but ``windows`` and ``wrappers``."""

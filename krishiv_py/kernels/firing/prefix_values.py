@@ -9,8 +9,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.kernels.firing.cumulated import few_each, holds_values, told
-from krishiv_py.kernels.firing.running import running
+from krishiv_py.kernels.firing.cumulated import few_each
 
 
 @attrs.frozen(eq=False)
@@ -37,10 +36,10 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
     """
     if not len(wanted):
         return Prefixes(kernel.finish([p.slice(0, 0) for p in partials]), kernel.merge(partials, ids, int(ids[-1]) + 1))
-    if holds_values(kernel) and not few_each(ids):
-        return Prefixes(told(kernel, partials, ids, wanted), kernel.merge(partials, ids, int(ids[-1]) + 1))
+    if kernel.holds_values and not few_each(ids):
+        return Prefixes(kernel.prefix_results(partials, ids, wanted), kernel.merge(partials, ids, int(ids[-1]) + 1))
     with regrouped(ids):
-        found = running(kernel, partials, ids)
+        found = kernel.prefixes(partials, ids)
     last = pa.array(np.append(np.flatnonzero(np.diff(ids)), len(ids) - 1))
     with regrouped(ids[wanted]):
         values = kernel.finish([p.take(pa.array(wanted)) for p in found])

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
+from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
-from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.columns.place import TIME, place_of
 from krishiv_py.kernels.firing.changelog import Firings
 from krishiv_py.kernels.firing.cumulated import cumulated, with_results
-from krishiv_py.kernels.firing.running import group_starts
-from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
+from krishiv_py.kernels.state.window_log import NEWEST, ROWS, WINDOW, PairLog, Pairs
 from krishiv_py.plan.options.triggers import Trigger
 
 
@@ -46,7 +46,7 @@ class Units:
 def units_of(assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int) -> Units:
     """Assign rows to the windows that are not over."""
     rows, windows = assigner.windows(times)
-    keep = windows + assigner.window.size_us > horizon
+    keep = windows + assigner.grid.size_us > horizon
     rows, windows = rows[keep], windows[keep]
     order = pair_order(rows, windows)
     rows, windows = rows[order], windows[order]
@@ -73,13 +73,17 @@ class Folded:
 
 @attrs.frozen(eq=False)
 class _Segments:
-    """Stretches of a pair's rows, each ending with a firing or with the batch; pairs one after the other."""
+    """Stretches of a pair's rows, each ending with a firing or with the batch; pairs one after the other.
+
+    ``newest``: the newest event time of each, where it is counted.
+    """
 
     pair: Ints
     rows: Ints
     last_unit: Ints
     fires: Mask
     partials: pa.Table
+    newest: Ints | None
 
 
 class Folder:
@@ -130,7 +134,11 @@ class Folder:
         combine = self.log.layout.create if by_row else self.log.layout.merge
         partials = self.log.partials(combine(content, segment, len(at)))
         last = at + rows - 1
-        return _Segments(pair[at], rows, order[last], fires[last], partials)
+        newest = None
+        if self.log.counted:
+            newest = np.maximum.reduceat(content[NEWEST if NEWEST in content.column_names else TIME].to_numpy(), at)
+            rows = np.add.reduceat(content[ROWS].to_numpy(), at) if ROWS in content.column_names else rows
+        return _Segments(pair[at], rows, order[last], fires[last], partials, newest)
 
     def _running(self, cut: _Segments, fired: Ints, count: Ints, state: Pairs) -> pa.Table:
         """Of every firing, everything of the pair up to it."""
@@ -212,7 +220,13 @@ class Folder:
         pair = cut.pair[rest]
         zeros = np.zeros(len(rest), np.int64)
         deltas = self.log.entries(
-            units.keys.take(pa.array(pair)), cut.rows[rest], zeros, waits[pair], zeros > 0, cut.partials.take(pa.array(rest))
+            units.keys.take(pa.array(pair)),
+            cut.rows[rest],
+            zeros,
+            waits[pair],
+            zeros > 0,
+            cut.partials.take(pa.array(rest)),
+            None if cut.newest is None else cut.newest[rest],
         )
         return units.pair_windows[np.concatenate([snapped, pair])], pa.concat_tables([snaps, deltas])
 

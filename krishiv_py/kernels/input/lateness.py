@@ -37,6 +37,12 @@ def classify(times: Ints, watermark_us: int, lateness_us: int, future_us: int) -
     return Classes(len(times) - very - mildly - ahead, mildly, very, ahead)
 
 
+def class_of(time_us: int, watermark_us: int, lateness_us: int, future_us: int) -> str:
+    """The class of one row, by its name."""
+    found = classify(np.array([time_us]), watermark_us, lateness_us, future_us)
+    return next(name for name, n in attrs.asdict(found).items() if n)
+
+
 def beyond(times: Ints, watermark_us: int, now_us: int | None, options: QueryOptions) -> Mask:
     """Rows further ahead of the watermark, or of the clock, than tolerated (SEMANTICS §4.4)."""
     reference = watermark_us

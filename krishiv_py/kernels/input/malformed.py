@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.times import unstamp
 
 _FIELDS: Final = (("file", pa.string()), ("line", pa.int64()), ("text", pa.string()), ("problem", pa.string()))
 
@@ -41,6 +39,5 @@ def malformed_rows(layout: Layout, columns: Sequence[Sequence[str | int | None]]
     arrays = [pa.nulls(n, field.type) for field in layout.late_schema][:-3]
     if layout.spec.malformed:
         arrays += [pa.array(c, type_) for c, (_, type_) in zip(columns, _FIELDS, strict=True)]
-    watermark = unstamp(np.full(n, watermark_us), layout.spec.time_kind)
-    arrays += [pa.repeat(pa.scalar("malformed"), n), watermark, pa.nulls(n, pa.int64())]
+    arrays += layout.refusal_notes(pa.repeat(pa.scalar("malformed"), n), watermark_us)
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -15,24 +15,21 @@ from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.times import gap_lengths, stamp, unstamp
+from krishiv_py.kernels.columns.spans import Spans, spans_of
+from krishiv_py.kernels.columns.times import gap_lengths, stamp
 from krishiv_py.kernels.input.lateness import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.input.sources import unknown_sources
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.fixed import HoppingWindow
-from krishiv_py.plan.windows.session import SessionWindow
 
 COUNTERS = (
     "rows",
     "late",
     "null_time",
     "null_key",
-    "out_of_range",
+    "time_out_of_range",
     "unassigned",
     "mildly_late",
     "very_late",
@@ -46,7 +43,7 @@ _REFUSED = {
     "late": ("late",),
     "null_time": ("null_time",),
     "null_key": ("null_key",),
-    "out_of_range": ("out_of_range",),
+    "time_out_of_range": ("time_out_of_range",),
     "future": ("future_dropped", "future_side_output"),
     "unknown_source": ("unknown_source",),
     "malformed": ("malformed",),
@@ -103,6 +100,8 @@ class Prepare:
         """
         spec = self.spec
         rows = apply_prefix(spec.prefix, batch)
+        if not spec.time_column:
+            return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
@@ -125,15 +124,16 @@ class Prepare:
         if gaps is not None:
             reasons[(reasons == 0) & (gaps <= 0)] = _GAP
         judged = reasons == 0
+        spans = self._spans(times, judged)
         late, classes = (
-            self._late(times, watermark_us),
+            self._late(times, watermark_us, spans),
             classify(times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
         )
         reasons[judged & late] = 4
         counters = {
             "rows": len(times),
             "null_time": int(np.count_nonzero(reasons == 1)),
-            "out_of_range": int(np.count_nonzero(reasons == 2)),
+            "time_out_of_range": int(np.count_nonzero(reasons == 2)),
             "null_key": int(np.count_nonzero(reasons == 3)),
             "late": int(np.count_nonzero(reasons == 4)),
             "mildly_late": classes.mildly_late,
@@ -144,12 +144,25 @@ class Prepare:
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
         }
-        if isinstance(spec.window, HoppingWindow) and spec.window.slide_us > spec.window.size_us:
-            gap = (reasons == 0) & FixedAssigner(spec.window).unassigned(times)
+        grid = spec.window.grid
+        if grid is not None and grid.has_gaps:
+            gap = (reasons == 0) & FixedAssigner(grid).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
-        accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us)
+        if spans is not None and not spans.tiled:
+            gap = reasons == 0
+            gap[spans.rows] = False
+            counters["unassigned"] = int(np.count_nonzero(gap))
+            reasons[gap] = _GAP
+        accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us, spans)
         return Prepared(accepted, self._refused(rows, times, reasons, watermark_us), counters, maxima)
+
+    def _untimed(self, rows: pa.RecordBatch) -> Prepared:
+        """Rows that need no event time: none is refused."""
+        n, layout = rows.num_rows, self.layout
+        columns = [pa.array(np.zeros(n, np.int64)), *(rows.column(name) for name in layout.own)]
+        taken = pa.Table.from_arrays(columns, schema=layout.row_schema)
+        return Prepared(taken, layout.late_schema.empty_table(), {"rows": n}, {})
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
@@ -178,25 +191,44 @@ class Prepare:
             mask |= rows.column(key).is_null().to_numpy(zero_copy_only=False)
         return mask
 
-    def _late(self, times: Ints, watermark_us: int) -> Mask:
+    def _spans(self, times: Ints, judged: Mask) -> Spans | None:
+        """The windows of rows that are judged, of a user's assigner."""
+        if self.spec.window.assigner is None:
+            return None
+        if judged.all():
+            return spans_of(self.spec.window, times, self.spec.time_kind)
+        return spans_of(self.spec.window, times[judged], self.spec.time_kind).of_rows(np.flatnonzero(judged))
+
+    def _late(self, times: Ints, watermark_us: int, spans: Spans | None) -> Mask:
         options, window = self.spec.options, self.spec.window
         if watermark_us == UNSET:
             return np.zeros(len(times), np.bool_)
-        if options.late_rule == "window" and isinstance(window, HoppingWindow):
-            ends = FixedAssigner(window).last_end(times)
+        if options.late_rule == "window" and window.grid is not None:
+            ends = FixedAssigner(window.grid).last_end(times)
             inside = ends > times  # a row in a gap is late by no window; it is unassigned
             return inside & late_by_window(ends, watermark_us, options.allowed_lateness_us)
-        if options.late_rule == "window" and isinstance(window, (SessionWindow, CountWindow, SlidingWindows)):
+        if options.late_rule == "window" and spans is not None:
+            ends = spans.last_ends(times)
+            return (ends > times) & late_by_window(ends, watermark_us, options.allowed_lateness_us)
+        if options.late_rule == "window" and window.late_by in ("state", "never"):
             return np.zeros(len(times), np.bool_)  # only the state knows where a session ends; numbered windows never close
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 
-    def _accepted(self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask, watermark_us: int) -> pa.Table:
-        if not keep.all():
+    def _accepted(
+        self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask, watermark_us: int, spans: Spans | None
+    ) -> pa.Table:
+        if spans is not None:
+            over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
+            spans = spans.kept(keep[spans.rows] & (spans.ends > over))
+            if not (spans.tiled and len(spans.rows) == len(times)):
+                rows, times = rows.take(pa.array(spans.rows)), times[spans.rows]
+        elif not keep.all():
             rows, times = rows.filter(pa.array(keep)), times[keep]
             gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
         keys = [normal_key(rows.column(k)) for k in self.spec.keys]
         own = [] if gaps is None else [pa.array(gaps)]
+        own += [] if spans is None else [pa.array(spans.starts), pa.array(spans.ends)]
         if self.layout.doubts:
             over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
             own.append(pa.array(self._reaches(times, gaps) <= over))
@@ -205,12 +237,7 @@ class Prepare:
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
         """Where the session of every row alone would end."""
-        window = self.spec.window
-        assert isinstance(window, SessionWindow)
-        if gaps is not None:
-            return times + gaps
-        assert window.gap_us is not None
-        return times + window.gap_us
+        return times + (self.spec.window.length_us if gaps is None else gaps)
 
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:
@@ -226,15 +253,5 @@ class Prepare:
         picked = pa.array(wanted)
         kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
         labels = pa.DictionaryArray.from_arrays(pa.array(reasons[wanted] - 1, pa.int8()), self.layout.reasons)
-        judged = reasons[wanted] == 4
-        lateness = np.where(judged, watermark_us - np.where(judged, times[wanted], watermark_us), 0)
-        mask = None if judged.all() else ~judged
-        return pa.Table.from_arrays(
-            [
-                *kept,
-                labels.cast(pa.string()),
-                unstamp(np.full(len(wanted), watermark_us), self.spec.time_kind),
-                pa.array(lateness, pa.int64(), mask=mask),
-            ],
-            schema=self.layout.late_schema,
-        )
+        notes = self.layout.refusal_notes(labels.cast(pa.string()), watermark_us, times[wanted], reasons[wanted] == 4)
+        return pa.Table.from_arrays([*kept, *notes], schema=self.layout.late_schema)

@@ -27,12 +27,18 @@ class WatermarkTracker:
         Processing time at which every source last spoke, µs.
     current : int
         The overall watermark; never moves back.
+    heard : int or None
+        Processing time at which any source last spoke, or at which the query began, µs.
+    stood : int or None
+        From where the overall watermark goes on with the clock since then (SEMANTICS §10); None: from where it is.
     """
 
     spec: WatermarkSpec | MultiSourceWatermarkSpec
     reached: dict[str, int] = attrs.field(factory=dict)
     spoke: dict[str, int] = attrs.field(factory=dict)
     current: int = UNSET
+    heard: int | None = None
+    stood: int | None = None
 
     def __attrs_post_init__(self) -> None:
         self.current = max(self.current, self.spec.initial_us)
@@ -66,21 +72,42 @@ class WatermarkTracker:
             if name in self.reached and time_us != UNSET:
                 lag_us = lags.get(name, self.registered_lag_us or 0)
                 self.reached[name] = max(self.reached[name], max(time_us - lag_us, -MAX_TIME_US))
-                self.spoke[name] = now_us
+                self._hear(name, now_us)
 
     def advance(self, watermark_us: int, source: str | None, now_us: int) -> None:
-        """An explicit watermark: of one source, or of all."""
+        """An explicit watermark: of one source, or of all. A source that is new registers, where rows of it would."""
+        if source is not None and self.registered_lag_us is not None:
+            self.reached.setdefault(source, UNSET)
         for name in self.reached if source is None else (source,):
             if name in self.reached:
                 self.reached[name] = max(self.reached[name], watermark_us)
-                self.spoke[name] = now_us
+                self._hear(name, now_us)
+
+    def _hear(self, name: str, now_us: int) -> None:
+        self.spoke[name] = self.heard = now_us
+        self.stood = None
 
     def settle(self, now_us: int) -> int:
-        """The watermark now: the minimum over the sources that are not idle; it holds when all are."""
+        """The watermark now: the minimum over the sources that are not idle; it holds when all are, or follows the clock."""
+        silent_us = self._silent_us(now_us)
+        if self.stood is not None and silent_us is not None:
+            self.current = max(self.current, min(self.stood + silent_us, MAX_TIME_US))
         active = [reached for name, reached in self.reached.items() if not self._idle(name, now_us)]
-        if active:
-            self.current = max(self.current, min(active))
+        if active and min(active) > self.current:
+            self.current, self.stood = min(active), None
+        if self.stood is None and silent_us is not None and self.current not in (UNSET, END_OF_TIME):
+            self.stood = self.current - silent_us
         return self.current
+
+    def _silent_us(self, now_us: int) -> int | None:
+        """For how long the watermark has followed the clock (SEMANTICS §10); None where it never does.
+
+        In whole milliseconds, so that no watermark falls between two times of a bigint column.
+        """
+        if self.spec.idle_advance_us is None:
+            return None
+        self.heard = now_us if self.heard is None else self.heard
+        return max(now_us - self.heard - self.spec.idle_advance_us, 0) // 1_000 * 1_000
 
     def idle(self, now_us: int) -> list[str]:
         """Sources left out of the minimum at the moment."""
@@ -94,9 +121,11 @@ class WatermarkTracker:
 
     def saved(self) -> dict[str, Any]:
         """The state as plain data."""
-        return {"reached": self.reached, "spoke": self.spoke, "current": self.current}
+        plain = {"reached": self.reached, "spoke": self.spoke, "current": self.current}
+        return plain if self.spec.idle_advance_us is None else {**plain, "heard": self.heard, "stood": self.stood}
 
     @classmethod
     def restored(cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any]) -> WatermarkTracker:
         """The state from plain data: per-source maxima survive a restart."""
-        return cls(spec, dict(saved["reached"]), dict(saved["spoke"]), saved["current"])
+        quiet = saved.get("heard"), saved.get("stood")
+        return cls(spec, dict(saved["reached"]), dict(saved["spoke"]), saved["current"], *quiet)

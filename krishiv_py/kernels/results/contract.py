@@ -7,7 +7,8 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.state.store import Bucket
 
 
 @attrs.frozen(eq=False)
@@ -41,36 +42,32 @@ class StepResult:
 
 
 class WindowOperator(Protocol):
-    """A window kind. One instance serves all buckets; what it knows of a bucket is in `store` and `meta`."""
+    """A window kind. One instance serves all buckets; what it knows of a bucket is in the state it is given."""
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Reduce accepted working rows to what is shuffled and stored. Stateless."""
         ...
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """Fold combined chunks in, fire what is due under the watermark, forget what is over (SEMANTICS §2.3).
 
         Parameters
         ----------
-        store, meta
+        bucket : Bucket
             The state of the bucket, changed in place.
         chunks : list of pyarrow.Table
             What :meth:`combine` made of the rows of this batch, in order of arrival.
-        watermark_us : int
-            The watermark in force.
-        now_us : int, optional
-            Processing time, µs since the epoch; needed by interval triggers and a processing-time TTL only.
+        moment : Moment
+            What is in force.
         """
         ...
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """The windows that are in state, with their aggregates so far; changes nothing (SEMANTICS §6.5).
 
         Parameters
         ----------
-        store, meta
+        bucket : Bucket
             The state of the bucket, as the last step left it.
 
         Returns

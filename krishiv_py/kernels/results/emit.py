@@ -12,7 +12,6 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.plan.windows.count import CountWindow
 
 
 class Emitter:
@@ -21,7 +20,7 @@ class Emitter:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.schema = layout.result_schema
-        self._timed = not isinstance(layout.spec.window, CountWindow)  # bounds of count windows are row numbers
+        self._timed = not layout.spec.window.numbered  # bounds of count windows are row numbers
         self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) + len(layout.own) :]
 
     def rows(

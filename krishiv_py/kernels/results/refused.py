@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.times import unstamp
 
 
-def refused_rows(layout: Layout, rows: pa.Table, times: Ints, refused: Mask, watermark_us: int) -> pa.Table:
-    """The refused of some rows of these event times, which carry the columns the late handler wants."""
+@attrs.frozen(eq=False)
+class Judged:
+    """Rows that were let in, and those that were not, in the late layout."""
+
+    rows: pa.Table
+    late: pa.Table | None = None
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What a step counts of it."""
+        return counted(self.late)
+
+
+def counted(late: pa.Table | None) -> dict[str, int]:
+    """What a step counts of refused rows."""
+    return {"late": late.num_rows} if late is not None and late.num_rows else {}
+
+
+def judged(layout: Layout, rows: pa.Table, times: Ints, refused: Mask, watermark_us: int) -> Judged:
+    """Part rows of these event times, which carry the columns the late handler wants, in refused ones and others."""
+    if not refused.any():
+        return Judged(rows)
     picked = rows.filter(pa.array(refused))
-    n = picked.num_rows
     carried = [picked[f"l{i}"] for i in range(len(layout.carried))]
-    watermark = unstamp(np.full(n, watermark_us), layout.spec.time_kind)
-    lateness = pa.array(watermark_us - times[refused])
-    return pa.Table.from_arrays([*carried, pa.repeat(pa.scalar("late"), n), watermark, lateness], schema=layout.late_schema)
+    notes = layout.refusal_notes(pa.repeat(pa.scalar("late"), picked.num_rows), watermark_us, times[refused])
+    late = pa.Table.from_arrays([*carried, *notes], schema=layout.late_schema)
+    return Judged(rows.filter(pa.array(~refused)), late)
+
+
+def over_in_turn(ends_of: Callable[[Ints], Ints], n_held: int, n: int, horizon: int) -> Mask:
+    """Rows of windows that are over, where a row taken away can move the windows of others: look until nothing changes.
+
+    Parameters
+    ----------
+    ends_of : callable
+        Where the window of each of some rows ends, given their positions; held rows come first and are never refused.
+    """
+    open_ = np.ones(n, np.bool_)
+    while True:
+        at = np.flatnonzero(open_)
+        shut = at[ends_of(at) <= horizon]
+        shut = shut[shut >= n_held]
+        if not len(shut):
+            return ~open_[n_held:]
+        open_[shut] = False

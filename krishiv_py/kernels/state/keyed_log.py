@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.kernels.state.store import NOW_MS, ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.store import Bucket, with_written
 
 HASH: Final = "h"
 _PIECE: Final = 1 << 15
@@ -36,15 +36,13 @@ class KeyedLog:
         oldest run, so that nothing older is left for a deletion mark to act on.
     """
 
-    def __init__(
-        self, store: ChunkStore, meta: Meta, name: str, schema: pa.Schema, compact: Callable[[pa.Table, bool], pa.Table]
-    ) -> None:
-        self._store = store
+    def __init__(self, bucket: Bucket, name: str, schema: pa.Schema, compact: Callable[[pa.Table, bool], pa.Table]) -> None:
+        self._store = bucket.store
         self._name = name
         self._schema = schema
         self._compact = compact
-        self._now: int | None = meta.get(NOW_MS)
-        self._runs: list[list[list[int]]] = meta.setdefault(f"log:{name}", [])
+        self._now: int | None = bucket.now_ms
+        self._runs: list[list[list[int]]] = bucket.meta.setdefault(f"log:{name}", [])
         """A run: ``[[number, rows, when written], first hashes]``, the time if known."""
 
     def __len__(self) -> int:
@@ -84,9 +82,12 @@ class KeyedLog:
         """All rows with one of these hashes (sorted, each once); older runs first."""
         found = []
         for run in self._runs if len(hashes) else ():
+            firsts = np.array(run[1][1:], np.int64)
+            low = np.searchsorted(hashes, run[1], side="left").tolist()
+            high = [*np.searchsorted(hashes, firsts, side="right").tolist(), len(hashes)]
             for piece in self._needed(run, hashes):
                 table = self._store.get(self._piece(run, piece))
-                picked = _positions(table[HASH].to_numpy(), hashes)
+                picked = _positions(table[HASH].to_numpy(), hashes[low[piece] : high[piece]])
                 if len(picked):
                     found.append(table.take(pa.array(picked)))
         return pa.concat_tables(found) if found else self._schema.empty_table()
@@ -111,11 +112,13 @@ class KeyedLog:
 
     def _write(self, number: int, rows: pa.Table) -> None:
         hashes = rows[HASH].to_numpy()
-        order = stable_order(hashes)
-        ordered = rows.take(pa.array(order))
+        ordered = rows
+        if not (hashes[1:] >= hashes[:-1]).all():
+            order = stable_order(hashes)
+            ordered, hashes = rows.take(pa.array(order)), hashes[order]
         starts = range(0, rows.num_rows, _PIECE)
         head = [number, rows.num_rows] if self._now is None else [number, rows.num_rows, self._now]
-        run = [head, [int(hashes[order[s]]) for s in starts]]
+        run = [head, [int(hashes[s]) for s in starts]]
         for piece, start in enumerate(starts):
             self._store.put(self._piece(run, piece), ordered.slice(start, _PIECE))
         self._runs.append(run)

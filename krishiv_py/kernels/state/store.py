@@ -13,8 +13,6 @@ Meta: TypeAlias = dict[str, Any]
 """Numbers, texts, lists and dictionaries only: adapters store it as JSON-like data."""
 
 
-NOW_MS: Final = "now_ms"
-"""Where adapters note in `meta`, before a step, the processing time of the batch, ms since the epoch; logs keep it by chunk."""
 WRITTEN: Final = "__at"
 """Working column: when the chunk of a row was written (µs since the epoch, processing time); ``UNSET`` if it was not noted."""
 
@@ -39,6 +37,25 @@ class ChunkStore(Protocol):
     def delete(self, name: str) -> None:
         """Remove a table."""
         ...
+
+
+@attrs.frozen(eq=False)
+class Bucket:
+    """The state of one bucket, changed in place.
+
+    Attributes
+    ----------
+    store : ChunkStore
+        Its tables.
+    meta : dict
+        What its owners keep beside tables.
+    now_ms : int or None
+        Processing time, ms since the epoch, that logs note with what they write; None: nothing is noted.
+    """
+
+    store: ChunkStore
+    meta: Meta = attrs.field(factory=dict)
+    now_ms: int | None = None
 
 
 @attrs.define

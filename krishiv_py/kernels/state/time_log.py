@@ -16,7 +16,7 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
-from krishiv_py.kernels.state.store import NOW_MS, ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.store import Bucket, with_written
 
 FAN: Final = 8
 PIECE: Final = 8_192
@@ -47,11 +47,12 @@ class TimeLog:
     the chunk was written, if known.
     """
 
-    def __init__(self, store: ChunkStore, meta: Meta, prefix: str) -> None:
-        self._store = store
-        self._meta = meta
+    def __init__(self, bucket: Bucket, prefix: str) -> None:
+        self._store = bucket.store
+        self._meta = bucket.meta
+        self._now = bucket.now_ms
         self._counter = f"log_next:{prefix}"
-        self._index: list[list[int]] = meta.setdefault(f"log:{prefix}", [])
+        self._index: list[list[int]] = bucket.meta.setdefault(f"log:{prefix}", [])
         self._prefix = prefix
 
     @property
@@ -95,8 +96,7 @@ class TimeLog:
         times = times_of(table)
         number = self._meta.get(self._counter, 0)
         self._meta[self._counter] = number + 1
-        now: int | None = self._meta.get(NOW_MS)
-        entry = [number, table.num_rows, int(times[0]), int(times[-1]), 0, 0, *(() if now is None else (now,))]
+        entry = [number, table.num_rows, int(times[0]), int(times[-1]), 0, 0, *(() if self._now is None else (self._now,))]
         self._mark(entry, times, frontier)
         self._store.put(self._name(entry), table.combine_chunks())
         self._index.append(entry)

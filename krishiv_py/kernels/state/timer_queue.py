@@ -12,17 +12,17 @@ few times in all, however many rows wait, and a batch appends to a handful of bl
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.splitting import split
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.kernels.state.runs import Runs
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.chunk_tiers import Runs
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET
 
 DUE: Final = "q"
@@ -36,9 +36,9 @@ def _joined(table: pa.Table) -> pa.Table:
 class DueQueue:
     """Rows with an ``int64`` column ``q``: the time at which each is due, in microseconds."""
 
-    def __init__(self, store: ChunkStore, meta: Meta, name: str, finest_us: int) -> None:
-        self._runs = Runs(store, meta, name, _joined)
-        self._first: dict[str, int] = meta.setdefault(f"due:{name}", {})
+    def __init__(self, bucket: Bucket, name: str, finest_us: int) -> None:
+        self._runs = Runs(bucket, name, _joined)
+        self._first: dict[str, int] = bucket.meta.setdefault(f"due:{name}", {})
         self._shift = max(finest_us.bit_length() - 1, 0)
 
     def __len__(self) -> int:
@@ -58,15 +58,9 @@ class DueQueue:
         if not rows.num_rows:
             return
         due = rows[DUE].to_numpy()
-        names = self._blocks(due, int(due.min()) if now == UNSET else now)
-        order = stable_order(names)
-        sorted_names = names[order]
-        bounds = [0, *(np.flatnonzero(np.diff(sorted_names)) + 1).tolist(), len(order)]
-        if len(bounds) > 2:
-            rows, due = rows.take(pa.array(order)), due[order]
-        for start, stop in itertools.pairwise(bounds):
-            name, first = int(sorted_names[start]), int(due[start:stop].min())
-            self._runs.append(name, rows.slice(start, stop - start))
+        for name, part in split(rows, self._blocks(due, int(due.min()) if now == UNSET else now)):
+            first = int(part[DUE].to_numpy().min())
+            self._runs.append(name, part)
             self._first[str(name)] = min(self._first.get(str(name), first), first)
 
     def pop(self, upto: int) -> list[pa.Table]:

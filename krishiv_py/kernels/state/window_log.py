@@ -18,8 +18,11 @@ from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import WINDOW as WINDOW
+from krishiv_py.plan.durations import UNSET
 
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
+NEWEST = "__m"
+"""The newest event time, where rows are counted: see :class:`PairLog`."""
 
 
 @attrs.frozen(eq=False)
@@ -38,6 +41,8 @@ class Pairs:
         Row of `snaps` and `pends` that holds what stands and what came since; -1 for none.
     snaps, pends : pyarrow.Table
         Partial columns.
+    rows, newest : ndarray of int64
+        All rows and the newest event time, where they are counted.
     """
 
     known: Mask
@@ -48,21 +53,38 @@ class Pairs:
     pend_at: Ints
     snaps: pa.Table
     pends: pa.Table
+    rows: Ints
+    newest: Ints
 
 
 class PairLog:
-    """Makes, merges and reads entries."""
+    """Makes, merges and reads entries.
 
-    def __init__(self, layout: Layout) -> None:
+    Parameters
+    ----------
+    layout : Layout
+        Names keys and partials.
+    counted : bool
+        Whether snapshots keep how many rows they have shown, and all entries their newest event time.
+    """
+
+    def __init__(self, layout: Layout, *, counted: bool = False) -> None:
         self.layout = layout
+        self.counted = counted
         types = {ROWS: pa.int64(), FIRED: pa.int64(), DONE: pa.bool_(), SNAP: pa.bool_()}
+        if counted:
+            types[NEWEST] = pa.int64()
         flags = [pa.field(name, type_) for name, type_ in types.items()]
         self.partial_schema = pa.schema(layout.partial_fields)
         self.schema = pa.schema([*layout.key_fields, *flags, *layout.partial_fields])
 
-    def entries(self, keys: pa.Table, rows: Ints, fired: Ints, done: Mask, snap: Mask, partials: pa.Table) -> pa.Table:
-        """A chunk of the log."""
+    def entries(
+        self, keys: pa.Table, rows: Ints, fired: Ints, done: Mask, snap: Mask, partials: pa.Table, newest: Ints | None = None
+    ) -> pa.Table:
+        """A chunk of the log; without `newest` nothing is said of it."""
         flags = [pa.array(rows), pa.array(fired), pa.array(done), pa.array(snap)]
+        if self.counted:
+            flags.append(pa.array(np.full(len(rows), UNSET) if newest is None else newest))
         columns = [*keys.select(self.layout.key_names).columns, *flags, *partials.columns]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
@@ -96,18 +118,24 @@ class PairLog:
         done, known = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         done[ids[log[DONE].to_numpy()]] = True
         known[ids] = True
-        return Pairs(known, pending, fired, done, snap_at, pend_at, snaps, pends)
+        counts, newest = pending, np.full(n if self.counted else 0, UNSET)
+        if self.counted:
+            counts = pending.copy()
+            counts[standing] += rows[last[standing]]
+            np.maximum.at(newest, ids, log[NEWEST].to_numpy())
+        return Pairs(known, pending, fired, done, snap_at, pend_at, snaps, pends, counts, newest)
 
     def compact(self, log: pa.Table) -> pa.Table:
-        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.runs.Runs` merges with."""
+        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.chunk_tiers.Runs` merges with."""
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         found = self.resolve(log, groups.ids, groups.n)
         keys = log.select([ROWS, *self.layout.key_names]).take(pa.array(groups.first))
         zero = np.zeros(groups.n, np.int64)
+        shown = found.rows - found.pending if self.counted else zero
         bare = (found.snap_at < 0) & (found.pend_at < 0)
         parts = []
         for at, table, is_snap, rows in (
-            (found.snap_at, found.snaps, True, zero),
+            (found.snap_at, found.snaps, True, shown),
             (found.pend_at, found.pends, False, found.pending),
         ):
             keep = np.flatnonzero(at >= 0)
@@ -118,7 +146,8 @@ class PairLog:
 
     def _part(self, keys: pa.Table, found: Pairs, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
         marks = np.full(len(keep), snap)
-        return self.entries(keys.take(pa.array(keep)), rows[keep], found.fired[keep], found.done[keep], marks, partials)
+        newest = found.newest[keep] if self.counted else None
+        return self.entries(keys.take(pa.array(keep)), rows[keep], found.fired[keep], found.done[keep], marks, partials, newest)
 
     def total(self, found: Pairs, wanted: Ints) -> pa.Table:
         """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is.

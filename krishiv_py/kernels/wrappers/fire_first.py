@@ -1,22 +1,27 @@
-"""Windows that are over fire before a batch is taken in (SEMANTICS §4.2, rule "window").
+"""Fires windows that are over before a batch is added (SEMANTICS §4.2, rule "window").
 
-Under this rule a row may be late for one of its windows and in time for another, or late for a session unless that has ended
-without it. A query that waits for input has run a batch without rows by then, and what was over is out; one whose input never
-pauses has not. So the step of that batch is made up for, and both say the same.
+Under this rule a row may be late for one of its windows and on time for another, or late for a session unless that has ended
+without it. A query that waits for input has already run an empty batch, which fired the windows that were over. A query whose
+input never pauses has not run it. This wrapper runs the missing empty step first, so both queries give the same results.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 import pyarrow as pa
 
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.sections import Section
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET
 
-_STEPPED: Final = "stepped_at"
+
+@attrs.define
+class _Stepped(Section):
+    """The watermark of the last step."""
+
+    stepped_at: int = UNSET
 
 
 class PunctualOperator:
@@ -29,14 +34,13 @@ class PunctualOperator:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.inner.combine(rows)
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """One step, or two if the watermark has moved and there are rows."""
-        moved = watermark_us > meta.get(_STEPPED, UNSET)
-        meta[_STEPPED] = watermark_us
-        over = self.inner.step(store, meta, [], watermark_us, now_us) if moved and any(c.num_rows for c in chunks) else None
-        found = self.inner.step(store, meta, chunks, watermark_us, now_us)
+        moved = moment.watermark_us > _Stepped.of(bucket).stepped_at
+        _Stepped(moment.watermark_us).store(bucket)
+        first = moved and any(c.num_rows for c in chunks)
+        over = self.inner.step(bucket, [], attrs.evolve(moment, asks=False)) if first else None
+        found = self.inner.step(bucket, chunks, moment)
         if over is None:
             return found
         counters = dict(over.counters)
@@ -45,6 +49,6 @@ class PunctualOperator:
         results = pa.concat_tables([over.results, found.results])
         return attrs.evolve(found, results=results, firings=over.firings + found.firings, counters=counters)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        return self.inner.state(store, meta)
+        return self.inner.state(bucket)

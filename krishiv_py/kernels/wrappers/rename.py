@@ -6,9 +6,10 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.store import Bucket
 
 
 class ProjectedOperator:
@@ -19,7 +20,9 @@ class ProjectedOperator:
         self.inner = inner
         self.renamed = {source: name for name, source in reversed(spec.output)}
         self.schema = Layout(spec).result_schema
-        names = Layout(attrs.evolve(spec, output=None)).result_schema.names
+        self.layout = Layout(attrs.evolve(spec, output=None))
+        """Of the results before they are renamed."""
+        names = self.layout.result_schema.names
         picked = [names.index(source) for _, source in spec.output]
         n_more = len(self.schema) - len(picked)
         self.picked = [*picked, *range(len(names) - n_more, len(names))]
@@ -28,16 +31,17 @@ class ProjectedOperator:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.inner.combine(rows)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`; columns that are results have their names."""
-        found = self.inner.state(store, meta)
+        found = self.inner.state(bucket)
         names = [self.renamed.get(n, n) for n in found.schema.names]
         return found.rename_columns(names) if len(set(names)) == len(names) else found
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        found = self.inner.step(store, meta, chunks, watermark_us, now_us)
-        columns = [found.results.column(i) for i in self.picked]
-        return attrs.evolve(found, results=pa.Table.from_arrays(columns, schema=self.schema))
+        found = self.inner.step(bucket, chunks, moment)
+        return attrs.evolve(found, results=self.project(found.results))
+
+    def project(self, results: pa.Table) -> pa.Table:
+        """Results of the inner operator under their other names."""
+        return pa.Table.from_arrays([results.column(i) for i in self.picked], schema=self.schema)

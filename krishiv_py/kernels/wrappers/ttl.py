@@ -1,15 +1,14 @@
-"""State of keys untouched for a time is dropped and counted, never emitted as if complete (SEMANTICS §6.1).
+"""Drops and counts the state of idle keys; never emits it as if it were complete (SEMANTICS §6.1).
 
-The clock is the watermark, or processing time. A key is touched at what the clock shows in the batch that brings a row of it
-to its bucket, or, by event time, at the event time of that row if it is ahead of the watermark; once the clock shows the time
-to live more, its state is dropped. What is due in that step fires first. Fixed windows are remembered until they are over
-(:mod:`~krishiv_py.kernels.wrappers.ttl_fixed`); of any other window, whose bounds follow from its rows, nothing is: later rows
-of the key begin anew, as if it had never been seen. So a look-back or distinct-set window that reaches back beyond the drop
-has the rows that came after it; where the time to live is longer than the window and the allowed lateness, by event time there
-is none.
+The clock is the watermark, or processing time. A key is touched at the time of the clock in the batch that brings one of its
+rows to its bucket. With event time, this is the event time of that row if it is ahead of the watermark. When the clock has
+moved on by the TTL, the state is dropped. Windows that are due in that step fire first. Dropped fixed windows are remembered
+until they are over (:mod:`~krishiv_py.kernels.wrappers.ttl_fixed`). Other windows, whose bounds depend on their rows, are not
+remembered: the key starts again like a new key. A look-back or distinct-set window that begins before the drop then holds only
+rows that came after it. With event time this cannot happen if the TTL is longer than the window and the allowed lateness.
 
-Keys are looked through sixteen times per time to live, so a touch is read about seventeen times, however many windows are
-open, and state is read only where a key expired.
+Expiry is checked 16 times per TTL, so a touch is read about 17 times, for any number of open windows. State is read only if a
+key expired.
 """
 
 from __future__ import annotations
@@ -22,23 +21,32 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.runs import Runs
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.chunk_tiers import Runs
+from krishiv_py.kernels.state.sections import Section
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _STAMP, _LAST = "__at", "__last"
-_OLDEST, _CHECKED = "ttl_oldest", "ttl_checked"
 _ALL = 0
 _CHECKS = 16
+
+
+@attrs.define
+class _Clock(Section):
+    """The oldest touch of a key, and when keys were looked at: what the clock of the time to live showed, µs."""
+
+    ttl_oldest: int = END_OF_TIME
+    ttl_checked: int | None = None
 
 
 @runtime_checkable
 class KeyDropping(WindowOperator, Protocol):
     """An operator that can forget keys."""
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """Remove these keys (columns named as in the layout) from state.
 
         Called after the step under the same watermark. Returns how many windows (of look-back windows: rows) will not have
@@ -68,20 +76,20 @@ class Expiring:
         np.maximum.at(latest, groups.ids[:n], rows[TIME].to_numpy())
         return combined.append_column(_LAST, pa.array(latest[groups.ids[n:]]))
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """The step of the operator, then the keys whose time has come."""
-        found = self.inner.step(store, meta, [c.drop_columns([_LAST]) for c in chunks], watermark_us, now_us)
-        results = self._standing(store, meta, found.results, watermark_us)
-        clock = watermark_us if self.by_event else now_us
-        touched = Runs(store, meta, "touch", self._latest)
+        found = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
+        results = self._standing(bucket, found.results, moment)
+        clock = moment.watermark_us if self.by_event else moment.now_us
+        touched, noted = Runs(bucket, "touch", self._latest), _Clock.of(bucket)
         if chunks and any(c.num_rows for c in chunks):
-            self._touch(touched, meta, pa.concat_tables(chunks), UNSET if clock is None else clock)
+            fresh = pa.concat_tables([c.select([_LAST, *self.layout.key_names]) for c in chunks])
+            self._touch(touched, noted, fresh, UNSET if clock is None else clock)
         dropped = 0
-        if clock is not None and clock not in (UNSET, END_OF_TIME) and _ALL in touched and self._due(meta, clock):
-            dropped = self._expire(store, meta, touched, clock, watermark_us)
-        wakeup = self._next_check(meta, clock) if _ALL in touched else None
+        if clock is not None and clock not in (UNSET, END_OF_TIME) and _ALL in touched and self._due(noted, clock):
+            dropped = self._expire(bucket, touched, noted, clock, moment)
+        wakeup = self._next_check(noted, clock) if _ALL in touched else None
+        noted.store(bucket)
         return attrs.evolve(
             found,
             results=results,
@@ -91,25 +99,25 @@ class Expiring:
             wakeup_now_us=_earlier(found.wakeup_now_us, None if self.by_event else wakeup),
         )
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        return self.inner.state(store, meta)
+        return self.inner.state(bucket)
 
-    def _standing(self, store: ChunkStore, meta: Meta, results: pa.Table, watermark_us: int) -> pa.Table:
+    def _standing(self, bucket: Bucket, results: pa.Table, moment: Moment) -> pa.Table:
         """Results that may be written."""
         return results
 
-    def _drop(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """Drop keys; returns how many windows went."""
         raise NotImplementedError
 
-    def _touch(self, touched: Runs, meta: Meta, fresh: pa.Table, clock: int) -> None:
+    def _touch(self, touched: Runs, noted: _Clock, fresh: pa.Table, clock: int) -> None:
         last = fresh[_LAST].to_numpy()
         stamps = np.maximum(last, clock) if self.by_event else np.full(len(last), clock)
         keys = [fresh[k] for k in self.layout.key_names]
         touches = pa.Table.from_arrays([pa.array(stamps), *keys], names=[_STAMP, *self.layout.key_names])
         touched.append(_ALL, self._latest(touches))
-        meta[_OLDEST] = min(meta.get(_OLDEST, END_OF_TIME), int(stamps.min()))
+        noted.ttl_oldest = min(noted.ttl_oldest, int(stamps.min()))
 
     def _latest(self, touches: pa.Table) -> pa.Table:
         """The latest touch of every key."""
@@ -119,22 +127,22 @@ class Expiring:
         keys = [touches[k].take(pa.array(groups.first)) for k in self.layout.key_names]
         return pa.Table.from_arrays([pa.array(latest), *keys], names=[_STAMP, *self.layout.key_names])
 
-    def _due(self, meta: Meta, clock: int) -> bool:
-        last: int | None = meta.get(_CHECKED)
+    def _due(self, noted: _Clock, clock: int) -> bool:
+        last = noted.ttl_checked
         if last is not None and clock // self.grain_us <= last // self.grain_us:
             return False
-        meta[_CHECKED] = clock
+        noted.ttl_checked = clock
         return True
 
-    def _next_check(self, meta: Meta, clock: int | None) -> int | None:
+    def _next_check(self, noted: _Clock, clock: int | None) -> int | None:
         """What the clock will show when the oldest touch is to be looked at."""
-        oldest = int(meta[_OLDEST])
+        oldest = noted.ttl_oldest
         if clock is None or clock == END_OF_TIME or oldest == UNSET:
             return None
         expires = oldest + self.ttl_us
         return expires if clock == UNSET else max((clock // self.grain_us + 1) * self.grain_us, expires)
 
-    def _expire(self, store: ChunkStore, meta: Meta, touched: Runs, clock: int, watermark_us: int) -> int:
+    def _expire(self, bucket: Bucket, touched: Runs, noted: _Clock, clock: int, moment: Moment) -> int:
         """Drop what is due; returns how many windows went."""
         known = self._latest(pa.concat_tables(touched.load(_ALL)))
         stamps = known[_STAMP].to_numpy()
@@ -143,8 +151,8 @@ class Expiring:
         gone = stamps <= clock - self.ttl_us
         rest = known.filter(pa.array(~gone))
         touched.replace(_ALL, rest)
-        meta[_OLDEST] = int(stamps[~gone].min()) if rest.num_rows else END_OF_TIME
-        return self._drop(store, meta, known.filter(pa.array(gone)), watermark_us) if gone.any() else 0
+        noted.ttl_oldest = int(stamps[~gone].min()) if rest.num_rows else END_OF_TIME
+        return self._drop(bucket, known.filter(pa.array(gone)), moment) if gone.any() else 0
 
 
 class ExpiringOperator(Expiring):
@@ -154,8 +162,8 @@ class ExpiringOperator(Expiring):
         super().__init__(spec, inner)
         self._keys = inner
 
-    def _drop(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
-        return self._keys.drop_keys(store, meta, dead, watermark_us)
+    def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        return self._keys.drop_keys(bucket, dead, moment)
 
 
 def _earlier(left: int | None, right: int | None) -> int | None:

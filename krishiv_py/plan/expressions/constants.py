@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, TypeGuard
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
@@ -22,17 +23,68 @@ MAX_DIGITS: Final = 38
 FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "abs": (1, 1),
     "coalesce": (1, 255),
+    "concat": (1, 255),
     "contains": (2, 2),
+    "date_add": (2, 2),
+    "date_sub": (2, 2),
+    "date_trunc": (2, 2),
+    "datediff": (2, 2),
+    "day": (1, 1),
+    "dayofweek": (1, 1),
+    "dayofyear": (1, 1),
+    "ends_with": (2, 2),
+    "greatest": (2, 255),
+    "hour": (1, 1),
     "if_else": (3, 3),
+    "ilike": (2, 2),
+    "item": (2, 2),
+    "least": (2, 255),
     "length": (1, 1),
+    "like": (2, 2),
     "lower": (1, 1),
+    "ltrim": (1, 2),
+    "minute": (1, 1),
+    "month": (1, 1),
     "named_struct": (2, 2_000),
     "nullif": (2, 2),
+    "quarter": (1, 1),
+    "regexp_extract": (2, 3),
+    "regexp_replace": (3, 3),
+    "rlike": (2, 2),
     "round": (1, 2),
+    "rtrim": (1, 2),
+    "second": (1, 1),
+    "split": (2, 2),
     "starts_with": (2, 2),
+    "substring": (2, 3),
+    "trim": (1, 2),
     "upper": (1, 1),
+    "weekofyear": (1, 1),
+    "year": (1, 1),
 }
 """The functions of :func:`~krishiv_py.plan.expressions.expr.func`, and how many arguments they take (docs/expressions.md)."""
+
+_TEXT, _WHOLE = (str, "text"), (int, "whole number")
+_FIXED: Final[dict[str, dict[int, tuple[type, str]]]] = {
+    "date_trunc": {0: _TEXT},
+    "ends_with": {1: _TEXT},
+    "ilike": {1: _TEXT},
+    "item": {1: _WHOLE},
+    "like": {1: _TEXT},
+    "ltrim": {1: _TEXT},
+    "regexp_extract": {1: _TEXT, 2: _WHOLE},
+    "regexp_replace": {1: _TEXT, 2: _TEXT},
+    "rlike": {1: _TEXT},
+    "round": {1: _WHOLE},
+    "rtrim": {1: _TEXT},
+    "split": {1: _TEXT},
+    "substring": {1: _WHOLE, 2: _WHOLE},
+    "trim": {1: _TEXT},
+}
+"""Arguments that must be constants, and of which type."""
+_PATTERNS: Final = ("ilike", "like", "regexp_extract", "regexp_replace", "rlike", "split")
+_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_INT: Final = 2**31
 
 _TYPE_NAMES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -176,11 +228,32 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
                 f"write {name}({', '.join('abc'[:fewest])})",
             )
         )
-    if name == "round" and len(args) == 2 and type(args[1]) is not int:
-        raise _not_fixed("the digits of round", "whole number", args[1])
+    _check_fixed(name, args)
     for label in args[::2] if name == "named_struct" else ():
         if type(label) is not str:
             raise _not_fixed("a field of named_struct", "text", label)
+
+
+def _check_fixed(name: str, args: Sequence[object]) -> None:
+    """Refuse arguments that must be constants and are not, or that no row could be computed with."""
+    for at, (type_, kind) in _FIXED.get(name, {}).items():
+        if at >= len(args):
+            continue
+        if type(args[at]) is not type_:
+            raise _not_fixed("the digits of round" if name == "round" else f"argument {at + 1} of {name}", kind, args[at])
+        got = args[at]
+        if name != "round" and isinstance(got, int) and not -_INT <= got < _INT:
+            raise ExpressionError(
+                message(f"{name} takes places of 32 bits", shown(got), "no text is so long", "pass a smaller one")
+            )
+    if name == "item" and isinstance(args[1], int) and args[1] < 0:
+        raise ExpressionError(message("a list has no element below 0", shown(args[1]), "every row would fail", "count from 0"))
+    if name == "date_trunc" and str(args[0]).lower() not in _UNITS:
+        raise ExpressionError(
+            message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(_UNITS)}")
+        )
+    if name in _PATTERNS:
+        check_pattern(name, tuple(args))
 
 
 def _not_fixed(what: str, kind: str, got: object) -> ExpressionError:

@@ -1,7 +1,4 @@
-"""Expressions over columns: ``col("amount") * 2 > lit(10)``. Pure values, evaluated in Arrow by the kernels.
-
-What each means is told in docs/expressions.md.
-"""
+"""Expressions over columns: ``col("amount") * 2 > lit(10)``. Pure values; what each means: docs/expressions.md."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
+from krishiv_py.plan.expressions.methods import FunctionMethods, TruncUnit
 from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
 from krishiv_py.plan.names import checked_name, encodable, quoted
 
@@ -20,7 +18,7 @@ BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
 
 
-class Expr:
+class Expr(FunctionMethods):
     """Base of all expressions; carries the operators.
 
     Comparison and arithmetic operators build new expressions, so ``==`` compares columns, not Python objects;
@@ -146,6 +144,13 @@ class Expr:
         """The field called `name` of a struct; null where the struct is null. In SQL text: ``place.city``."""
         return Field(self, checked_name(name, "a field"))
 
+    def _call(self, name: str, *more: object) -> Func:
+        return Func(name, (self, *map(wrap, more)))
+
+    def date_trunc(self, unit: TruncUnit) -> Func:
+        """The begin, in UTC, of the `unit` the time lies in; weeks begin on Mondays."""
+        return Func("date_trunc", (Lit(unit), self))
+
     def alias(self, name: str) -> Alias:
         """Give the result the name `name`."""
         return Alias(self, checked_name(name, "a result"))
@@ -154,9 +159,7 @@ class Expr:
         """Whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
         if not isinstance(other, Expr):
             raise ExpressionError(
-                message(
-                    "same_as takes an expression", shown(other), "there is no tree to compare", "write col(...) or lit(...)"
-                )
+                message("same_as takes an expression", shown(other), "it is no tree", "write col(...) or lit(...)")
             )
         return identity(self, Expr) == identity(other, Expr)
 
@@ -315,9 +318,8 @@ class StructOf(Expr):
 
 
 def _cast(arg: Expr, type_: object, *, tried: bool) -> Cast:
-    if isinstance(type_, pa.DataType):
-        return Cast(arg, type_, tried=tried)
-    return Cast(arg, named_type(type_), named=True, tried=tried)
+    named = not isinstance(type_, pa.DataType)
+    return Cast(arg, named_type(type_) if named else type_, named=named, tried=tried)
 
 
 def wrap(value: object) -> Expr:

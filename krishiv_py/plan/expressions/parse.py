@@ -14,7 +14,8 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, message
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
-from krishiv_py.plan.expressions.sqltext import quiet_parser
+from krishiv_py.plan.expressions.spoken import spoken
+from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+",
@@ -32,12 +33,6 @@ _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Or: "or",
 }
 _CALLS: Final[dict[type[sg.Expression], str]] = {
-    sg.Lower: "lower",
-    sg.Upper: "upper",
-    sg.Length: "length",
-    sg.Abs: "abs",
-    sg.StartsWith: "starts_with",
-    sg.Contains: "contains",
     sg.Round: "round",
     sg.Nullif: "nullif",
 }
@@ -72,7 +67,8 @@ def parse_expr(text: str) -> Expr:
     """
     hint = "write for instance \"amount > 3 AND country = 'NO'\""
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
+        with one_kind_of_error():
+            tree = sqlglot.parse_one(text, dialect="spark")
         return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
         raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0], hint)) from problem
@@ -161,7 +157,8 @@ def expr_of(node: sg.Expression) -> Expr:
         return Lit(None)
     if isinstance(node, sg.HexString):
         return Lit(bytes.fromhex(node.name))
-    return _compound(node)
+    found = spoken(node, expr_of)
+    return _compound(node) if found is None else found
 
 
 def _chain(node: sg.Expression) -> Expr:
@@ -202,8 +199,6 @@ def _compound(node: sg.Expression) -> Expr:
     if isinstance(node, sg.Between):
         value = expr_of(node.this)
         return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))
-    if isinstance(node, sg.Coalesce):
-        return Func("coalesce", tuple(expr_of(e) for e in [node.this, *node.expressions]))
     if isinstance(node, sg.Cast):  # sqlglot takes Spark's CAST for a lenient one too; only TRY_CAST is marked safe
         return Cast(expr_of(node.this), type_of(node.to), named=True, tried=bool(node.args.get("safe")))
     if isinstance(node, sg.Dot) and isinstance(node.expression, sg.Identifier):
@@ -274,7 +269,8 @@ def _type_of(node: sg.DataType) -> pa.DataType:
 def parse_schema(text: str) -> pa.Schema:
     """Read a DDL schema such as ``"user_id bigint, event_time timestamp"``."""
     try:
-        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
+        with one_kind_of_error():
+            tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
     except sqlglot.errors.SqlglotError as problem:
         raise SchemaError(
             message(

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import sqlglot
+from sqlglot.errors import ParseError
 
 _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
 
@@ -28,3 +29,18 @@ def quiet_parser() -> Iterator[None]:
         yield
     finally:
         _OURS.reset(token)
+
+
+@contextmanager
+def one_kind_of_error() -> Iterator[None]:
+    """Let every error of the parser be one of its own: for some texts it has a bare ``ValueError``.
+
+    Raises
+    ------
+    sqlglot.errors.ParseError
+        Instead of whatever else the body raises, but for nesting that is too deep.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError) as problem:
+        raise ParseError(f"the parser stumbles: {problem}") from problem

@@ -1,1 +1,1 @@
-"""What a query may be told beside its windows: watermark, lateness, late handler, trigger, TTL, sinks, presets."""
+"""What a query may be told beside its windows: watermark, lateness, late handler, triggers, TTL, presets."""

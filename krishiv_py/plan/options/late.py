@@ -1,4 +1,4 @@
-"""Late rows and who takes them (SEMANTICS §4.3)."""
+"""Late rows and their handlers (SEMANTICS §4.3)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import RAISED, OperatorError, message, told
-from krishiv_py.plan.options.sinks import Sink, known_sink
+from krishiv_py.errors import RAISED, OperatorError, PlanError, message, shown, told
+from krishiv_py.plan.checks import a_number, one_of
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
 LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]
@@ -24,14 +24,14 @@ class LateRows:
     Attributes
     ----------
     table : pyarrow.Table
-        The wanted columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``,
-        ``future``, ``unknown_source``), ``watermark`` (type of the time column, null while unset) and ``lateness`` (µs, null
-        unless the reason is ``late``): always the last three columns; ``late_`` is put in front of their names until these
-        are free.
+        The requested columns of the rows, then ``reason`` (``late``, ``null_time``, ``null_key``, ``time_out_of_range``,
+        ``future``, ``unknown_source``, and on request ``duplicate``), ``watermark`` (type of the time column, null while
+        unset) and ``lateness`` (int64 in the unit of the time column: ms for ``bigint``, µs for timestamps; null unless the
+        reason is ``late``). They are always the last three columns. ``late_`` is added to a name until it is free.
     operator : str
         Name of the operator that refused them.
     batch_id : int
-        The micro-batch. After a crash a batch may be handed over again, with the same number and the same rows.
+        The micro-batch. After a crash a handler may get a batch again, with the same number and the same rows.
     """
 
     table: pa.Table
@@ -41,7 +41,7 @@ class LateRows:
 
 @runtime_checkable
 class LateEventHandler(Protocol):
-    """Takes the late rows of a query, on the driver, once per micro-batch that had any."""
+    """Takes the late rows of a query on the driver, once per micro-batch with late rows."""
 
     @property
     def wants(self) -> LateWanted:
@@ -51,6 +51,21 @@ class LateEventHandler(Protocol):
     def handle(self, late: LateRows) -> None:
         """Take the rows of one batch, `late`."""
         ...
+
+
+def a_late_handler(handler: object) -> LateEventHandler:
+    """`handler`, which must be one."""
+    if isinstance(handler, type) or not isinstance(handler, LateEventHandler):
+        raise PlanError(
+            message(
+                "not a LateEventHandler",
+                shown(handler),
+                "late rows would be lost",
+                "pass an instance with `wants` and `handle(late)`",
+            )
+        )
+    one_of(handler.wants, "wants", ("rows", "keys", "count"))
+    return handler
 
 
 @attrs.define(eq=False)
@@ -70,6 +85,29 @@ class CountingLateEventHandler:
     def total(self) -> int:
         """All late rows so far."""
         return self.by_operator.total()
+
+    def record_late_drop(self, rows: int = 1, *, operator: str = "", reason: str = "late") -> None:
+        """Count rows that were dropped elsewhere, for instance by a handler of your own that asks this one to count.
+
+        Parameters
+        ----------
+        rows : int
+            How many, at least 1.
+        operator, reason : str
+            What they are counted under.
+
+        Raises
+        ------
+        PlanError
+            For what is no number of rows.
+        """
+        n = a_number(rows, "rows", 1, "pass how many rows were dropped")
+        if not isinstance(operator, str) or not isinstance(reason, str):
+            got = f"{shown(operator)}, {shown(reason)}"
+            raise PlanError(message("operator and reason are texts", got, "nothing can be counted under it", "pass two texts"))
+        with self._lock:
+            self.by_operator[operator] += n
+            self.by_reason[reason] += n
 
     def handle(self, late: LateRows) -> None:
         """Count the rows of `late`."""
@@ -108,25 +146,6 @@ class CountByKeyLateEventHandler:
                 self.by_key[tuple(row[n] for n in names)] += row["count_all"]
 
 
-@attrs.frozen(eq=False)
-class SideOutputLateEventHandler:
-    """Writes whole late rows to a sink of their own, exactly once together with the results."""
-
-    sink: Sink = attrs.field()
-
-    @sink.validator
-    def _is_known(self, _attribute: object, value: object) -> None:
-        known_sink(value, "late rows")
-
-    @property
-    def wants(self) -> LateWanted:
-        """Whole rows."""
-        return "rows"
-
-    def handle(self, late: LateRows) -> None:
-        """Nothing: the runner writes the rows of `late` to :attr:`sink`, so that both outputs are published together."""
-
-
 def hand_over(handler: LateEventHandler, late: LateRows) -> None:
     """Give `late` rows to a `handler`.
 
@@ -140,7 +159,7 @@ def hand_over(handler: LateEventHandler, late: LateRows) -> None:
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
         name = type(handler).__name__
-        raise OperatorError(message(f"late handler {name} failed", got, told(problem), f"mend {name}.handle")) from problem
+        raise OperatorError(message(f"late handler {name} failed", got, told(problem), f"fix {name}.handle")) from problem
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:

@@ -23,7 +23,7 @@ MAX_LISTED = 50_000_000
 
 @attrs.frozen
 class StateTtlConfig:
-    """State of a key untouched for `ttl_ms` is dropped and counted (SEMANTICS §6.1).
+    """Drops and counts the state of a key without new rows for `ttl_ms` (SEMANTICS §6.1).
 
     Attributes
     ----------
@@ -63,7 +63,6 @@ class QueryOptions:
     trigger: Trigger = attrs.field(factory=Trigger)
     accumulation: Accumulation = "accumulating"
     pane: bool = False
-    touch: SessionTouch = "separate"
     future_action: FutureAction = "warn"
     future_reference: FutureReference = "watermark"
     max_listed: int = MAX_LISTED

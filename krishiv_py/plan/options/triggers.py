@@ -9,6 +9,7 @@ import attrs
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import MOST_ROWS, a_switch, microseconds
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
+from krishiv_py.plan.options.window_trigger import Asked, WindowTrigger, asked
 
 Accumulation: TypeAlias = Literal["accumulating", "discarding"]
 
@@ -43,8 +44,10 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def _early(value: int | Literal["each"] | Interval | None) -> int | Interval | None:
-    return value if value is None or isinstance(value, Interval) else _count(value, "early")
+def _early(value: int | Literal["each"] | Interval | WindowTrigger | Asked | None) -> int | Interval | Asked | None:
+    if isinstance(value, WindowTrigger):
+        return asked(value)
+    return value if value is None or isinstance(value, (Interval, Asked)) else _count(value, "early")
 
 
 def _late(value: int | Literal["each", "batch", "watermark"] | None) -> int | Literal["batch", "watermark"] | None:
@@ -58,9 +61,10 @@ class Trigger:
 
     Parameters
     ----------
-    early : int, "each", Interval or None
-        Before the watermark passes the end: after that many rows of a key and window, at intervals of processing time, or
-        never. Counting is as if rows came one by one: the result does not depend on how rows were batched.
+    early : int, "each", Interval, WindowTrigger or None
+        Before the watermark passes the end: after that many rows of a key and window, at intervals of processing time, when a
+        trigger of your own says so, or never. Counting is as if rows came one by one: the result does not depend on how rows
+        were batched.
     on_time : bool
         Whether there is a firing when the watermark passes the end, ``end <= W``.
     late : "batch", "each", "watermark", int or None
@@ -69,8 +73,8 @@ class Trigger:
 
     Notes
     -----
-    SEMANTICS §5.1 to §5.3. With ``emit("updates")`` the on-time firing comes even if nothing changed since an early one; in a
-    retraction log a result that did not change is not withdrawn only to be written again.
+    SEMANTICS §5.1 to §5.3 and §5.7. With ``emit("updates")`` the on-time firing comes even if nothing changed since an early
+    firing. With ``emit("retractions")`` an unchanged result is not retracted and emitted again.
 
     Examples
     --------
@@ -80,7 +84,7 @@ class Trigger:
     'early every 10 s, on time, late once per batch'
     """
 
-    early: int | Interval | None = attrs.field(default=None, converter=_early)
+    early: int | Interval | Asked | None = attrs.field(default=None, converter=_early)
     on_time: bool = attrs.field(default=True)
     late: int | Literal["batch", "watermark"] | None = attrs.field(default="batch", converter=_late)
 
@@ -95,24 +99,49 @@ class Trigger:
 
     @classmethod
     def on_every_element(cls) -> Trigger:
-        """A result after every row, early or late, and the watermark firing."""
+        """Fire after every row, early or late, and at the watermark."""
         return cls(early=1, late=1)
 
     @classmethod
     def on_count(cls, n: int) -> Trigger:
-        """After every `n` rows of a key and window, and the watermark firing; after it, every late row corrects the result.
+        """Fire after every `n` rows of a key and window, and at the watermark; then again after every late row.
 
-        Late rows are not counted up to `n`, because the last few would then never be told.
+        Late rows are not counted up to `n`, because the last few rows would then never fire.
         """
         return cls(early=n, late=1)
 
     @classmethod
     def on_interval(cls, interval: Duration) -> Trigger:
-        """At most every `interval` of processing time for windows that changed, also when no row comes, and on time.
+        """Fire changed windows at most every `interval` of processing time, also when no row comes, and on time.
 
-        The clock starts with the first row. Late rows correct a result once per batch.
+        The interval starts with the first row. Late rows correct a result once per batch.
         """
         return cls(early=Interval.of(interval))
+
+    @classmethod
+    def when(cls, trigger: WindowTrigger) -> Trigger:
+        """Fire changed windows when a `trigger` of your own says so, and on time; see :class:`~krishiv_py.WindowTrigger`.
+
+        It is asked once a micro-batch, so the result depends on how rows were batched. Late rows correct a result once per
+        batch.
+        """
+        if not isinstance(trigger, WindowTrigger):
+            raise PlanError(
+                message(
+                    "not a WindowTrigger",
+                    shown(trigger),
+                    "nobody can be asked which windows fire",
+                    "pass an instance of a subclass of WindowTrigger",
+                )
+            )
+        return cls(early=trigger)
+
+    @property
+    def period_us(self) -> int | None:
+        """How often in processing time windows that changed are looked at; None if the clock plays no part."""
+        if isinstance(self.early, Interval):
+            return self.early.period_us
+        return self.early.every_us if isinstance(self.early, Asked) else None
 
     @property
     def row_by_row(self) -> bool:
@@ -124,6 +153,8 @@ class Trigger:
         parts = []
         if isinstance(self.early, Interval):
             parts.append(f"early every {show_us(self.early.period_us)}")
+        elif isinstance(self.early, Asked):
+            parts.append(f"early when {self.early.describe()} says so")
         elif self.early is not None:
             parts.append(f"early after every {_rows(self.early)}")
         if self.on_time:

@@ -33,17 +33,23 @@ class WatermarkSpec:
         How far rows may be out of order, in microseconds.
     initial_us : int
         The watermark before any row; ``UNSET`` (minus infinity) unless given.
+    idle_advance_us : int or None
+        After how much processing time without rows the watermark goes on with the clock; None: never.
     """
 
     lag_us: int
     initial_us: int = UNSET
+    idle_advance_us: int | None = None
 
     def __attrs_post_init__(self) -> None:
         microseconds(self.lag_us, "lag_us", 0, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
+        _checked_advance(self.idle_advance_us)
 
     @classmethod
-    def fixed_lag_ms(cls, lag_ms: int, *, initial: TimePoint | None = None) -> WatermarkSpec:
+    def fixed_lag_ms(
+        cls, lag_ms: int, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
+    ) -> WatermarkSpec:
         """A fixed lag in milliseconds.
 
         Parameters
@@ -52,11 +58,15 @@ class WatermarkSpec:
             How far rows may be out of order, in milliseconds; 0 is legal.
         initial : int or datetime, optional
             Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        idle_advance : int or timedelta or str, optional
+            See :meth:`fixed_lag`.
         """
-        return cls.fixed_lag(lag_ms, initial=initial)
+        return cls.fixed_lag(lag_ms, initial=initial, idle_advance=idle_advance)
 
     @classmethod
-    def fixed_lag(cls, lag: Duration, *, initial: TimePoint | None = None) -> WatermarkSpec:
+    def fixed_lag(
+        cls, lag: Duration, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
+    ) -> WatermarkSpec:
         """A fixed lag as any duration of SEMANTICS §1.1.
 
         Parameters
@@ -65,23 +75,31 @@ class WatermarkSpec:
             How far rows may be out of order; ``int`` is milliseconds; 0 is legal.
         initial : int or datetime, optional
             Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        idle_advance : int or timedelta or str, optional
+            When no row has come for this long (processing time), the watermark goes on at the speed of the clock from where
+            it stood, until a row comes: a quiet stream closes its windows (SEMANTICS §10). Never by default.
         """
         lag_us = to_us(lag, "lag", allow_zero=True)
-        return cls(lag_us, UNSET if initial is None else time_point_us(initial, "initial"))
+        advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
+        return cls(lag_us, UNSET if initial is None else time_point_us(initial, "initial"), advance_us)
+
+    def starting(self, initial_us: int) -> WatermarkSpec:
+        """With a start of `initial_us`, unless it has its own."""
+        return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
 
     def describe(self) -> str:
         """One line for ``explain()``."""
         start = "" if self.initial_us == UNSET else f", from {show_instant(self.initial_us)}"
-        return f"max(event time) - {show_us(self.lag_us)}{start}"
+        return f"max(event time) - {show_us(self.lag_us)}{start}{_shown_advance(self.idle_advance_us)}"
 
 
 @attrs.frozen
 class MultiSourceWatermarkSpec:
     """Several sources: the watermark is the minimum over them, each with its own lag (SEMANTICS §2.4).
 
-    A declared source that has not spoken holds the watermark. With an idle timeout a source silent for longer than that
-    (processing time) is left out until it speaks again. Rows of a source that is not declared, and of a null source, go to the
-    late output with the reason ``unknown_source`` and are counted, unless :meth:`unknown` says otherwise.
+    The watermark stays unset until every declared source has sent a row. With an idle timeout, a source without rows for
+    longer than that (processing time) is ignored until its next row. Rows of an undeclared source, or with a null source, go
+    to the late output with the reason ``unknown_source`` and are counted, unless :meth:`unknown` sets another action.
 
     Examples
     --------
@@ -96,6 +114,7 @@ class MultiSourceWatermarkSpec:
     initial_us: int = UNSET
     unknown_action: UnknownSource = "side_output"
     unknown_spec: WatermarkSpec | None = None
+    idle_advance_us: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
@@ -122,6 +141,7 @@ class MultiSourceWatermarkSpec:
         if self.idle_timeout_us is not None:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
+        _checked_advance(self.idle_advance_us)
         one_of(self.unknown_action, "unknown", ("side_output", "fail", "register"))
         if self.unknown_action == "register":
             _is_spec(self.unknown_spec, 'unknown("register")')
@@ -136,18 +156,28 @@ class MultiSourceWatermarkSpec:
             )
 
     @classmethod
-    def new(cls, *, idle_timeout: Duration | None = None, initial: TimePoint | None = None) -> MultiSourceWatermarkSpec:
+    def new(
+        cls,
+        *,
+        idle_timeout: Duration | None = None,
+        initial: TimePoint | None = None,
+        idle_advance: Duration | None = None,
+    ) -> MultiSourceWatermarkSpec:
         """No source yet; add them with :meth:`source`.
 
         Parameters
         ----------
         idle_timeout : int or timedelta or str, optional
-            Leave a source out that is silent for longer than this (processing time); never by default.
+            Ignore a source without rows for longer than this (processing time); never by default.
         initial : int or datetime, optional
             Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        idle_advance : int or timedelta or str, optional
+            When no source has spoken for this long (processing time), the watermark goes on at the speed of the clock from
+            where it stood, until a row comes (SEMANTICS §10). Never by default.
         """
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
-        return cls((), idle_us, UNSET if initial is None else time_point_us(initial, "initial"))
+        spec = cls((), idle_us, UNSET if initial is None else time_point_us(initial, "initial"))
+        return spec if idle_advance is None else spec.idle_advance(idle_advance)
 
     def source(self, name: str, spec: WatermarkSpec) -> MultiSourceWatermarkSpec:
         """Declare a source by the value it has in the source column.
@@ -164,6 +194,10 @@ class MultiSourceWatermarkSpec:
     def idle_timeout(self, timeout: Duration) -> MultiSourceWatermarkSpec:
         """Leave a source out that is silent for longer than `timeout` of processing time."""
         return attrs.evolve(self, idle_timeout_us=to_us(timeout, "idle_timeout"))
+
+    def idle_advance(self, after: Duration) -> MultiSourceWatermarkSpec:
+        """Let the watermark go on with the clock when no source has spoken for `after` of processing time."""
+        return attrs.evolve(self, idle_advance_us=to_us(after, "idle_advance"))
 
     def unknown(self, action: UnknownSource, spec: WatermarkSpec | None = None) -> MultiSourceWatermarkSpec:
         """Say what becomes of rows whose source is not declared (SEMANTICS §2.4).
@@ -183,6 +217,10 @@ class MultiSourceWatermarkSpec:
         """
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
 
+    def starting(self, initial_us: int) -> MultiSourceWatermarkSpec:
+        """With a start of `initial_us`, unless it has its own."""
+        return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
+
     def describe(self) -> str:
         """One line for ``explain()``."""
         parts = ", ".join(f"{name} - {show_us(spec.lag_us)}" for name, spec in self.sources)
@@ -192,6 +230,7 @@ class MultiSourceWatermarkSpec:
             "fail": "stop the query",
             "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else "",
         }[self.unknown_action]
+        idle += _shown_advance(self.idle_advance_us)
         return f"min over {parts}{idle}; rows of other sources: {new}"
 
 
@@ -205,6 +244,24 @@ def _is_spec(spec: object, whose: str) -> None:
                 "pass WatermarkSpec.fixed_lag_ms(5_000)",
             )
         )
+    if spec.idle_advance_us is not None:
+        raise PlanError(
+            message(
+                f"{whose} cannot go on with the clock by itself",
+                f"idle_advance={show_us(spec.idle_advance_us)}",
+                "the watermark goes on only when no source at all has spoken",
+                f'leave it out, and write .idle_advance("{show_us(spec.idle_advance_us)}") on the MultiSourceWatermarkSpec',
+            )
+        )
+
+
+def _checked_advance(advance_us: int | None) -> None:
+    if advance_us is not None:
+        microseconds(advance_us, "idle_advance_us", 1, MAX_TIME_US)
+
+
+def _shown_advance(advance_us: int | None) -> str:
+    return "" if advance_us is None else f", with the clock after {show_us(advance_us)} without rows"
 
 
 AnyWatermarkSpec: TypeAlias = "WatermarkSpec | MultiSourceWatermarkSpec"

@@ -10,7 +10,8 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Interval
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.options.window_trigger import Asked
+from krishiv_py.plan.windows.base import LateBy, ResultTime, Window
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
 
@@ -25,8 +26,23 @@ class CountWindow(Window):
     """
 
     kind: ClassVar[str] = "count"
+    numbered: ClassVar[bool] = True
+    late_by: ClassVar[LateBy] = "never"
     size: int
     slide: int
+
+    def fires_plainly(self, options: QueryOptions) -> bool:
+        return options.fires_by_default
+
+    def unwaiting(self) -> str | None:
+        return (
+            f"count windows do not wait for the watermark: one fires when {self.size} rows of its key are there, "
+            "or at the end of input"
+        )
+
+    @property
+    def result_time(self) -> ResultTime | None:
+        return None
 
     def describe(self) -> str:
         return f"every {self.size} rows" + ("" if self.slide == self.size else f", every {self.slide} rows anew")
@@ -37,10 +53,11 @@ class CountWindow(Window):
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
         trigger = options.trigger
-        if isinstance(trigger.early, Interval) and not options.fires_by_default:
+        if isinstance(trigger.early, (Interval, Asked)) and not options.fires_by_default:
+            how = "by the clock" if isinstance(trigger.early, Interval) else "when a trigger of your own says so"
             raise PlanError(
                 message(
-                    "count windows do not fire by the clock",
+                    f"count windows do not fire {how}",
                     trigger.describe(),
                     "rows, not time, fill a window",
                     "use Trigger.on_count(n) or on_every_element()",

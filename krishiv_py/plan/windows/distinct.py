@@ -18,7 +18,8 @@ from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.windows.base import LateBy, ResultTime, Window
 
 Direction: TypeAlias = Literal["backward", "forward"]
 
@@ -41,9 +42,9 @@ def _whole_ms(value: Duration, name: str) -> int:
 class SlidingWindows(Window):
     """Kafka's sliding windows, made by :meth:`of` and handed to ``windowed_by``.
 
-    A window's result comes once, when ``end < W - grace`` and nothing can change it any more; rows outside grace are late.
-    Where ``emit("updates")`` or ``emit("retractions")`` is asked for, it comes when ``end < W``, or with every row, and again
-    when rows within grace change it.
+    A window has one result, when ``end < W - grace`` and it can no longer change; rows outside grace are late. With
+    ``emit("updates")`` or ``emit("retractions")`` the result comes when ``end < W``, or with every row, and again when rows
+    within grace change it.
 
     Notes
     -----
@@ -61,6 +62,8 @@ class SlidingWindows(Window):
     """
 
     kind: ClassVar[str] = "distinct"
+    inclusive: ClassVar[bool] = True
+    late_by: ClassVar[LateBy] = "state"
     size_us: int
     grace_us: int = 0
     direction: Direction = "backward"
@@ -112,6 +115,10 @@ class SlidingWindows(Window):
         return attrs.evolve(self, grace_us=_whole_ms(after_window_end, "grace"))
 
     @property
+    def length_us(self) -> int:
+        return self.size_us
+
+    @property
     def size(self) -> int:
         """The length in milliseconds."""
         return self.size_us // 1_000
@@ -122,7 +129,7 @@ class SlidingWindows(Window):
         return self.grace_us // 1_000
 
     def windows_for(self, timestamp: int) -> dict[int, tuple[int, int]]:
-        """The windows a row brings into being, as ``{start: (start, end)}`` in milliseconds, both bounds inclusive.
+        """The windows that a row creates, as ``{start: (start, end)}`` in milliseconds, both bounds inclusive.
 
         Parameters
         ----------
@@ -156,10 +163,14 @@ class SlidingWindows(Window):
         own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size
         return {start: (start, start + self.size) for start in (own, timestamp + 1)}
 
-    def settled(self, options: QueryOptions) -> QueryOptions:
-        """The `options` with grace as allowed lateness where that is not longer, and one final result unless more is wanted."""
-        lateness_us = max(options.allowed_lateness_us, self.grace_us)
-        return attrs.evolve(options, allowed_lateness_us=lateness_us, emit=options.emit or "final")
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        """What was `told`, with grace as allowed lateness unless that is longer, and one final result unless more is wanted."""
+        lateness_us = max(told.allowed_lateness_us or 0, self.grace_us)
+        return attrs.evolve(told.filled(emit="final"), allowed_lateness_us=lateness_us)
+
+    @property
+    def result_time(self) -> ResultTime | None:
+        return "end"
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""

@@ -15,8 +15,9 @@ import attrs
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.checks import a_number, a_switch
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.grid import Grid
 
 MAX_OVERLAP: Final = 100_000
 """How many windows a row may be in, unless ``max_overlap`` says otherwise."""
@@ -27,9 +28,29 @@ class HoppingWindow(Window):
     """Every window ``[offset + k*slide, offset + k*slide + size)`` that holds the row."""
 
     kind: ClassVar[str] = "hopping"
+    by_time: ClassVar[bool] = True
     size_us: int
     slide_us: int
     offset_us: int = 0
+
+    @property
+    def route(self) -> str:
+        return "fixed"
+
+    @property
+    def length_us(self) -> int:
+        return self.size_us
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.size_us, self.slide_us, self.offset_us)
+
+    def no_end(self, end_us: int) -> str | None:
+        over_us = (end_us - self.offset_us - self.size_us) % self.slide_us
+        if not over_us:
+            return None
+        before, after = show_instant(end_us - over_us), show_instant(end_us - over_us + self.slide_us)
+        return f"no window ends at {show_instant(end_us)}: the nearest end at {before} and at {after}"
 
     def describe(self) -> str:
         offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""

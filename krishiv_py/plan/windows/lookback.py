@@ -4,6 +4,8 @@
 
     one-sided   [t - size, t]          ├──────────●            emitted when W > t
     two-sided   [t - size, t + size]   ├──────────●──────────┤ emitted when W > t + size
+
+On arrival (§11.4) a row has its result at once, over what has arrived before it.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
-from krishiv_py.plan.checks import a_switch
+from krishiv_py.plan.checks import a_switch, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.base import LATER, Window
+from krishiv_py.plan.windows.base import LATER, LateBy, ResultTime, Window
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
+LookBackEmit: TypeAlias = Literal["watermark", "arrival"]
 ROW, MATCHES = "row", "matches"
 
 
@@ -30,6 +34,8 @@ class LookBackWindow(Window):
     """Both ends are inclusive; `output` says whether a result aggregates, lists or pairs the rows met."""
 
     kind: ClassVar[str] = "lookback"
+    inclusive: ClassVar[bool] = True
+    late_by: ClassVar[LateBy] = "time"
     size_us: int
     two_sided: bool = False
     max_rows_per_key: int | None = None
@@ -37,18 +43,66 @@ class LookBackWindow(Window):
     condition: Expr | None = attrs.field(default=None, eq=repr)
     with_row: bool = attrs.field(default=False, metadata=LATER)
     exclude_self: bool = attrs.field(default=False, metadata=LATER)
+    emit: LookBackEmit = attrs.field(default="watermark", metadata=LATER)
+
+    @property
+    def route(self) -> str:
+        """See :class:`~krishiv_py.plan.windows.base.Window`."""
+        return "lookback on arrival" if self.emit == "arrival" else self.kind
+
+    @property
+    def length_us(self) -> int:
+        return self.size_us
 
     @property
     def after_us(self) -> int:
         """How far a window reaches beyond its row. A pair is complete with its later row, on whichever side one looks."""
         return self.size_us if self.two_sided and self.output != "pairs" else 0
 
+    @property
+    def result_time(self) -> ResultTime | None:
+        return "row" if self.output == "pairs" else "end"
+
+    def row_time(self, time_column: str) -> str:
+        return f"right_{time_column}"  # the later row of a pair
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        return options.allowed_lateness_us + self.after_us
+
     def describe(self) -> str:
         side = " on both sides" if self.two_sided else ""
         limit = f", at most {self.max_rows_per_key} rows a key" if self.max_rows_per_key else ""
+        side += ", on arrival" * (self.emit == "arrival")
         side += ", with the row" * self.with_row + ", without the row itself" * self.exclude_self
         what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
         return f"look-back {show_us(self.size_us)}{side}{limit}{what}"
+
+    def check_over(self, over_us: int) -> None:
+        """Refuse a range beyond the window: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        if over_us > self.size_us:
+            raise PlanError(
+                message(
+                    "an aggregate looks back further than its window",
+                    f"over({show_us(over_us)!r}) in {self.describe()}",
+                    "rows so far back are not kept",
+                    f'write .lookback_window("{show_us(over_us)}")',
+                )
+            )
+
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        """A result on arrival is the only one of its row; see :class:`~krishiv_py.plan.windows.base.Window`."""
+        if self.emit != "arrival":
+            return told
+        if told.emit not in (None, "final"):
+            raise PlanError(
+                message(
+                    "a result on arrival never changes",
+                    f"emit({told.emit!r})",
+                    "there would be nothing to update or to take back",
+                    'leave emit(...) out, or leave emit="arrival" out of lookback_window(...)',
+                )
+            )
+        return told.filled(emit="final")
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
@@ -69,9 +123,9 @@ class LookBackWindow(Window):
         if self.max_rows_per_key is not None and often:
             raise PlanError(
                 message(
-                    "a row limit leaves nothing to retract by",
+                    "retractions do not work with a row limit",
                     self.describe(),
-                    "a result could be withdrawn with another value than it was written with",
+                    "a retraction could have another value than the result it retracts",
                     'use emit("updates") or emit("final")',
                 )
             )
@@ -106,6 +160,7 @@ def lookback(
     max_rows_per_key: int | None = None,
     with_row: bool = False,
     exclude_self: bool = False,
+    emit: LookBackEmit = "watermark",
 ) -> LookBackWindow:
     """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
     size_us = to_us(size, "size", allow_zero=True)
@@ -121,7 +176,8 @@ def lookback(
                 "pass a positive whole number, or None for no limit",
             )
         )
-    return LookBackWindow(size_us, two_sided, limit, with_row=with_row, exclude_self=exclude_self)
+    one_of(emit, "emit", ("watermark", "arrival"))
+    return LookBackWindow(size_us, two_sided, limit, with_row=with_row, exclude_self=exclude_self, emit=emit)
 
 
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:

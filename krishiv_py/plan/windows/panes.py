@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -11,13 +11,14 @@ import pyarrow as pa
 from krishiv_py.errors import DurationError, PlanError, message, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.windows.base import LATER
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
+from krishiv_py.plan.windows.pane_handlers import Handlers
 
 Seconds: TypeAlias = "float | Duration"
 """Seconds as ``float`` (SPL's own unit), or any duration of SEMANTICS §1.1."""
-PaneState: TypeAlias = Literal["incomplete", "complete", "closed"]
-PaneTiming: TypeAlias = Literal["early", "on_complete", "late"]
 
 
 def _us(value: Seconds, name: str, *, zero: bool = False, negative: bool = False) -> int:
@@ -44,7 +45,7 @@ class TimeIntervalWindowOptions:
     ----------
     interval_duration : float, int, timedelta or str
         Length of a pane. A ``float`` is seconds, as in SPL: ``10.0``. An ``int`` is milliseconds, as everywhere else in the
-        library: ``10`` is a hundredth of a second, of which the plan warns. The two cannot be mixed in one object.
+        library: ``10`` is a hundredth of a second, and the plan warns about it. Do not mix the two in one object.
     creation_period : float, int, timedelta or str, optional
         Distance of the starts of panes; the duration unless given. Shorter: panes overlap; longer: rows between panes are
         counted as ``unassigned``.
@@ -93,95 +94,42 @@ class TimeIntervalWindowOptions:
         return PaneWindow(size, period, _us(self.interval_offset, "interval_offset", zero=True, negative=True) % period, age)
 
 
-@attrs.frozen(eq=False)
-class Pane:
-    """One partition of a pane, as a handler sees it.
-
-    Attributes
-    ----------
-    key : dict
-        The key columns; empty without a key.
-    interval_start, interval_end
-        The interval ``[start, end)``, in the type of the time column (``int`` milliseconds or ``datetime``).
-    state : {"incomplete", "complete", "closed"}
-        Where the pane stands.
-    timing : {"early", "on_complete", "late"} or None
-        In :meth:`PaneHandler.window_trigger`: what kind of firing it is.
-    index : int or None
-        In :meth:`PaneHandler.window_trigger`: zero-based number of the firing of this partition.
-    data : pyarrow.Table or None
-        All tuples of the partition, by event time; None around insertions.
-    """
-
-    key: dict[str, Any]
-    interval_start: Any
-    interval_end: Any
-    state: PaneState
-    timing: PaneTiming | None = None
-    index: int | None = None
-    data: pa.Table | None = attrs.field(default=None, repr=False)
-
-
-class PaneHandler:
-    """What happens to panes, in SPL's order; override what you need.
-
-    The first watermark at or past the end: :meth:`window_initial_full` for every partition of the pane, each followed by its
-    :meth:`window_trigger`. Every larger watermark: :meth:`window_trigger` for partitions updated since. In the end
-    :meth:`window_close`. On Spark handlers run in the workers, on a copy: hand results on through the query, not through
-    attributes. A handler returns nothing; what it returns would be lost, and is an error.
-    """
-
-    def before_tuple_insertion(self, pane: Pane, row: dict[str, Any]) -> None:
-        """Before the tuple `row` is assigned to `pane`."""
-
-    def after_tuple_insertion(self, pane: Pane, row: dict[str, Any]) -> None:
-        """After the tuple `row` was assigned to `pane`."""
-
-    def window_initial_full(self, pane: Pane) -> None:
-        """`pane` went from incomplete to complete."""
-
-    def window_trigger(self, pane: Pane) -> None:
-        """The partition `pane` fires; it carries its timing, index and data."""
-
-    def window_close(self, pane: Pane) -> None:
-        """`pane` went from complete to closed and is about to be deleted."""
-
-
-@attrs.frozen
-class HandlerRef:
-    """A handler inside a plan; two of one class count as the same when a checkpoint is compared with its plan."""
-
-    handler: PaneHandler = attrs.field(eq=False)
-
-    def __repr__(self) -> str:
-        return type(self.handler).__qualname__
-
-    @property
-    def wants_insertions(self) -> bool:
-        """Whether the handler looks at single insertions."""
-        names = ("before_tuple_insertion", "after_tuple_insertion")
-        return any(getattr(type(self.handler), n) is not getattr(PaneHandler, n) for n in names)
-
-
-def handler_ref(handler: PaneHandler) -> HandlerRef:
-    """A checked handler."""
-    if isinstance(handler, type) or not isinstance(handler, PaneHandler):
-        raise PlanError(message("not a PaneHandler", shown(handler), "no event is told", "pass an instance of a subclass"))
-    return HandlerRef(handler)
-
-
 @attrs.frozen
 class PaneWindow(HoppingWindow):
     """Pane N covers ``[N*period + offset, + duration)``."""
 
     kind: ClassVar[str] = "time_interval"
+    fires_anyway: ClassVar[bool] = True
     discard_age_us: int = 0
-    handler: HandlerRef | None = None
+    handler: Handlers | None = None
+    submits: pa.Schema | None = attrs.field(default=None, metadata=LATER)
 
-    def settled(self, options: QueryOptions) -> QueryOptions:
-        """The `options` as SPL has them: a row is late by its own time, a pane lives for its discard age, fires as W grows."""
-        lateness_us = options.allowed_lateness_us
-        if lateness_us not in (0, self.discard_age_us):
+    @property
+    def route(self) -> str:
+        return "panes"
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.windows.base.Window`."""
+        if self.submits is None:
+            return None
+        return [*keys, pa.field("window_start", bound), pa.field("window_end", bound), *self.submits]
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse retractions of what a handler submits: nobody knows what it submitted before."""
+        if self.submits is not None and options.emit_mode == "retractions":
+            raise PlanError(
+                message(
+                    "submitted tuples are not retracted",
+                    'emit("retractions")',
+                    "what a handler submitted at an earlier firing is not kept",
+                    "leave emit(...) out",
+                )
+            )
+
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        """What was `told`, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires as W grows."""
+        lateness_us = told.allowed_lateness_us
+        if lateness_us not in (None, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"
             raise PlanError(
                 message(
@@ -191,16 +139,16 @@ class PaneWindow(HoppingWindow):
                     "leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions",
                 )
             )
-        if options.late_rule != "event":
+        if told.late_rule not in (None, "event"):
             raise PlanError(
                 message(
                     "a row of panes is late by its own time",
-                    f"late_rule({options.late_rule!r})",
+                    f"late_rule({told.late_rule!r})",
                     "it is late when t < W - discard_age, whatever its panes",
                     "leave late_rule out",
                 )
             )
-        given = options.trigger
+        given = told.trigger or Trigger()
         if not given.on_time or given.late is None:
             raise PlanError(
                 message(
@@ -210,13 +158,8 @@ class PaneWindow(HoppingWindow):
                     "set early firings only: Trigger.on_count(100)",
                 )
             )
-        return attrs.evolve(
-            options,
-            allowed_lateness_us=self.discard_age_us,
-            pane=True,
-            emit=options.emit or "updates",
-            trigger=Trigger(early=given.early, late="watermark"),
-        )
+        filled = told.filled(allowed_lateness_us=self.discard_age_us, late_rule="event", emit="updates", pane=True)
+        return attrs.evolve(filled, trigger=Trigger(early=given.early, late="watermark"))
 
     def warnings(self) -> tuple[str, ...]:
         """Panes shorter than a second may be meant as seconds."""
@@ -234,4 +177,5 @@ class PaneWindow(HoppingWindow):
         offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""
         every = f" every {show_us(self.slide_us)}" if self.slide_us != self.size_us else ""
         told = f", events to {self.handler}" if self.handler is not None else ""
+        told += ", tuples submitted" * (self.submits is not None)
         return f"time intervals of {show_us(self.size_us)}{every}{offset}, discarded after {show_us(self.discard_age_us)}{told}"

@@ -17,7 +17,9 @@ from krishiv_py.errors import ColumnError, message
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.windows.base import LateBy, Window
 
 Touch: TypeAlias = Literal["separate", "merge"]
 
@@ -32,17 +34,37 @@ class SessionWindow(Window):
         The gap in microseconds; None when every row has its own.
     gap_column : str or None
         The column that holds the gap of each row: integer milliseconds or a duration.
-    touch : {"separate", "merge"}
-        Whether a row at distance exactly `gap` starts a new session or joins.
+    touch : {"separate", "merge"} or None
+        Whether a row at distance exactly `gap` starts a new session or joins; None until the options are known.
     max_duration_us : int or None
         A row joins only while ``t - first < max_duration``, and the session ends at ``first + max_duration`` at the latest.
     """
 
     kind: ClassVar[str] = "session"
+    late_by: ClassVar[LateBy] = "state"
     gap_us: int | None
     gap_column: str | None = None
-    touch: Touch = "separate"
+    touch: Touch | None = None
     max_duration_us: int | None = None
+
+    @property
+    def route(self) -> str:
+        return "session" if self.max_duration_us is None else "capped session"
+
+    @property
+    def length_us(self) -> int:
+        return self.gap_us or 0
+
+    @property
+    def sums(self) -> bool:
+        return self.max_duration_us is None
+
+    def fires_plainly(self, options: QueryOptions) -> bool:
+        return options.fires_by_default
+
+    def following(self, told: ToldOptions) -> SessionWindow:
+        """This window with the rule of what was `told`, ``"separate"`` at last, where it has none of its own."""
+        return self if self.touch is not None else attrs.evolve(self, touch=told.touch or "separate")
 
     def columns(self) -> tuple[str, ...]:
         return () if self.gap_column is None else (self.gap_column,)
@@ -78,7 +100,7 @@ class SessionWindow(Window):
         return ()
 
 
-def session(gap: Duration | Col, *, touch: Touch = "separate", max_duration: Duration | None = None) -> SessionWindow:
+def session(gap: Duration | Col, *, touch: Touch | None = None, max_duration: Duration | None = None) -> SessionWindow:
     """A checked :class:`SessionWindow`.
 
     Parameters
@@ -86,12 +108,13 @@ def session(gap: Duration | Col, *, touch: Touch = "separate", max_duration: Dur
     gap : int or timedelta or str or Col
         A duration (``int`` is milliseconds), or a column with the gap of each row. A text that starts with a digit is a
         duration, any other text names a column.
-    touch : {"separate", "merge"}
-        What a row at distance exactly `gap` does.
+    touch : {"separate", "merge"}, optional
+        What a row at distance exactly `gap` does; unless given, what the preset says, or else ``"separate"``.
     max_duration : int or timedelta or str, optional
         The longest a session may last.
     """
-    one_of(touch, "touch", ("separate", "merge"))
+    if touch is not None:
+        one_of(touch, "touch", ("separate", "merge"))
     cap = None if max_duration is None else to_us(max_duration, "max_duration")
     name = gap.name if isinstance(gap, Col) else gap
     if isinstance(gap, Col) or (isinstance(name, str) and name.strip() and not name.strip()[0].isdigit()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from typing import Any, Final
@@ -11,6 +12,7 @@ from urllib.parse import unquote, urlparse
 from krishiv_py.redaction import shown_text
 
 _NAMED: Final = 3
+_OWN: Final = re.compile("/krishiv/(controls|ranges)/")
 _MOST_LOOKED_AT: Final = 20_000
 
 
@@ -24,7 +26,7 @@ def warn_if_changed(logs: Iterable[tuple[str, list[dict[str, Any]]]], own: list[
     own : list of str
         Folders of memory streams, whose files the library writes itself.
     """
-    entries = [e for _, found in logs for e in found if e["path"].startswith("file:") and "/krishiv/controls/" not in e["path"]]
+    entries = [e for _, found in logs for e in found if e["path"].startswith("file:") and not _OWN.search(e["path"])]
     newest = sorted(entries, key=lambda e: int(e.get("timestamp", 0)))[-_MOST_LOOKED_AT:]
     changed = sorted({path for e in newest if (path := _changed(e)) is not None and os.path.dirname(path) not in own})
     if changed:

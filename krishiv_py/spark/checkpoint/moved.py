@@ -15,22 +15,22 @@ from urllib.parse import quote, unquote, urlparse
 
 import pyarrow.fs as pafs
 
+from krishiv_py.checksums import missing, sealed, unsealed
 from krishiv_py.errors import CheckpointError, message
+from krishiv_py.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
-from krishiv_py.seals import sealed, unsealed
+from krishiv_py.planner.places import place_of
+from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.checkpoint.changed import warn_if_changed
-from krishiv_py.spark.checkpoint.places import place_of
 from krishiv_py.spark.checkpoint.sparklog import batches_of, entries_of, rewrite
 from krishiv_py.spark.checkpoint.trimming import check_begin, note_reader
-from krishiv_py.spark.setup.config import is_local_path
-from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import checked_lines
-from krishiv_py.spool import Spool
 
 _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')
-_CONTROL: Final = re.compile(r".*/krishiv/controls/([0-9]{20}\.parquet)")
+_OWN: Final = re.compile(r".*/krishiv/((?:controls|ranges/[0-9]+)/[0-9]{20}\.parquet)")
+"""Control files, and the ranges of sources: they lie in the checkpoint and move with it."""
 _PLAIN: Final = "/-_.!~'()*,;:$&+=@"
-_REMOVE: Final = "remove it, if neither the checkpoint nor a memory stream was moved"
+_LOST: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
 
 
 def follow(checkpoint: str, sources: list[Source]) -> None:
@@ -39,14 +39,17 @@ def follow(checkpoint: str, sources: list[Source]) -> None:
     Raises
     ------
     CheckpointError
-        When a memory stream was made anew in its folder, or files already read would be read again from another one.
+        When a memory stream was made anew in its folder, files already read would be read again from another one, or the note
+        of the memory streams is lost or damaged.
     """
     system, root = file_system(checkpoint)
     note = f"{root}/krishiv/streams.json"
-    streams = {Spool(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
+    streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
     data = read_whole(system, note)
-    before: dict[str, str] = json.loads(unsealed(data, note, _REMOVE)) if data is not None else {}
+    before: dict[str, str] = json.loads(unsealed(data, note, _LOST)) if data is not None else {}
     if batches_of(checkpoint):
+        if streams and data is None:  # it was there before the first batch
+            raise missing(note, _LOST)
         _check_same(before, streams)
         moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}
         _move_schema(system, root, checkpoint)
@@ -54,7 +57,7 @@ def follow(checkpoint: str, sources: list[Source]) -> None:
         _check_unread(system, root, sources, list(streams.values()))
         warn_if_changed(entries_of(system, root), list(streams.values()))
     for name, folder in streams.items():
-        check_begin(checkpoint, Spool(folder), name in before)
+        check_begin(checkpoint, ReplayLog(folder), name in before)
         note_reader(folder, checkpoint)
     if streams != before:
         write_whole(system, note, sealed(json.dumps(streams).encode()))
@@ -85,12 +88,12 @@ def _move_schema(system: pafs.FileSystem, root: str, checkpoint: str) -> None:
 
 
 def _move_entries(system: pafs.FileSystem, root: str, checkpoint: str, moves: dict[str, str], streams: list[str]) -> None:
-    controls = _uri(f"{root}/krishiv/controls") if is_local_path(checkpoint) else f"{checkpoint}/krishiv/controls"
+    home = _uri(f"{root}/krishiv") if is_local_path(checkpoint) else f"{checkpoint}/krishiv"
 
     def moved(uri: str) -> str:
-        control = _CONTROL.fullmatch(uri)
-        if control is not None:
-            return f"{controls}/{control[1]}"
+        own = _OWN.fullmatch(uri)
+        if own is not None:
+            return f"{home}/{own[1]}"
         folder, _, name = unquote(urlparse(uri).path).rpartition("/")
         return f"{_uri(moves[folder])}/{name}" if folder in moves else uri
 
@@ -109,7 +112,7 @@ def _check_unread(system: pafs.FileSystem, root: str, sources: list[Source], str
         return
     here = [(s.path, place_of(file_system(s.path)[1]), file_system(s.path)[1].rstrip("/")) for s in files]
     read = {unquote(urlparse(e["path"]).path) for _, entries in entries_of(system, root) for e in entries}
-    for path in sorted(p for p in read if not _CONTROL.fullmatch(p) and os.path.dirname(p) not in streams):
+    for path in sorted(p for p in read if not _OWN.fullmatch(p) and os.path.dirname(p) not in streams):
         name = os.path.basename(path)
         for given, _, folder in here:
             again = os.path.join(folder if os.path.isdir(folder) else os.path.dirname(folder), name)
@@ -130,9 +133,9 @@ def _below(path: str, folder: str) -> bool:
 
 
 def _gone(uri: str, streams: list[str]) -> bool:
-    """Whether a control file, or a send that was trimmed, is no longer there."""
+    """Whether a control file, noted ranges, or a send that was trimmed, are no longer there."""
     path = unquote(urlparse(uri).path)
-    ours = _CONTROL.fullmatch(path) is not None or os.path.dirname(path) in streams
+    ours = _OWN.fullmatch(path) is not None or os.path.dirname(path) in streams
     return ours and uri.startswith("file:") and not os.path.exists(path)
 
 

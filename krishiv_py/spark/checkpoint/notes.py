@@ -10,13 +10,13 @@ from typing import Any, Final
 import attrs
 import pyarrow.fs as pafs
 
+from krishiv_py.checksums import missing, sealed, unsealed
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.planner.fingerprint import differences, fingerprint
-from krishiv_py.seals import missing, sealed, unsealed
+from krishiv_py.files import file_system, read_whole, write_whole
+from krishiv_py.planner.fingerprint import differences
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.formats import check_format, format_note, unnumbered
 from krishiv_py.spark.checkpoint.sparklog import batches_of
-from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _PLAN: Final = "plan.json"
@@ -78,7 +78,7 @@ class CheckpointNotes:
         check_format(stored, self.checkpoint)
         return stored
 
-    def claim(self, spec: OperatorSpec, buckets: int) -> Claim:
+    def claim(self, plan: PhysicalPlan, buckets: int) -> Claim:
         """Take the checkpoint for a plan.
 
         Raises
@@ -90,9 +90,9 @@ class CheckpointNotes:
         stored = self.plan()
         if stored is None:
             claim = Claim(buckets, uuid.uuid4().hex[:8])
-            self._write(_PLAN, {**format_note(), "plan": fingerprint(spec), **attrs.asdict(claim)})
+            self._write(_PLAN, {**format_note(), "plan": plan.fingerprint, **attrs.asdict(claim)})
             return claim
-        changed = differences(stored["plan"], fingerprint(spec))
+        changed = differences(stored["plan"], plan.fingerprint)
         if changed:
             raise CheckpointError(
                 message(
@@ -104,7 +104,7 @@ class CheckpointNotes:
             )
         return Claim(stored["buckets"], stored["outputs"])
 
-    def check(self, spec: OperatorSpec) -> None:
+    def check(self, plan: PhysicalPlan) -> None:
         """See that the state of a query of this plan is here to be read.
 
         Raises
@@ -122,7 +122,7 @@ class CheckpointNotes:
                     "pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped",
                 )
             )
-        changed = differences(stored["plan"], fingerprint(spec))
+        changed = differences(stored["plan"], plan.fingerprint)
         if changed:
             raise CheckpointError(
                 message(

@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.fs as pafs
 
+from krishiv_py.checksums import checksum, sealed, unsealed
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.seals import checksum, sealed, unsealed
+from krishiv_py.files import file_system, write_whole
+from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.checkpoint.sparklog import entries_of, numbered, offsets_of
-from krishiv_py.spark.storage.files import file_system, write_whole
-from krishiv_py.spool import Spool
 
 _READER: Final = "_krishiv_reader_"
 
@@ -29,10 +29,10 @@ def note_reader(spool: str, checkpoint: str) -> None:
 def trim(spool: str) -> int:
     """Remove the sends all queries that read a memory stream have finished; see :meth:`krishiv_py.Session.trim`."""
     readers = [c for c in map(_checkpoint, sorted(Path(spool).glob(f"{_READER}*.json"))) if c is not None]
-    return Spool(spool).drop_before(min((_finished(c, spool) for c in readers), default=0))
+    return ReplayLog(spool).drop_before(min((_finished(c, spool) for c in readers), default=0))
 
 
-def check_begin(checkpoint: str, stream: Spool, known: bool) -> None:
+def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
     """See that nothing was removed that a query from this checkpoint has not read.
 
     Raises

@@ -1,10 +1,11 @@
 """Which watermark is in force in a micro-batch, and how tasks come to know it.
 
 Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (codec.py); the write-ahead log
-of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs, intervals and wall-clock TTLs
-need more than Spark keeps, so the driver writes, at the end of batch n and before Spark marks it as done, what is in force
-in batch n+1. Spark's own watermark is then only a counter of batches that keeps timers and empty batches going. Both are on
-disk before the batch that uses them runs, so a repeated batch sees the same watermark.
+of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs and advances, intervals and
+wall-clock TTLs need more than Spark keeps, so the driver writes what is in force in batch n+1 at the end of batch n, before
+Spark marks that as done; for the first batch it does so at the start of the query. Spark's own watermark is then only a
+counter of batches that keeps timers and empty batches going. Both are on disk before the batch that uses them runs, so a
+repeated batch sees the same watermark.
 """
 
 from __future__ import annotations
@@ -16,24 +17,15 @@ import attrs
 import pyarrow.fs as pafs
 from pyspark import TaskContext
 
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.durations import UNSET
-from krishiv_py.planner.fingerprint import uses_ledger
-from krishiv_py.seals import missing, sealed, unsealed
+from krishiv_py.checksums import missing, sealed, unsealed
+from krishiv_py.files import file_system, read_whole, write_whole
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.sparklog import planned
 from krishiv_py.spark.storage.codec import clock_ms, wakeup_ms, watermark_of
-from krishiv_py.spark.storage.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _KEPT = 50
-
-
-@attrs.frozen
-class InForce:
-    """Watermark and processing time of a micro-batch, µs."""
-
-    watermark_us: int
-    now_us: int
 
 
 def batch_number() -> int:
@@ -48,7 +40,12 @@ def batch_number() -> int:
 class Clock(Protocol):
     """How tasks know what is in force, and what they tell Spark."""
 
-    def in_force(self, batch: int) -> InForce:
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint of the query."""
+        ...
+
+    def in_force(self, batch: int) -> Moment:
         """What is in force in a micro-batch."""
         ...
 
@@ -69,11 +66,11 @@ class SparkClock:
     tick_us: int
     initial_us: int
 
-    def in_force(self, batch: int) -> InForce:
+    def in_force(self, batch: int) -> Moment:
         """See Clock."""
         logged = planned(self.checkpoint, batch)
         found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
-        return InForce(max(found, self.initial_us), int(logged["batchTimestampMs"]) * 1_000)
+        return Moment(max(found, self.initial_us), int(logged["batchTimestampMs"]) * 1_000)
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""
@@ -92,14 +89,10 @@ class LedgerClock:
     initial_us: int
     durable: bool = False
 
-    def in_force(self, batch: int) -> InForce:
+    def in_force(self, batch: int) -> Moment:
         """See Clock."""
         entry = self.read(batch)
-        return (
-            InForce(self.initial_us if self.initial_us != UNSET else UNSET, 0)
-            if entry is None
-            else InForce(entry["tracker"]["current"], entry["now_us"])
-        )
+        return Moment(self.initial_us, 0) if entry is None else Moment(entry["tracker"]["current"], entry["now_us"])
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""
@@ -113,7 +106,7 @@ class LedgerClock:
         return file_system(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
 
     def read(self, batch: int) -> dict[str, Any] | None:
-        """The entry for a batch; None for the first.
+        """The entry for a batch; None for the first, if an earlier version of the library began the query.
 
         Raises
         ------
@@ -138,8 +131,9 @@ class LedgerClock:
             system.delete_file(old)
 
 
-def clock_for(spec: OperatorSpec, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
-    """The clock of a plan."""
-    if uses_ledger(spec):
+def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
+    """The clock of a plan: that of its first stage, which those of the others follow."""
+    spec = plan.stages[0].spec
+    if plan.keeps_ledger:
         return LedgerClock(checkpoint, spec.watermark.initial_us, durable)
     return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Final
 
+from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source
 from krishiv_py.redaction import shown_text
@@ -16,8 +17,9 @@ NOTE: Final = (
 
 
 def warn_if_flushed(watermark_us: int, checkpoint: str, source: Source) -> None:
-    """Warn at the start of a query whose checkpoint saw the end of input; a closed memory stream gets no more rows anyway."""
-    if watermark_us == END_OF_TIME and not isinstance(source, MemorySource):
+    """Warn at the start of a query whose checkpoint saw the end of input; what is closed or finite gets no more rows anyway."""
+    ends = isinstance(source, MemorySource) or (isinstance(source, RangeSource) and source.bounded)
+    if watermark_us == END_OF_TIME and not ends:
         warnings.warn(
             f"the end of input was declared in the checkpoint {shown_text(checkpoint)}, by available_now(flush=True): every "
             "row that comes now is late. Hint: use a new checkpoint, and leave flush out if more input is to come",

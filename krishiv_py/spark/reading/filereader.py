@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import SourceError, message
+from krishiv_py.files import file_system
 from krishiv_py.spark.reading.listing import partitions, passed_over
 from krishiv_py.spark.reading.malformed import UNREADABLE, Malformed, Rules, opened, readable, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
-from krishiv_py.spark.storage.files import file_system
 
 
 class Misfit(Exception):  # noqa: N818  # never leaves the readers

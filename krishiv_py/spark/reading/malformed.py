@@ -34,7 +34,7 @@ class Malformed:
                 f"{where}: {' '.join(self.problem.split())}",
                 shown,
                 "its rows would be lost",
-                'mend or remove it, or read with on_malformed="side_output"',
+                'fix or remove it, or read with on_malformed="side_output"',
             )
         )
 

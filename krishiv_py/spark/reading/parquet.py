@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.errors import SchemaError
+from krishiv_py.files import file_system
 from krishiv_py.kernels.input.rows import as_batch
-from krishiv_py.sends import open_sent
+from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_log import CONTROL, control_of, sent_at
 from krishiv_py.spark.reading.filereader import FileReader, Misfit, SameValue, spelt
 from krishiv_py.spark.reading.listing import partitions
 from krishiv_py.spark.reading.scanned import Scanned
-from krishiv_py.spark.storage.files import file_system
-from krishiv_py.spool import CONTROL, control_of, sent_at
 
 _READ_ROWS = 1 << 18
 
@@ -52,6 +52,8 @@ class ParquetReader(FileReader):
         if sum(parquet.metadata.row_group(n).num_rows for n in range(groups)) != count:
             raise pa.ArrowInvalid(f"its row groups do not make up the {count} rows it is said to have")
         if not count:
+            if self.sent:
+                yield Scanned(None, None, sent_at(parquet.schema_arrow))
             return
         now_us = sent_at(parquet.schema_arrow)
         fields = [self._field(f, parquet, uri) for f in self.schema]

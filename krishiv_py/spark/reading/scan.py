@@ -12,17 +12,19 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.files import arrow_reads
 from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.spark.reading.filereader import FileReader
-from krishiv_py.spark.reading.jsonfiles import JsonReader
+from krishiv_py.spark.reading.json.files import JsonReader
 from krishiv_py.spark.reading.listing import Located, listing, own_files
 from krishiv_py.spark.reading.malformed import Rules
 from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.ranged.ranges import RangeReader, empty_frame, range_frame
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.reading.sparkread import RecordReader, spark_read
 from krishiv_py.spark.setup.types import quoted, spark_ddl
-from krishiv_py.spark.storage.files import arrow_reads
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +42,7 @@ class RowReader:
         )
 
 
-Reader = RowReader | RecordReader | FileReader
+Reader = RowReader | RecordReader | FileReader | RangeReader
 
 
 @attrs.frozen(eq=False)
@@ -52,8 +54,8 @@ class Scan:
 
 
 def arrow_scanned(source: Source) -> bool:
-    """Whether Arrow reads the files of a source, so that only their names travel through the JVM."""
-    return isinstance(source, MemorySource) or (
+    """Whether Arrow reads the rows of a source in the tasks, so that only names or ranges travel through the JVM."""
+    return isinstance(source, (MemorySource, RangeSource)) or (
         isinstance(source, FileSource)
         and source.format in ("parquet", "json")
         and not source.options
@@ -68,6 +70,8 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
         return Scan(own_files(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema, sent=True))
     if isinstance(source, FileSource):
         return _files(spark, source, schema, streaming=streaming)
+    if isinstance(source, RangeSource):  # of a bounded run, which plans ranges itself, only one without any comes here
+        return Scan(*(range_frame if streaming else empty_frame)(spark, source, schema))
     assert isinstance(source, FrameSource)
     return Scan(_numbered(source.frame, needs), RowReader(schema))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.plan.control import Control
 from krishiv_py.spark.reading.malformed import Malformed
-from krishiv_py.spool import Control
 
 
 @attrs.frozen(eq=False)
@@ -17,3 +17,8 @@ class Scanned:
     control: Control | None = None
     now_us: int | None = None
     malformed: tuple[Malformed, ...] = ()
+
+    @property
+    def only_time(self) -> bool:
+        """Whether it is a send without rows, which says no more than when it was."""
+        return self.batch is None and self.control is None and not self.malformed

@@ -3,6 +3,9 @@
 Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which stand
 in two further columns, null for all other rows; a record that has the first is malformed. The file also comes with rows whose
 folders may name the value of a column, ``user=7``: Spark is told to look at files alone, and would leave such a column null.
+
+Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character stands in a third
+column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
 """
 
 from __future__ import annotations
@@ -17,18 +20,20 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from krishiv_py.files import file_system
 from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
-from krishiv_py.spark.reading.jsonlines import blocks
+from krishiv_py.spark.reading.json.lines import blocks
 from krishiv_py.spark.reading.listing import UNFINISHED, Located, every_file, loaded
 from krishiv_py.spark.reading.malformed import Malformed, Rules, opened, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl
-from krishiv_py.spark.storage.files import file_system
 
 _RECORD: Final = "__krishiv_record"
 _FILE: Final = "__krishiv_file"
+_REPLACED: Final = "__krishiv_replaced"
+_CHARSETS: Final = ("encoding", "charset")
 _UNFINISHED: Final = "(?i)(" + "|".join(end.replace(".", r"\.") for end in UNFINISHED) + ")$"
 
 
@@ -43,19 +48,35 @@ def spark_read(spark: SparkSession, source: FileSource, schema: pa.Schema, *, st
         reader = reader.option("enforceSchema", "false").option("columnPruning", "false")
     elif source.format == "parquet":
         rows = loaded(reader.schema(spark_ddl(source.schema)), Located(source.path, source.literal))
-        return rows.select(*_numbered(schema), f.lit(None).cast("string").alias(_RECORD), _path(f.lit(False), folders=True))
+        record, path = f.lit(None).cast("string").alias(_RECORD), _path(f.lit(False), folders=True)
+        return rows.select(*_numbered(schema), record, path, f.lit(None).cast("string").alias(_REPLACED))
     for key, value in source.options:
         reader = reader.option(key, value)
     reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
     frame = loaded(reader, Located(source.path, source.literal))
     frame = frame.where(~f.col("_metadata.file_name").rlike(_UNFINISHED))
-    return frame.select(*_numbered(schema), _RECORD, _path(f.col(_RECORD).isNotNull(), folders=source.format != "csv"))
+    path = _path(f.col(_RECORD).isNotNull(), folders=source.format != "csv")
+    return frame.select(*_numbered(schema), _RECORD, path, _replaced(source, schema))
 
 
 def _path(malformed: Column, *, folders: bool) -> Column:
     """The file of a row where it is asked for: of malformed records, and where folders may have values for its columns."""
     path = f.col("_metadata.file_path")
     return f.when(malformed | path.contains("=") if folders else malformed, path).alias(_FILE)
+
+
+def _replaced(source: FileSource, schema: pa.Schema) -> Column:
+    """The file of a row with U+FFFD in a text; not asked for where the user says how the bytes are to be read."""
+    found = f.lit(False)
+    if not any(key.lower() in _CHARSETS for key, _ in source.options):
+        for field in schema:
+            if _is_text(field.type):
+                found = found | f.col(quoted(field.name)).contains("\ufffd")
+    return f.when(found, f.col("_metadata.file_path")).alias(_REPLACED)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def _numbered(schema: pa.Schema) -> list[Column]:
@@ -72,16 +93,41 @@ class RecordReader:
     columns: str
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
-        record, file = batch.columns[-2:]
+        record, file, replaced = batch.columns[-3:]
         good = batch
         if record.null_count < batch.num_rows:
             broken = record.is_valid()
             good = batch.filter(record.is_null())
             found = self._malformed(record.filter(broken).to_pylist(), file.filter(broken).to_pylist())
             yield FileReader(self.schema, self.rules).put_aside(found)
+        if replaced.null_count < batch.num_rows and good.num_rows:
+            found, kept = self._not_utf8(good)
+            if found:
+                yield FileReader(self.schema, self.rules).put_aside(found)
+                good = good.filter(kept)
         if good.num_rows:
             arrays = [fitted(c, fl, "the rows cannot be read") for c, fl in zip(good.columns, self.schema, strict=False)]
-            yield from self._with_folders(pa.RecordBatch.from_arrays(arrays, schema=self.schema), good.columns[-1])
+            yield from self._with_folders(pa.RecordBatch.from_arrays(arrays, schema=self.schema), good.columns[-2])
+
+    def _not_utf8(self, rows: pa.RecordBatch) -> tuple[list[Malformed], pa.Array]:
+        """Rows whose text holds replaced bytes, as malformed, and which rows are good."""
+        found: list[Malformed] = []
+        good, odd_lines = [True] * rows.num_rows, dict[str, list[tuple[int, bytes, str]]]()
+        texts = [c for c, field in zip(rows.columns, self.schema, strict=False) if _is_text(field.type)]
+        for at, file in enumerate(rows.columns[-1].to_pylist()):
+            if file is None:
+                continue
+            if file not in odd_lines:
+                odd_lines[file] = [(n, raw, text) for n, raw in _raw_lines(file) if "\ufffd" in (text := _as_spark_reads(raw))]
+            odd = [value for text in texts if "\ufffd" in (value := text[at].as_py() or "")]
+            lines = [(n, raw) for n, raw, text in odd_lines[file] if all(value in text for value in odd)]
+            bad = [(n, raw) for n, raw in lines if not _is_utf8(raw)]
+            if (lines and not bad) or all(_is_utf8(raw) for _, raw, _ in odd_lines[file]):
+                continue  # the character itself was written
+            number, shown = (bad[0][0], bad[0][1].decode("utf-8", "backslashreplace")) if bad else (None, None)
+            found.append(Malformed(shown_path(unquote(file)), number, shown, "bytes that are not UTF-8"))
+            good[at] = False
+        return found, pa.array(good)
 
     def _with_folders(self, rows: pa.RecordBatch, file: pa.Array) -> Iterator[Scanned]:
         """Rows, in which the folders of their files may have the value of a column; a folder that does not fit goes aside."""
@@ -106,24 +152,41 @@ class RecordReader:
             by_file.setdefault(file, set()).add(text)
         lines = {file: _lines(file, texts) for file, texts in by_file.items()}
         why = f"no record of {self.columns}"
-        return [
-            Malformed(shown_path(unquote(file)), lines[file].get(text), text, why)
-            for text, file in zip(records, files, strict=True)
-        ]
+        found = []
+        for text, file in zip(records, files, strict=True):
+            number, shown = lines[file].get(text, (None, text))
+            found.append(Malformed(shown_path(unquote(file)), number, shown, why))
+        return found
 
 
-def _lines(uri: str, texts: set[str]) -> dict[str, int]:
-    """In which lines of a file records stand; of equal ones the first."""
-    wanted = {text.encode("utf-8", "surrogatepass"): text for text in texts}
-    found: dict[str, int] = {}
+def _lines(uri: str, texts: set[str]) -> dict[str, tuple[int, str]]:
+    """In which lines of a file records stand, of equal ones the first, and what is written there."""
+    found: dict[str, tuple[int, str]] = {}
+    for number, raw in _raw_lines(uri):
+        text = _as_spark_reads(raw)
+        if text in texts:
+            found.setdefault(text, (number, raw.decode("utf-8", "backslashreplace")))
+    return found
+
+
+def _raw_lines(uri: str) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, numbered from 1."""
     system, path = file_system(unquote(uri))
     with opened(system, path, shown_path(uri), as_lines=True) as stream:
         before = 0
         for block in blocks(stream, 1 << 20):
             lines = block.splitlines()
-            for number, line in enumerate(lines, before + 1):
-                text = wanted.get(line)
-                if text is not None:
-                    found.setdefault(text, number)
+            yield from enumerate(lines, before + 1)
             before += len(lines)
-    return found
+
+
+def _as_spark_reads(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

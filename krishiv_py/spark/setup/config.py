@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.files import is_local_path
 
 Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
@@ -140,11 +141,6 @@ def checked_profile(profile: str) -> Profile:
             f"use one of {', '.join(map(repr, PROFILES))}",
         )
     )
-
-
-def is_local_path(path: str) -> bool:
-    """Whether a checkpoint path is on this machine's own file system."""
-    return "://" not in path or path.startswith("file:")
 
 
 def check_checkpoint(profile: Profile, checkpoint: str | None) -> None:

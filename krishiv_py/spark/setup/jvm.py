@@ -59,12 +59,20 @@ def launch(settings: Mapping[str, str]) -> None:
     finally:
         os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway)
-    logging.getLogger("py4j.clientserver").addFilter(_of_interest)
+    hush_py4j()
+
+
+def hush_py4j() -> None:
+    """Keep from the log what py4j writes of an exception that reaches the user, or nobody, anyway."""
+    for name in ("py4j.clientserver", None):  # py4j/java_gateway.py logs on the root logger
+        logging.getLogger(name).addFilter(_of_interest)
 
 
 def _of_interest(record: logging.LogRecord) -> bool:
-    """Whether a record of py4j's is worth showing: that a stopped query's batch was broken off is not."""
-    return record.exc_info is None or getattr(record.exc_info[0], "__name__", "") != "BatchStoppedError"
+    """Whether a record is worth showing: not py4j's that a stopped query's batch was broken off, or that Ctrl-C was pressed."""
+    if record.exc_info is None or record.exc_info[0] is None or "py4j" not in record.pathname:
+        return True
+    return record.exc_info[0].__name__ not in ("BatchStoppedError", "KeyboardInterrupt")
 
 
 def _pass_on(reading: int) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from typing import Any
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.engine.notes import Report
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
+from krishiv_py.spark.tasks.handing_on import METRICS, STAGE
 
 
 def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, batch_id: int) -> None:
@@ -28,6 +28,17 @@ class Halt:
     """The thread a micro-batch runs in on the driver, while it does."""
 
 
+class BatchStoppedError(Exception):
+    """What Spark hears of a batch that ``stop()`` broke off.
+
+    It looks in the text for an interruption, by a regular expression that overflows the JVM's stack on texts as long as those
+    of Spark's own errors: the query would die with pages of noise instead of stopping.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
+
+
 @attrs.frozen
 class TaskRow:
     """What a task hands to the driver at the end of a micro-batch."""
@@ -37,6 +48,17 @@ class TaskRow:
     blob: bytes
 
 
-def metrics_of(rows: list[TaskRow]) -> dict[str, Any]:
-    """Metrics rows by bucket; of several of one bucket the last counts."""
-    return {str(r.bucket): json.loads(r.blob) for r in rows}
+def reports_of(rows: list[TaskRow]) -> dict[str, Report]:
+    """Reports by bucket, and stage where there are several before; of several of one bucket the last counts."""
+    found = {}
+    for row in rows:
+        kind, _, stage = row.kind.partition(STAGE)
+        if kind == METRICS:
+            found[f"{row.bucket}{STAGE}{stage}" if stage else str(row.bucket)] = Report.from_bytes(row.blob)
+    return found
+
+
+def stage_of(bucket: str, last: int) -> int:
+    """The number of the stage whose report :func:`reports_of` keeps under this name; `last` is that of the last stage."""
+    _, _, stage = bucket.partition(STAGE)
+    return int(stage) if stage else last

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py import errors
+from krishiv_py.engine.failures import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
 from krishiv_py.spark.reading.malformed import gone, shown_path
 
@@ -39,9 +40,7 @@ def in_task(operator: str, step: str, batch: int | None = None) -> Iterator[None
     except GeneratorExit:
         raise
     except BaseException as problem:  # noqa: BLE001  # sys.exit() too: Spark would only say that a worker has gone
-        where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")
-        said = str(problem) if isinstance(problem, KrishivError) else told(problem)
-        raise own_type(type(problem))(f"{where}: {said}") from passable(problem)
+        raise located(problem, operator, step, batch) from passable(problem)
 
 
 def passable(problem: BaseException | None) -> BaseException | None:

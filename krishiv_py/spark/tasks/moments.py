@@ -1,7 +1,8 @@
 """Which micro-batches a finite input would make in a streaming query, and what would be in force in each.
 
 Memory streams: every send is a batch, and the query is idle between two. Files read with ``max_files_per_batch``: that many
-files of every source a batch, by modification time, one batch right after the other, as a query takes what is there.
+files of every source a batch, by modification time, one batch right after the other, as a query takes what is there. A user's
+source plans its batches.
 """
 
 from __future__ import annotations
@@ -13,23 +14,26 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.input.watermark import WatermarkTracker
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.branches import Branch
+from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.reading.filereader import FileReader
 from krishiv_py.spark.reading.listing import Located, hidden, listed
 from krishiv_py.spark.reading.malformed import shown_path
 from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.ranged.ranges import RangeReader, tokens
 from krishiv_py.spark.reading.scan import arrow_scanned, file_reader
-from krishiv_py.spool import Spool
 
 
 @attrs.frozen
-class Moment:
-    """What is in force in one micro-batch: its number, watermark and processing time.
+class TimedBatch:
+    """One micro-batch: its number, and what is in force in it.
 
     Attributes
     ----------
@@ -38,8 +42,7 @@ class Moment:
     """
 
     number: int
-    watermark_us: int
-    now_us: int
+    moment: Moment
     idle: bool = True
 
 
@@ -49,14 +52,14 @@ class Timetable:
 
     Attributes
     ----------
-    moments : tuple of Moment
+    batches : tuple of TimedBatch
         The batches; the last one may be one without rows.
     files : list of dict
         For every stream of the plan, its files with the batch each belongs to.
     """
 
-    moments: tuple[Moment, ...]
-    files: list[dict[str, Moment]]
+    batches: tuple[TimedBatch, ...]
+    files: list[dict[str, TimedBatch]]
 
 
 def timetable(spark: SparkSession, parts: Sequence[Branch], spec: OperatorSpec, now_us: int) -> Timetable | None:
@@ -65,8 +68,8 @@ def timetable(spark: SparkSession, parts: Sequence[Branch], spec: OperatorSpec, 
         batches = [[file] for file in _sent(parts)]
         return _timed(parts, spec, batches, now_us, idle=True) if batches else None
     sources = [p.source for p in parts]
-    if any(_cut(s) for s in sources) and all(isinstance(s, FileSource) and arrow_scanned(s) for s in sources):
-        batches = _cut_up([_by_time(spark, s) for s in sources], [s.max_files_per_batch for s in sources])  # type: ignore[attr-defined]
+    if any(_cut(s) for s in sources) and all(_divided(s) for s in sources):
+        batches = _side_by_side([_batches_of(spark, s) for s in sources])
         return _timed(parts, spec, batches, now_us, idle=False) if batches else None
     if any(_cut(s) for s in sources):
         raise PlanError(
@@ -75,37 +78,51 @@ def timetable(spark: SparkSession, parts: Sequence[Branch], spec: OperatorSpec, 
                 ", ".join(s.detail() for s in sources),
                 "late rows would be others than in a streaming query",
                 "leave max_files_per_batch out, or read with streaming=True and "
-                "start(sink, trigger=QueryTrigger.available_now(flush=True))",
+                "start(sink, batches=Batches.available_now(flush=True))",
             )
         )
     return None
 
 
 def _cut(source: Source) -> bool:
-    return isinstance(source, FileSource) and source.max_files_per_batch is not None
+    return isinstance(source, RangeSource) or (isinstance(source, FileSource) and source.max_files_per_batch is not None)
+
+
+def _divided(source: Source) -> bool:
+    """Whether it is known which batches a query would make of a source."""
+    return isinstance(source, RangeSource) or (isinstance(source, FileSource) and arrow_scanned(source))
+
+
+def _batches_of(spark: SparkSession, source: Source) -> list[list[str]]:
+    """Files or ranges of a source by batch."""
+    if isinstance(source, RangeSource):
+        return tokens(all_ranges(source.source, source.name))
+    assert isinstance(source, FileSource)
+    paths = _by_time(spark, source)
+    size = source.max_files_per_batch or max(len(paths), 1)
+    return [[p for p in paths[start : start + size] if p is not None] for start in range(0, len(paths), size)]
 
 
 def _sent(parts: Sequence[Branch]) -> list[tuple[int, str]]:
     """All sent files with the number of their stream; of several streams in the order they were sent."""
-    files = [(at, path) for at, part in enumerate(parts) for path in spool_of(part.source).files()]
+    files = [(at, path) for at, part in enumerate(parts) for path in replay_log_of(part.source).files()]
     if len(parts) == 1:
         return files
     readers = [branch_reader(part) for part in parts]
     return sorted(files, key=lambda f: next((s.now_us or 0 for s in readers[f[0]](one_path(f[1]))), 0))
 
 
-def spool_of(source: Source) -> Spool:
-    """The spool of a memory stream."""
+def replay_log_of(source: Source) -> ReplayLog:
+    """The replay log of a memory stream."""
     assert isinstance(source, MemorySource)
-    return Spool(source.spool)
+    return ReplayLog(source.spool)
 
 
-def _by_time(spark: SparkSession, source: Source) -> list[str | None]:
+def _by_time(spark: SparkSession, source: FileSource) -> list[str | None]:
     """The files of a source as a query takes them: by modification time, equal ones as the file system lists them.
 
     None stands for a file of zero bytes: it has its place in a batch, but Spark does not hand it on.
     """
-    assert isinstance(source, FileSource)
     found = listed(spark, Located(source.path, source.literal))
     walked = _walked(source.path) if source.literal else []
     empty = {f"file:{p}": os.stat(p).st_mtime_ns // 1_000_000 for p in walked if not os.path.getsize(p)}
@@ -124,15 +141,12 @@ def _walked(root: str) -> list[str]:
     return files + [path for e in entries if e.is_dir() for path in _walked(e.path)]
 
 
-def _cut_up(files: list[list[str | None]], limits: list[int | None]) -> list[list[tuple[int, str]]]:
-    """The batches: of every source its next files, at most so many; all of them without a limit."""
-    batches: list[list[tuple[int, str]]] = []
-    for at, (paths, limit) in enumerate(zip(files, limits, strict=True)):
-        size = limit or max(len(paths), 1)
-        for number, start in enumerate(range(0, len(paths), size)):
-            if number == len(batches):
-                batches.append([])
-            batches[number] += [(at, path) for path in paths[start : start + size] if path is not None]
+def _side_by_side(sources: list[list[list[str]]]) -> list[list[tuple[int, str]]]:
+    """The batches of a query: of every source its next one."""
+    batches: list[list[tuple[int, str]]] = [[] for _ in range(max(map(len, sources), default=0))]
+    for at, found in enumerate(sources):
+        for number, paths in enumerate(found):
+            batches[number] += [(at, path) for path in paths]
     return batches
 
 
@@ -142,15 +156,14 @@ def _timed(
     """What is in force in every batch. Of memory streams the last file need not be read for that."""
     tracker = WatermarkTracker(spec.watermark)
     prepares, readers = [Prepare(p.spec) for p in parts], [branch_reader(p) for p in parts]
-    found: list[dict[str, Moment]] = [{} for _ in parts]
-    moments: list[Moment] = []
+    found: list[dict[str, TimedBatch]] = [{} for _ in parts]
+    timed: list[TimedBatch] = []
     for number, batch in enumerate(batches):
-        moment = Moment(number, tracker.current, now_us, idle)
-        moments.append(moment)
         in_force = tracker.current
+        timed.append(TimedBatch(number, Moment(in_force, now_us), idle))
         for at, path in batch:
-            found[at][path] = moment
-            for scanned in readers[at](one_path(path)) if number + 1 < len(batches) or not idle else ():
+            found[at][path] = timed[-1]
+            for scanned in readers[at](one_path(path)) if spec.time_column and (number + 1 < len(batches) or not idle) else ():
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
                 if scanned.control is not None:
                     tracker.advance(scanned.control.watermark_us, scanned.control.source or parts[at].name, now_us)
@@ -158,13 +171,15 @@ def _timed(
                     tracker.saw(prepares[at].maxima(scanned.batch, in_force, now_us), now_us)
         tracker.settle(now_us)
     if not idle:  # when the last files are done a query runs a batch without rows
-        moments.append(Moment(len(batches), tracker.current, now_us, idle))
-    return Timetable(tuple(moments), found)
+        timed.append(TimedBatch(len(batches), Moment(tracker.current, now_us), idle))
+    return Timetable(tuple(timed), found)
 
 
-def branch_reader(part: Branch) -> FileReader:
-    """What reads the files of a stream."""
+def branch_reader(part: Branch) -> FileReader | RangeReader:
+    """What reads the files or ranges of a stream."""
     schema = pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns])
+    if isinstance(part.source, RangeSource):
+        return RangeReader(schema, part.source.source, part.source.name)
     return file_reader(part.source, schema) if isinstance(part.source, FileSource) else ParquetReader(schema, sent=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -11,28 +11,34 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from krishiv_py.engine.chain import follow, packed_results, stepping
+from krishiv_py.engine.failures import STEP
+from krishiv_py.engine.loop import NO_ROWS
+from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
+from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.input.malformed import late_output
-from krishiv_py.kernels.input.prepare import COUNTERS, Prepare
-from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import NOW_MS, Meta
+from krishiv_py.kernels.state.store import Bucket, Meta
+from krishiv_py.plan.counters import under_new_names
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.spark.clock.clocks import Clock, InForce, batch_number
-from krishiv_py.spark.clock.marks import MarkCheck
+from krishiv_py.spark.clock.clocks import Clock, batch_number
+from krishiv_py.spark.clock.foreign_watermarks import MarkCheck
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.blobs import BlobFolder, BucketBlobs
+from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
-from krishiv_py.spark.storage.handover import Handover
+from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.spark.tasks.handing_on import METRICS, NEXT, HandingOn, Place, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import CHUNK, RAW, TICK, Notes, notes_of
+from krishiv_py.spark.tasks.pack import CHUNK, NOTES, RAW, SNAPSHOT, TICK
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
 LATE_ROWS: Final = "late"
-METRICS: Final = "metrics"
 FILE: Final = "file"
 STATE: Final = "chunks"
 META: Final = "meta"
@@ -41,7 +47,7 @@ META: Final = "meta"
 class SparkStore:
     """Chunks in a Spark map state, large ones in files it names; sizes are kept in the meta dictionary."""
 
-    def __init__(self, state: Any, sizes: dict[str, int], blobs: BucketBlobs | None) -> None:
+    def __init__(self, state: Any, sizes: dict[str, int], blobs: BucketChunks | None) -> None:
         self._state = state
         self._sizes = sizes
         self._blobs = blobs
@@ -76,22 +82,23 @@ class BucketProcessor(StatefulProcessor):
         spec: OperatorSpec,
         output: TaskOutput | None = None,
         clock: Clock | None = None,
-        blobs: BlobFolder | None = None,
-        handover: Handover | None = None,
+        blobs: ChunkFolder | None = None,
+        shuffle_files: ShuffleFiles | None = None,
+        place: Place | None = None,
     ) -> None:
         self._spec = spec
+        self._place = Place() if place is None else place
         self._output = output
         self._clock = clock
         self._blobs = blobs
-        self._handover = handover
+        self._shuffle_files = shuffle_files
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the one state variable."""
         settle_worker("operator")
         self._handle = handle
         self._state = handle.getMapState(STATE, "name string", "blob binary")
-        self._operator = operator_for(self._spec)
-        self._prepare = Prepare(attrs.evolve(self._spec, prefix=()))
+        self._stage = Stage(stepping(self._spec))
         self._stepped: set[int] = set()
         mark = self._spec.watermark
         self._mark = MarkCheck(self._spec.name, self._spec.tick_us, mark.lag_us if isinstance(mark, WatermarkSpec) else 0)
@@ -99,20 +106,25 @@ class BucketProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
         batch = batch_number()
-        with in_task(self._spec.name, f"window step of bucket {key[0]}", batch):
+        with in_task(self._spec.name, f"{STEP} of bucket {key[0]}", batch):
             yield from self._fold(int(key[0]), batch, rows, timerValues)
 
     def _fold(self, bucket: int, batch: int, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         in_force = self._in_force(batch, timerValues)
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
-        now_us = in_force.now_us
-        take = decode if self._handover is None else self._handover.of_batch(batch).take
+        notes: list[Notes] = []
+        now_us, snapshot = in_force.now_us or 0, False
+        take = decode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).take
+        if self._place.number:
+            yield from self._behind(bucket, batch, rows, in_force, take)
+            return
         for row in sorted(rows, key=lambda r: r.seq):
             if row.kind == RAW:
                 judged = self._judge(bytes(row.blob), in_force)
-                chunks.append(judged[0])
-                late.append(judged[1])
+                chunks += judged.chunks
+                late += judged.late
+                notes += judged.notes
                 continue
             if self._clock is not None and row.in_force != in_force.watermark_us:
                 raise OperatorError(
@@ -120,44 +132,59 @@ class BucketProcessor(StatefulProcessor):
                     f"{in_force.watermark_us}: its late rows would be wrong. "
                     "Hint: this is a bug in krishiv_py, please report it"
                 )
-            if row.kind == TICK:
+            if row.kind == SNAPSHOT:
+                snapshot = True
+            elif row.kind == TICK:
                 now_us = max(now_us, int(bytes(row.blob)))
+            elif row.kind == NOTES:
+                notes.append(Notes.from_bytes(bytes(row.blob)))
             else:
                 (chunks if row.kind == CHUNK else late).append(take(bytes(row.blob)))
-        yield from self._step(bucket, batch, InForce(in_force.watermark_us, now_us), chunks, late)
+        yield from self._step(
+            bucket, batch, Moment(in_force.watermark_us, now_us), Packed(chunks, late, notes), snapshot=snapshot
+        )
+
+    def _behind(
+        self, bucket: int, batch: int, rows: Iterator[Any], moment: Moment, take: Callable[[bytes], pa.Table]
+    ) -> Iterator[Row]:
+        """Take what the stage before gave, and let pass what is meant for the driver."""
+        given: list[pa.Table] = []
+        for row in rows:
+            if row.kind == NEXT:
+                given.append(take(bytes(row.blob)))
+            elif row.kind != TICK:
+                yield Row(kind=row.kind, bucket=row.bucket, blob=bytes(row.blob))
+        assert self._clock is not None
+        before = self._clock.in_force(batch - 1) if batch else Moment(UNSET)
+        judged = attrs.evolve(before.behind(self._place.behind_us), now_us=moment.now_us)
+        packed = packed_results(self._stage, pa.concat_tables(given), judged) if given else NO_ROWS
+        yield from self._step(bucket, batch, moment.behind(self._place.behind_us), packed, judged=judged)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
         bucket = int(key[0])
         if bucket not in self._stepped:
             batch = batch_number()
-            with in_task(self._spec.name, f"window step of bucket {bucket}", batch):
-                yield from self._step(bucket, batch, self._in_force(batch, timerValues), [], [])
+            with in_task(self._spec.name, f"{STEP} of bucket {bucket}", batch):
+                yield from self._step(bucket, batch, self._in_force(batch, timerValues), NO_ROWS)
 
     def close(self) -> None:
         """The task is over."""
         release_memory()
 
-    def _in_force(self, batch: int, timers: Any) -> InForce:
+    def _in_force(self, batch: int, timers: Any) -> Moment:
         if self._clock is not None:
             return self._clock.in_force(batch)
         self._mark.spark_ms = timers.getCurrentWatermarkInMs()
         found = watermark_of(self._mark.spark_ms, self._spec.tick_us)
-        return InForce(max(found, self._spec.watermark.initial_us), 0)
+        return Moment(max(found, self._spec.watermark.initial_us), 0)
 
-    def _judge(self, blob: bytes, in_force: InForce) -> tuple[pa.Table, pa.Table]:
+    def _judge(self, blob: bytes, in_force: Moment) -> Packed:
         """Rows that came unjudged: combined, and the late ones with their notes."""
-        notes = Notes()
-        late, rows = [], []
+        packing = self._stage.pack(in_force)
         for part in decode(blob).to_batches():
-            prepared = self._prepare(part, in_force.watermark_us, in_force.now_us)
-            notes.take(prepared)
-            rows.append(prepared.rows)
-            late.append(prepared.late)
-        layout = self._prepare.layout
-        refused = pa.concat_tables([layout.late_schema.empty_table(), *late])
-        combined = self._operator.combine(pa.concat_tables([layout.row_schema.empty_table(), *rows]))
-        return combined, refused.replace_schema_metadata(notes.metadata())
+            packing.take(part)
+        return packing.packed()
 
     def _load(self) -> Meta:
         stored: Any = self._state.getValue((META,))
@@ -166,39 +193,63 @@ class BucketProcessor(StatefulProcessor):
         loaded: Meta = json.loads(bytes(stored[0]))
         return loaded
 
-    def _step(self, bucket: int, batch: int, in_force: InForce, chunks: list[pa.Table], late: list[pa.Table]) -> Iterator[Row]:
+    def _step(
+        self,
+        bucket: int,
+        batch: int,
+        in_force: Moment,
+        packed: Packed,
+        *,
+        judged: Moment | None = None,
+        snapshot: bool = False,
+    ) -> Iterator[Row]:
         meta = self._load()
-        counters = meta.setdefault("counters", dict.fromkeys([*COUNTERS, "firings"], 0))
+        counters = under_new_names(meta.setdefault("counters", {**none_counted(), FIRINGS: 0}))
         sizes = meta.setdefault("sizes", {})
-        notes = [notes_of(table) for table in late]
         if self._clock is None:
-            self._mark(meta, [n.maxima for n in notes])
-        now_us = max([in_force.now_us, *(n.latest_us() for n in notes)])
-        meta[NOW_MS] = now_us // 1_000 or None  # 0: no clock has been read yet
-        blobs = BucketBlobs(self._blobs, bucket, batch, meta) if self._blobs is not None else None
+            self._mark(meta, [n.maxima for n in packed.notes])
+        now_us = max([in_force.now_us or 0, *(n.latest_us() for n in packed.notes)])
+        blobs = BucketChunks(self._blobs, bucket, batch, meta) if self._blobs is not None else None
         store = SparkStore(self._state, sizes, blobs)
-        step = self._operator.step(store, meta, chunks, in_force.watermark_us, now_us)
+        held = Bucket(store, meta, now_us // 1_000 or None)  # 0: no clock has been read yet
+        moment = Moment(in_force.watermark_us, now_us)
+        if judged is None:
+            every = [self._stage.step(held, packed, moment)]
+        else:
+            every = list(follow(self._stage, held, packed, attrs.evolve(judged, now_us=now_us), moment))
         if blobs is not None:
             blobs.tidy()
-        for counted in [*(n.counters for n in notes), step.counters, {"firings": step.firings}]:
-            for name, n in counted.items():
-                counters[name] = counters.get(name, 0) + n
-        self._set_timer(meta, self._timer_ms(batch, step))
+        for done in every:
+            count(counters, done.counters)
+        step = every[-1].step
+        if not self._place.number:
+            self._set_timer(meta, self._timer_ms(bucket, batch, in_force, step))
         self._state.updateValue((META,), (json.dumps(meta).encode(),))
         self._stepped.add(bucket)
-        yield from self._emit(RESULT, bucket, step.results)
-        refused = [t.replace_schema_metadata(None) for t in [*late, step.late] if t is not None and t.num_rows]
-        if refused:
-            yield from self._emit(LATE_ROWS, bucket, late_output(self._prepare.layout, refused))
-        metrics = {
-            "counters": counters,
-            "open_windows": step.open_windows,
-            "open_rows": step.open_rows,
-            "state_bytes": sum(sizes.values()),
-            "notes": [[n.maxima, n.controls] for n in notes],
-            "wakeup_now": step.wakeup_now_us,
-        }
-        yield Row(kind=METRICS, bucket=bucket, blob=json.dumps(metrics).encode())
+        early = [self._stage.early(held, moment)] if snapshot else []
+        results = pa.concat_tables([*(done.results for done in every), *early])
+        if self._place.following is None:
+            yield from self._emit(RESULT, bucket, results)
+        else:
+            yield from self._hand_on(self._place.following, bucket, batch, results)
+        late = [table for done in every for table in done.late]
+        if late:
+            yield from self._emit(self._kind(LATE_ROWS), bucket, late_output(self._stage.layout, late))
+        state_bytes = sum(sizes.values())
+        told = tuple(packed.notes) if not self._place.number else ()  # the watermark follows the rows of the first stage
+        report = Report(counters, step.open_windows, step.open_rows, state_bytes, told, step.wakeup_now_us)
+        yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
+
+    def _kind(self, kind: str) -> str:
+        return kind_of(kind, self._place.number, self._place.last)
+
+    def _hand_on(self, following: HandingOn, bucket: int, batch: int, results: pa.Table) -> Iterator[Row]:
+        give = encode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).give
+        for to, part in following.parts(results):
+            yield Row(kind=NEXT, bucket=to, blob=give(part))
+        if bucket == following.bucket_ids[0]:  # one is enough, and this one always steps
+            for to in following.bucket_ids:
+                yield Row(kind=TICK, bucket=to, blob=b"0")
 
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:
         if not table.num_rows:
@@ -209,9 +260,13 @@ class BucketProcessor(StatefulProcessor):
         else:
             yield Row(kind=FILE, bucket=bucket, blob=json.dumps(written).encode())
 
-    def _timer_ms(self, batch: int, step: StepResult) -> int | None:
+    def _timer_ms(self, bucket: int, batch: int, in_force: Moment, step: StepResult) -> int | None:
+        following = self._place.following
         if self._clock is not None:
-            return self._clock.timer_ms(batch, step.wakeup_us, step.wakeup_now_us)
+            wakeup_us = step.wakeup_us
+            if following is not None and bucket == following.bucket_ids[0] and in_force.watermark_us != END_OF_TIME:
+                wakeup_us = max(in_force.watermark_us, -MAX_TIME_US) + self._spec.tick_us  # stages behind go on as time does
+            return self._clock.timer_ms(batch, wakeup_us, step.wakeup_now_us)
         return None if step.wakeup_us is None else wakeup_ms(step.wakeup_us, self._spec.tick_us)
 
     def _set_timer(self, meta: Meta, wanted: int | None) -> None:

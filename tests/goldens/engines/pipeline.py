@@ -50,9 +50,11 @@ def pipeline(case: Case, stream: Stream) -> AggregatedStream:
 def _timed(case: Case, stream: Stream) -> KeyedStream:
     mark = case.watermark
     if mark.sources is None:
-        spec = kv.WatermarkSpec.fixed_lag_ms(mark.lag_ms or 0, initial=mark.initial_ms)
+        spec = kv.WatermarkSpec.fixed_lag_ms(mark.lag_ms or 0, initial=mark.initial_ms, idle_advance=mark.idle_advance_ms)
         return stream.with_watermark(spec, column="ts").key_by("key")
-    several = kv.MultiSourceWatermarkSpec.new(idle_timeout=mark.idle_timeout_ms, initial=mark.initial_ms)
+    several = kv.MultiSourceWatermarkSpec.new(
+        idle_timeout=mark.idle_timeout_ms, initial=mark.initial_ms, idle_advance=mark.idle_advance_ms
+    )
     for name, lag in mark.sources.items():
         several = several.source(name, kv.WatermarkSpec.fixed_lag_ms(lag))
     return stream.with_watermark(several, column="ts", source_column="source").key_by("key")
@@ -69,8 +71,13 @@ def _windowed(case: Case, keyed: KeyedStream) -> WindowedStream:
         gap: int | str = "gap" if dynamic else window.need("gap_ms")
         return keyed.session_window(gap, touch="merge", max_duration=window.max_duration_ms)
     if window.kind == "sliding_event":
-        more = {"two_sided": window.two_sided, "with_row": window.with_row, "exclude_self": window.exclude_self}
-        return keyed.lookback_window(window.need("size_ms"), **more)
+        return keyed.lookback_window(
+            window.need("size_ms"),
+            two_sided=window.two_sided,
+            with_row=window.with_row,
+            exclude_self=window.exclude_self,
+            emit="arrival" if window.on_arrival else "watermark",
+        )
     if window.kind == "sliding_kafka":
         return keyed.windowed_by(kv.SlidingWindows.of(window.need("size_ms"), clamp_zero=window.clamp_zero))
     # probes as a hopping window: one window starts at every probe + lower; its last instant is probe + upper

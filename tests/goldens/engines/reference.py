@@ -55,7 +55,7 @@ class ReferenceEngine:
         if window.kind == "sliding_kafka":
             return ref.DistinctSet(size, clamp_zero=window.clamp_zero)
         if window.kind == "sliding_event":
-            return ref.LookBack(size, window.two_sided, window.with_row, window.exclude_self)
+            return ref.LookBack(size, window.two_sided, window.with_row, window.exclude_self, window.on_arrival)
         return ref.Fixed(size, window.need("slide_ms") if window.kind == "hopping" else None, window.offset_ms)
 
     def _watermark(self, case: Case) -> ref.WatermarkSpec:
@@ -66,6 +66,7 @@ class ReferenceEngine:
             sources=spec.sources,
             initial=0 if zero else spec.initial_ms,
             idle_timeout=spec.idle_timeout_ms,
+            idle_advance=spec.idle_advance_ms,
             start_now=spec.start_now_ms,
             policy=spec.policy,
             all_idle="hold" if self._dialect["all_idle"] == "hold" else "max",

@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, OperatorError, message, unknown_column
 from krishiv_py.kernels.columns.expressions import arithmetic, functions
+from krishiv_py.kernels.columns.expressions.calls import CALLS, extreme
 from krishiv_py.kernels.columns.expressions.casts import cast
 from krishiv_py.kernels.columns.expressions.compare import COMPARISONS, compare, is_in
 from krishiv_py.kernels.columns.expressions.values import FaultError, MisfitError, Value, beside, is_moment, literal
+from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.schema import unknown_field
@@ -135,6 +137,8 @@ def _node(expr: Expr, batch: Rows) -> Value:
         return _field(value_of(expr.arg, batch), expr)
     if isinstance(expr, StructOf):
         return pa.StructArray.from_arrays([value_of(c, batch) for c in expr.children()], names=list(expr.names))
+    if isinstance(expr, Case):
+        return _case(expr.args, batch)
     if isinstance(expr, Func):
         return _call(expr, batch)
     raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
@@ -164,18 +168,14 @@ def _call(expr: Func, batch: Rows) -> Value:
     if name == "named_struct":
         labels = [a.value for a in args[::2] if isinstance(a, Lit)]
         return functions.struct_of([str(x) for x in labels], [value_of(a, batch) for a in args[1::2]])
+    if name in ("greatest", "least"):
+        return extreme(_beside_all(args, [value_of(a, batch) for a in args]), ">" if name == "greatest" else "<")
     values = [value_of(args[0], batch)]
     values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
     if name == "nullif":
         same = compare("==", *_beside_all(args, values))
         return pc.if_else(pc.fill_null(same, False), pa.scalar(None, values[0].type), values[0])
-    if name == "round":
-        return arithmetic.rounded(values[0], values[1].as_py() if len(values) > 1 else 0)
-    if name in ("starts_with", "contains"):
-        return functions.found_in(values[0], values[1], at_start=name == "starts_with")
-    if name in ("upper", "lower"):
-        return functions.in_case(values[0], upper=name == "upper")
-    return {"abs": arithmetic.absolute, "length": functions.length}[name](values[0])
+    return CALLS[name](values, [a.value if isinstance(a, Lit) else None for a in args])
 
 
 def _beside_all(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
@@ -193,6 +193,23 @@ def _if_else(args: tuple[Expr, ...], batch: Rows) -> Value:
     other = guarded(args[2], batch, pc.invert(holds))
     left, right = functions.alike(_beside_all(args[1:], [one, other]))
     return pc.if_else(holds, left, right)
+
+
+def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
+    """The value beside the first condition that is true; each is computed only where it is looked at."""
+    open_: Value = pa.scalar(True)
+    hits, values = [], []
+    for at in range(0, len(args) - 1, 2):
+        holds = pc.and_(open_, pc.fill_null(functions.boolean(guarded(args[at], batch, open_)), False))
+        hits.append(holds)
+        values.append(guarded(args[at + 1], batch, holds))
+        open_ = pc.and_(open_, pc.invert(holds))
+    last = args[-1] if len(args) % 2 else Lit(None)
+    values.append(guarded(last, batch, open_))
+    *values, found = functions.alike(_beside_all((*args[1::2], last), values))
+    for holds, value in zip(reversed(hits), reversed(values), strict=True):
+        found = pc.if_else(holds, value, found)
+    return found
 
 
 def _coalesce(args: tuple[Expr, ...], batch: Rows) -> Value:

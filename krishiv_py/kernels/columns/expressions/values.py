@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.decimals import doubles
 from krishiv_py.plan.expressions.constants import MAX_DIGITS
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -20,8 +21,6 @@ INSTANT: Final = pa.timestamp("us", "UTC")
 LOCAL: Final = pa.timestamp("us")
 DOUBLE: Final = pa.float64()
 DURATION: Final = pa.duration("us")
-_EXACT_TENS: Final = 22  # powers of ten up to this one are exact doubles
-_EXACT_INTEGER: Final = 2**53
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 is_integer = pa.types.is_integer
 is_floating = pa.types.is_floating
@@ -119,20 +118,9 @@ def coerced(value: Value, type_: pa.DataType) -> Value:
 
 
 def nearest(value: Value, type_: pa.DataType) -> Value:
-    """Decimals as the nearest floating-point numbers; Arrow's own cast may be off by one in the last place."""
+    """Decimals as the nearest floating-point numbers."""
     (column,), single = arrays(value)
-    scale = column.type.scale
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    long = np.ones(len(column), np.bool_)
-    found = np.zeros(len(column))
-    if pa.types.is_decimal128(column.type) and scale <= _EXACT_TENS and len(column):
-        words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
-        low, high = words[:, 0], words[:, 1]
-        long = (high != low >> 63) | (low > _EXACT_INTEGER) | (low < -_EXACT_INTEGER)
-        found = low / 10.0**scale  # both are exact, so the quotient is the nearest
-    for at in np.flatnonzero(long & ~missing):
-        found[at] = float(column[int(at)].as_py())
-    return joined(pa.array(found, mask=missing).cast(type_, safe=False), single)
+    return joined(doubles(column).cast(type_, safe=False), single)
 
 
 def wide(value: Value, scale: int) -> Value:

@@ -21,16 +21,17 @@ from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.grid import Grid
 
 SLICE: Final = "n"
 ROWS: Final = "c"
@@ -44,7 +45,7 @@ class CountOperator:
         self.window = spec.window
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.assigner = FixedAssigner(HoppingWindow(spec.window.size, spec.window.slide))
+        self.assigner = FixedAssigner(Grid(spec.window.size, spec.window.slide))
         fixed = [pa.field(n, pa.int64()) for n in (HASH, SLICE, ROWS)]
         self.schema = pa.schema([*fixed, *self.layout.key_fields, *self.layout.partial_fields])
 
@@ -52,14 +53,12 @@ class CountOperator:
         """The rows themselves: what number a row has is known only where the rows of its key meet."""
         return rows
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        log = KeyedLog(store, meta, "c", self.schema, self._compact)
+        log = KeyedLog(bucket, "c", self.schema, self._compact)
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         results = [self._number(log, rows)] if rows.num_rows else []
-        if watermark_us == END_OF_TIME and len(log):
+        if moment.watermark_us == END_OF_TIME and len(log):
             results.append(self._flush(log))
             log.clear()
         table = self.emitter.concat(results)
@@ -87,17 +86,17 @@ class CountOperator:
         now = seen + np.bincount(of_row, minlength=keys.n)
         return self._windows(pa.concat_tables([held, fresh]), groups, seen, now)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
+        entries = KeyedLog(bucket, "c", self.schema, self._compact).written()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         content, windows, starts = self._contents(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
         return Opened(self.layout).merged(content, windows.ids, starts, starts + self.window.size)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
         keys = DeadKeys.of(dead, self.layout.key_names)
-        entries = KeyedLog(store, meta, "c", self.schema, self._compact).remove(keys.hashes, keys.rows)
+        entries = KeyedLog(bucket, "c", self.schema, self._compact).remove(keys.hashes, keys.rows)
         groups = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         rows, starts = self.assigner.windows(entries[SLICE].to_numpy())
         of_window = groups.ids[rows]

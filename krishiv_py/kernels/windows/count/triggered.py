@@ -20,24 +20,26 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
-from krishiv_py.kernels.arrays.ranges import expand, portions
+from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.splitting import portions
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing.cumulated import cumulated, exactly
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.grid import Grid
 
 NUMBER: Final = "n"
 _PORTION: Final = 1 << 20
@@ -66,11 +68,11 @@ class TriggeredCountOperator:
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, CountWindow)
         trigger = spec.options.trigger
-        assert not isinstance(trigger.early, Interval)
+        assert trigger.early is None or isinstance(trigger.early, int)
         self.window = spec.window
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.assigner = FixedAssigner(HoppingWindow(spec.window.size, spec.window.slide))
+        self.assigner = FixedAssigner(Grid(spec.window.size, spec.window.slide))
         self.every = trigger.early
         self.when_full = trigger.on_time
         self.discarding = spec.options.accumulation == "discarding"
@@ -82,23 +84,21 @@ class TriggeredCountOperator:
         """The rows themselves: what number a row has is known only where the rows of its key meet."""
         return rows
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        log = KeyedLog(store, meta, "c", self.schema, self._compact)
+        log = KeyedLog(bucket, "c", self.schema, self._compact)
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         results = [self._number(log, rows)] if rows.num_rows else []
-        if watermark_us == END_OF_TIME and len(log):
+        if moment.watermark_us == END_OF_TIME and len(log):
             results.append(self._flush(log))
             log.clear()
         table = self.emitter.concat(results)
         held = len(log)
         return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        entries = KeyedLog(store, meta, "c", self.schema, self._compact).written()
+        entries = KeyedLog(bucket, "c", self.schema, self._compact).written()
         entries = entries.take(pa.array(stable_order(entries[NUMBER].to_numpy())))
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         rows, starts = self.assigner.windows(entries[NUMBER].to_numpy())
@@ -108,10 +108,10 @@ class TriggeredCountOperator:
         begin = starts[windows.first]
         return Opened(self.layout).created(entries.take(pa.array(rows)), windows.ids, begin, begin + self.window.size)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
         gone = DeadKeys.of(dead, self.layout.key_names)
-        entries = KeyedLog(store, meta, "c", self.schema, self._compact).remove(gone.hashes, gone.rows)
+        entries = KeyedLog(bucket, "c", self.schema, self._compact).remove(gone.hashes, gone.rows)
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         last = _seen(entries, keys) - 1
         groups, starts = self.assigner.windows(last)
@@ -164,14 +164,11 @@ class TriggeredCountOperator:
         old = np.flatnonzero((told > 0) & self.retract)
         stops = np.concatenate([ends, (ends - place + told - 1)[old]])
         begins = np.concatenate([first, (ends - place)[old]])
-        source = np.concatenate([np.arange(len(ends)), old])
-        adds = np.arange(len(source)) < len(ends)
-        op = np.where(adds, np.where((told > 0) & self.retract, "+U", "+I")[source], "-U")
-        line = np.lexsort((adds, f.starts[source], f.moments[source]))
-        by = source[line]
-        merged = self._contents(rows, order, begins[line], stops[line])
-        starts = f.starts[by]
-        return self.emitter.rows(merged, starts, starts + self.window.size, op[line], f.pane[by], index[by])
+        found = compose(np.arange(len(ends)), np.arange(len(ends), len(stops)), old, (f.starts, f.moments))
+        merged = self._contents(rows, order, begins[found.result], stops[found.result])
+        starts = f.starts[found.cause]
+        pane, index = f.pane[found.cause], index[found.cause]
+        return self.emitter.rows(merged, starts, starts + self.window.size, found.op, pane, index)
 
     def _contents(self, rows: pa.Table, order: Ints, begins: Ints, stops: Ints) -> pa.Table:
         """Keys and partials of stretches of rows, both ends inclusive, a portion of them at a time."""
@@ -181,25 +178,19 @@ class TriggeredCountOperator:
         if self._cumulates and (stops + 1 - begins).sum() > _WORTH * (longest - windows).sum():
             return self._prefixes(rows, order, windows, longest, window, stops)
         schema = pa.schema([*self.layout.key_fields, *self.layout.partial_fields])
-        lengths = stops - begins + 1
-        portions = np.split(np.arange(len(begins)), np.flatnonzero(np.diff(np.cumsum(lengths) // _PORTION)) + 1)
         made = [schema.empty_table()]
-        for part in portions:
-            if not len(part):
-                continue
-            n = lengths[part]
-            ids = np.repeat(np.arange(len(part)), n)
-            within = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
-            picked = rows.take(pa.array(order[np.repeat(begins[part], n) + within]))
-            keys = rows.select(self.layout.key_names).take(pa.array(order[begins[part]]))
-            made.append(pa.Table.from_arrays([*keys.columns, *self.layout.create(picked, ids, len(part))], schema=schema))
+        for first, after in portions(stops + 1 - begins, _PORTION):
+            at, ids = expand(begins[first:after], stops[first:after] + 1)
+            picked = rows.take(pa.array(order[at]))
+            keys = rows.select(self.layout.key_names).take(pa.array(order[begins[first:after]]))
+            made.append(pa.Table.from_arrays([*keys.columns, *self.layout.create(picked, ids, after - first)], schema=schema))
         return pa.concat_tables(made)
 
     def _prefixes(self, rows: pa.Table, order: Ints, windows: Ints, longest: Ints, window: Ints, stops: Ints) -> pa.Table:
         """Keys and contents of stretches that begin where windows do, rows of a window cumulated."""
         by_window = stable_order(window)
         made = []
-        for first, after in portions(windows, longest, _PORTION):
+        for first, after in portions(longest - windows, _PORTION):
             at, ids = expand(windows[first:after], longest[first:after])
             picked = rows.take(pa.array(order[at]))
             single = self.layout.create(picked, np.arange(len(at)), len(at))

@@ -2,74 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import RAISED, OperatorError, message, shown, told
+from krishiv_py.errors import RAISED, OperatorError, SchemaError, message, shown, told
 from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.kernels.columns.layout import whole
+from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.changelog import Firings
 from krishiv_py.kernels.firing.prefixes import Units
+from krishiv_py.kernels.input.rows import as_batch
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.runs import Runs
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.chunk_tiers import Runs
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
-from krishiv_py.plan.windows.panes import Pane, PaneTiming, PaneWindow
+from krishiv_py.plan.windows.pane_handlers import Pane, PaneTiming
+from krishiv_py.plan.windows.panes import PaneWindow
 
 _TIMINGS: Final[dict[str, PaneTiming]] = {"early": "early", "on_complete": "on_complete", "late": "late"}
 
 
 class PaneOperator(TriggeredOperator):
-    """Panes. With a handler the only aggregate is the list of the partition's tuples, so that it can be handed over."""
+    """Panes. With a handler the first aggregate is the list of the partition's tuples, so that it can be handed over."""
 
     on_time_name = "on_complete"
     new_name = "on_complete"
 
     def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
         assert isinstance(spec.window, PaneWindow)
-        found = spec.window.handler
-        self.handler = None if found is None else found.handler
-        self._insertions = found is not None and found.wants_insertions
+        self.submits, self.submitted = spec.window.submits, Layout(spec).result_schema
+        super().__init__(attrs.evolve(spec, window=attrs.evolve(spec.window, submits=None)))
+        self.handler = spec.window.handler
+        self._insertions = self.handler is not None and self.handler.wants_insertions
         self.by_row = self.by_row or self._insertions
         self._events: list[tuple[int, str, Pane]] = []
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         self._events = []
-        result = super().step(store, meta, chunks, watermark_us, now_us)
+        result = super().step(bucket, chunks, moment)
         # pane by pane, as one notification after the other: everything of a pane before the next one
-        for _, event, pane in sorted(self._events, key=lambda e: e[0]):
-            self._call(event, pane)
-        return result
+        events = sorted(self._events, key=lambda e: e[0])
+        given = [(window, pane, row) for window, event, pane in events for row in self._call(event, pane)]
+        if self.submits is None:
+            return result
+        table = self._submitted(given)
+        return attrs.evolve(result, results=table, firings=table.num_rows)
 
-    def _call(self, event: str, pane: Pane, *row: object) -> None:
-        """Tell the handler; what it returns nobody would get."""
+    def _call(self, event: str, pane: Pane, *row: object) -> list[Any]:
+        """Tell the handlers; gives the tuples they submit."""
+        assert self.handler is not None
+        return [t for name, function in self.handler.calls[event] for t in self._told(name, function, event, pane, *row)]
+
+    def _told(self, name: str, function: Callable[..., Any], event: str, pane: Pane, *row: object) -> list[Any]:
         try:
-            given = getattr(self.handler, event)(pane, *row)
+            given = function(pane, *row)
         except RAISED as problem:  # user code: whatever it raises is reported with the pane
-            name = f"{type(self.handler).__name__}.{event}"
             key = shown_key(pane.key, pane.key.values())
             got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
-            raise OperatorError(message(f"pane handler {name} failed", got, told(problem), f"mend {name}")) from problem
-        if given is not None:
-            raise OperatorError(
-                message(
-                    f"{event} returned something",
-                    shown(given),
-                    "a handler has no output: it would be lost",
-                    "return nothing; results are the column `tuples`, or those of .agg(...)",
-                )
+            raise OperatorError(message(f"pane handler {name} failed", got, told(problem), f"fix {name}")) from problem
+        if given is None:
+            return []
+        if self.submits is not None and not row:
+            return given if isinstance(given, list) else [given]
+        raise OperatorError(
+            message(
+                f"{event} returned something",
+                shown(given),
+                "a handler has no output: it would be lost",
+                "return nothing; results are the column `tuples`, or those of .agg(...); "
+                "to submit tuples from a trigger write .on_events(..., submits=schema)",
             )
+        )
+
+    def _submitted(self, given: list[tuple[int, Pane, Any]]) -> pa.Table:
+        """What handlers submitted, with key, interval and firing of its pane."""
+        assert self.submits is not None
+        try:
+            rows = as_batch([row for _, _, row in given], self.submits) if given else None
+        except SchemaError as problem:
+            raise OperatorError(f"a pane handler submitted a tuple of another form: {problem}") from problem
+        if rows is None:
+            return self.submitted.empty_table()
+        spec, starts = self.layout.spec, np.array([window for window, _, _ in given])
+        columns = [pa.array([p.key[k] for _, p, _ in given], t) for k, t in zip(spec.keys, self.layout.key_types, strict=True)]
+        columns += [unstamp(at, spec.time_kind) for at in (starts, starts + self.window.size_us)]
+        columns += rows.columns
+        if spec.options.pane:
+            columns += [
+                pa.array([p.timing for _, p, _ in given], pa.string()),
+                pa.array([p.index for _, p, _ in given], pa.int64()),
+            ]
+        return pa.Table.from_arrays(columns, schema=self.submitted)
 
     def _pane(self, window: int, key: dict[str, Any], state: Any, **more: Any) -> Pane:
         bounds = unstamp(np.array([window, window + self.window.size_us]), self.layout.spec.time_kind).to_pylist()

@@ -12,19 +12,24 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import distinct, group
+from krishiv_py.kernels.arrays.grouping import Groups, distinct, group
 from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.splitting import portions, split
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.changelog import renewed
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.runs import Runs, remove_keys
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
+from krishiv_py.kernels.state.sections import Fired
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import NEWEST, ROWS
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
@@ -36,15 +41,19 @@ _FIRE_ROWS: Final = 4_000_000
 class FixedOperator:
     """See the module's docstring."""
 
-    def __init__(self, spec: OperatorSpec) -> None:
+    def __init__(self, spec: OperatorSpec, *, counted: bool = False) -> None:
         assert isinstance(spec.window, HoppingWindow)
+        self.counted = counted
         self.window = spec.window
         self.layout = Layout(spec)
-        self.assigner = FixedAssigner(spec.window)
+        self.assigner = FixedAssigner(spec.window.grid)
         self.emitter = Emitter(self.layout)
-        self.lateness_us = spec.options.allowed_lateness_us
+        self.patience = Patience.of(spec.options)
         self.mode = spec.options.emit_mode
-        self.chunk_schema = pa.schema([pa.field(SLICE, pa.int64()), *self.layout.key_fields, *self.layout.partial_fields])
+        counts = [pa.field(name, pa.int64()) for name in (ROWS, NEWEST)] if counted else []
+        self.chunk_schema = pa.schema(
+            [pa.field(SLICE, pa.int64()), *self.layout.key_fields, *self.layout.partial_fields, *counts]
+        )
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Partial aggregates by key and slice."""
@@ -53,7 +62,15 @@ class FixedOperator:
         first = pa.array(groups.first)
         keys = [rows[k].take(first) for k in self.layout.key_names]
         arrays = [pa.array(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
-        return pa.Table.from_arrays(arrays, schema=self.chunk_schema)
+        return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
+
+    def counts(self, rows: pa.Table, groups: Groups) -> list[pa.Array]:
+        """How many rows groups have, and the newest event time of each, if that is counted."""
+        if not self.counted:
+            return []
+        newest = np.full(groups.n, UNSET)
+        np.maximum.at(newest, groups.ids, rows[TIME].to_numpy())
+        return [pa.array(np.bincount(groups.ids, minlength=groups.n)), pa.array(newest)]
 
     def _merge(self, partials: pa.Table) -> pa.Table:
         """Partials with equal key and slice become one."""
@@ -63,53 +80,44 @@ class FixedOperator:
         arrays = [*head.columns, *self.layout.merge(partials, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays, schema=self.chunk_schema)
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        runs = Runs(store, meta, SLICE, self._merge)
-        fired_at: int = meta.get("fired_at", UNSET)
+        runs = Runs(bucket, SLICE, self._merge)
+        due = self.patience.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results = []
         if fresh is not None and fresh.num_rows:
-            again = [] if self.mode == "final" else self._fired_by(fresh, fired_at)
+            again = [] if self.mode == "final" else self._fired_by(fresh, due.from_us)
             stood = self._content(runs, again) if again and self.mode == "retractions" else None
-            self._append(runs, fresh, fired_at)
+            self._append(runs, fresh, due.from_us)
             if again:
                 results += self._fire_again(runs, fresh, again, stood)
-        due_at = floor_watermark(watermark_us, self.lateness_us) if self.mode == "final" else watermark_us
-        due_from = floor_watermark(fired_at, self.lateness_us) if self.mode == "final" else fired_at
-        results += self._fire(runs, due_from, due_at)
-        meta["fired_at"] = max(fired_at, watermark_us)
-        self._forget(runs, floor_watermark(watermark_us, self.lateness_us))
+        results += self._fire(runs, due)
+        Fired(due.reached_us).store(bucket)
+        self._forget(runs, due.horizon_us)
         table = self.emitter.concat(results)
-        return StepResult(table, self._wakeup(runs, watermark_us), self._open(runs), runs.total_rows(), table.num_rows)
+        return StepResult(table, self._wakeup(runs, moment.watermark_us), self._open(runs), runs.total_rows(), table.num_rows)
 
     def _fired_by(self, fresh: pa.Table, fired_at: int) -> list[int]:
         """Windows this batch touches that had fired and are still in state."""
         if fired_at == UNSET:
             return []
         slices = sorted_unique(fresh[SLICE].to_numpy()).tolist()
-        return self._windows_of(slices, floor_watermark(fired_at, self.lateness_us), fired_at)
+        return self._windows_of(slices, self.patience.over(fired_at), fired_at)
 
     def _append(self, runs: Runs, fresh: pa.Table, fired_at: int) -> None:
         """Append the batch to its slices."""
-        slices = fresh[SLICE].to_numpy()
-        order = stable_order(slices)
-        sorted_slices = slices[order]
-        bounds = np.flatnonzero(np.diff(sorted_slices)) + 1
-        table = fresh if len(bounds) == 0 else fresh.take(pa.array(order))
-        for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(order)], strict=True):
-            name = int(sorted_slices[start])
+        for name, rows in split(fresh, fresh[SLICE].to_numpy()):
             # what a fired window was summed up from stays as it was: merged in another order, floats differ in the last bit
             frozen = self.mode == "retractions" and fired_at != UNSET and bool(self._windows_of([name], UNSET, fired_at))
-            runs.append(name, table.slice(start, stop - start), compact=not frozen)
+            runs.append(name, rows, compact=not frozen)
 
     def _windows_of(self, slices: list[int], above: int, upto: int) -> list[int]:
         """Starts of the windows over these slices with ``above < end <= upto``, ascending."""
         if not slices:
             return []
-        first, last = max(above, UNSET // 2) - self.window.size_us + 1, min(upto, END_OF_TIME // 2) - self.window.size_us
+        above, upto = max(above, UNSET // 2), max(min(upto, END_OF_TIME // 2), UNSET // 2)
+        first, last = above - self.window.size_us + 1, upto - self.window.size_us
         kept: list[int] = self.assigner.starts(np.array(slices, np.int64), first, last).tolist()
         return kept
 
@@ -146,12 +154,10 @@ class FixedOperator:
         counts = np.cumsum(np.array([0, *sizes.values()], np.int64))
         low = np.searchsorted(names, starts)
         high = np.searchsorted(names, np.array(starts, np.int64) + self.window.size_us)
-        weight = np.cumsum(counts[high] - counts[low]) // _FIRE_ROWS
-        cuts = np.flatnonzero(np.diff(weight)) + 1
-        return [part.tolist() for part in np.split(np.array(starts, np.int64), cuts)]
+        return [starts[a:b] for a, b in portions(counts[high] - counts[low], _FIRE_ROWS)]
 
-    def _fire(self, runs: Runs, above: int, upto: int) -> list[pa.Table]:
-        starts = self._windows_of(runs.names(), above, upto)
+    def _fire(self, runs: Runs, due: Due) -> list[pa.Table]:
+        starts = self._windows_of(runs.names(), due.from_us, due.to_us)
         out = []
         for portion in self._portions(runs, starts) if starts else ():
             content = self._content(runs, portion)
@@ -176,7 +182,7 @@ class FixedOperator:
                 old = self._merged(stood)
                 out.append(self.emitter.rows(old, *self._bounds(old), "-U"))
                 known = self._pairs_in(new, old)
-                out.append(self.emitter.rows(new, *self._bounds(new), np.where(known, "+U", "+I")))
+                out.append(self.emitter.rows(new, *self._bounds(new), renewed(known)))
                 return out
         out.append(self.emitter.rows(new, *self._bounds(new), "+I"))
         return out
@@ -197,10 +203,10 @@ class FixedOperator:
         starts = merged["w"].to_numpy()
         return starts, starts + self.window.size_us
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        runs, opened = Runs(store, meta, SLICE, self._merge), Opened(self.layout)
-        horizon = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
+        runs, opened = Runs(bucket, SLICE, self._merge), Opened(self.layout)
+        horizon = self.patience.over(Fired.of(bucket).fired_at)
         starts = self._windows_of(runs.names(), horizon, END_OF_TIME)
         tables = [opened.empty()]
         for portion in self._portions(runs, starts) if starts else ():
@@ -212,12 +218,12 @@ class FixedOperator:
                 tables.append(opened.merged(content, groups.ids, begin, begin + self.window.size_us))
         return pa.concat_tables(tables)
 
-    def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
+    def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
         """See :class:`~krishiv_py.kernels.wrappers.ttl_fixed.WindowDropping`."""
-        runs = Runs(store, meta, SLICE, self._merge)
+        runs = Runs(bucket, SLICE, self._merge)
         gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
         rows, windows = self.assigner.windows(gone[SLICE].to_numpy())
-        open_ = windows + self.window.size_us > floor_watermark(watermark_us, self.lateness_us)
+        open_ = windows + self.window.size_us > self.patience.over(moment.watermark_us)
         spread = gone.take(pa.array(rows[open_])).set_column(0, "w", pa.array(windows[open_]))
         return distinct(spread, ["w", *self.layout.key_names])
 
@@ -230,8 +236,8 @@ class FixedOperator:
         """The next watermark at which a window fires or a slice is over."""
         names = np.array(runs.names(), np.int64)
         watermark_us = max(watermark_us, UNSET // 2)
-        fires, over = (self.assigner.next_end(names, watermark_us - wait) for wait in (0, self.lateness_us))
-        moments = [m for m in (fires, None if over is None else over + self.lateness_us) if m is not None]
+        fires, over = (self.assigner.next_end(names, watermark_us - wait) for wait in (0, self.patience.keep_us))
+        moments = [m for m in (fires, None if over is None else over + self.patience.keep_us) if m is not None]
         return min(moments, default=None)
 
     def _open(self, runs: Runs) -> int:

@@ -9,32 +9,62 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import told_where
-from krishiv_py.kernels.arrays.grouping import distinct, group
+from krishiv_py.kernels.arrays.grouping import among, distinct, group
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.splitting import portions, split
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.firing.asked import Question, Standing, asked_by
 from krishiv_py.kernels.firing.changelog import Firings, written
+from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.firing.interval import IntervalGate
 from krishiv_py.kernels.firing.prefixes import Folder, Units, units_of
-from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.runs import Runs, remove_keys
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
+from krishiv_py.kernels.state.sections import Fired, Section
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
-from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _FIRE_ROWS = 4_000_000
+
+
+@attrs.define
+class Waiting(Section):
+    """Windows that changed and have not fired for it.
+
+    Attributes
+    ----------
+    changed : list of int
+        For the interval to pass.
+    new_at, late_at : dict
+        For the watermark to grow: the watermark under which late rows came, to windows without and with an earlier firing.
+    """
+
+    changed: list[int] = attrs.field(factory=list)
+    new_at: dict[str, int] = attrs.field(factory=dict)
+    late_at: dict[str, int] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class _Taken:
+    """What a batch brought: overdue windows with pairs that have had no watermark firing, open windows, and all pairs."""
+
+    unfired: set[int] = attrs.field(factory=set)
+    open: list[int] = attrs.field(factory=list)
+    pairs: pa.Table | None = None
 
 
 class TriggeredOperator:
@@ -48,12 +78,13 @@ class TriggeredOperator:
         assert isinstance(spec.window, HoppingWindow)
         self.window = spec.window
         self.layout = Layout(spec)
-        self.assigner = FixedAssigner(spec.window)
+        self.assigner = FixedAssigner(spec.window.grid)
         self.emitter = Emitter(self.layout)
-        self.log = PairLog(self.layout)
-        self._slices = FixedOperator(spec)
-        self.lateness_us = spec.options.allowed_lateness_us
         self.trigger = spec.options.trigger
+        self.asked = asked_by(self.trigger)
+        self.log = PairLog(self.layout, counted=self.asked is not None)
+        self._slices = FixedOperator(spec, counted=self.asked is not None)
+        self.patience = Patience(0, spec.options.allowed_lateness_us)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger.row_by_row
@@ -63,58 +94,51 @@ class TriggeredOperator:
         """Rows as they are when single rows make windows fire, else partial aggregates by key and slice."""
         return rows if self.by_row else self._slices.combine(rows)
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        runs = Runs(store, meta, WINDOW, self.log.compact)
-        fired_at: int = meta.get("fired_at", UNSET)
+        runs = Runs(bucket, WINDOW, self.log.compact)
+        waiting, gate = Waiting.of(bucket), IntervalGate.of(bucket)
+        due = self.patience.due(moment, Fired.of(bucket).fired_at)
         results: list[pa.Table] = []
-        overdue: set[int] = set()
+        taken = _Taken()
         if any(c.num_rows for c in chunks):
-            overdue = self._take_in(runs, meta, pa.concat_tables(chunks), watermark_us, results)
-        results += self._on_watermark(runs, fired_at, watermark_us, overdue)
-        results += self._late_by_watermark(runs, meta, watermark_us)
-        results += self._on_interval(runs, meta, watermark_us, now_us)
-        meta["fired_at"] = max(fired_at, watermark_us)
-        self._forget(runs, meta, floor_watermark(watermark_us, self.lateness_us))
+            taken = self._take_in(runs, waiting, pa.concat_tables(chunks), due, results)
+        results += self._on_watermark(runs, due, taken.unfired)
+        results += self._late_by_watermark(runs, waiting, due)
+        results += self._early(runs, waiting, gate, moment, due, taken)
+        self._forget(runs, waiting, due.horizon_us)
+        for section in (Fired(due.reached_us), waiting, gate):
+            section.store(bucket)
         table = self.emitter.concat(results)
         return StepResult(
             table,
-            self._wakeup(runs, meta, watermark_us),
+            self._wakeup(runs, waiting, due),
             len(runs.names()),
             runs.total_rows(),
             table.num_rows,
-            wakeup_now_us=self._wakeup_now(meta),
+            wakeup_now_us=gate.wakeup(self.trigger, changed=bool(waiting.changed)),
         )
 
-    def _take_in(self, runs: Runs, meta: Meta, fresh: pa.Table, watermark_us: int, results: list[pa.Table]) -> set[int]:
-        """Fold a batch in, firing row by row; returns overdue windows that now hold pairs without a watermark firing."""
-        times = fresh[TIME if self.by_row else SLICE].to_numpy()
-        horizon = floor_watermark(watermark_us, self.lateness_us)
-        units = units_of(self.assigner, fresh.select(self.layout.key_names), times, horizon)
+    def _take_in(self, runs: Runs, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
+        """Fold a batch in, firing row by row."""
+        times = fresh[SLICE if SLICE in fresh.column_names else TIME].to_numpy()
+        units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us)
         if not units.n:
-            return set()
+            return _Taken()
         windows = sorted_unique(units.pair_windows)
-        overdue = windows + self.window.size_us <= watermark_us
+        overdue = windows + self.window.size_us <= due.to_us
         unseen = {w for w in windows[overdue].tolist() if w not in runs}
         state = self._state(runs, windows[overdue | isinstance(self.trigger.early, int)], units)
-        found = self.folder.fold(fresh, units, state, watermark_us, self.by_row)
-        self._taken_in(fresh, units, watermark_us)
+        found = self.folder.fold(fresh, units, state, due.to_us, self.by_row)
+        self._taken_in(fresh, units, due.to_us)
         if found.firings is not None:
             results.append(self._written(found.firings))
         self._append(runs, found.windows, found.entries)
-        if isinstance(self.trigger.early, Interval):
-            meta["changed"] = sorted({*meta.get("changed", ()), *windows[~overdue].tolist()})
-        fresh_panes, late = self._notes(meta, "new_at"), self._notes(meta, "late_at")
-        fresh_panes.update({str(w): watermark_us for w in found.waiting & unseen})
-        late.update({str(w): watermark_us for w in found.waiting - unseen if str(w) not in fresh_panes})
-        return found.unfired
-
-    @staticmethod
-    def _notes(meta: Meta, name: str) -> dict[str, int]:
-        notes: dict[str, int] = meta.setdefault(name, {})
-        return notes
+        if self.trigger.period_us is not None:
+            waiting.changed = sorted({*waiting.changed, *windows[~overdue].tolist()})
+        waiting.new_at.update({str(w): due.to_us for w in found.waiting & unseen})
+        waiting.late_at.update({str(w): due.to_us for w in found.waiting - unseen if str(w) not in waiting.new_at})
+        return _Taken(found.unfired, windows[~overdue].tolist(), units.keys)
 
     def _state(self, runs: Runs, looked: Ints, units: Units) -> Pairs:
         """The resolved state of the pairs a batch touches, as far as it has to be known."""
@@ -138,66 +162,74 @@ class TriggeredOperator:
         return pa.concat_tables(tables)
 
     def _append(self, runs: Runs, windows: Ints, entries: pa.Table) -> None:
-        order = stable_order(windows)
-        bounds = np.flatnonzero(np.diff(windows[order])) + 1
-        table = entries.take(pa.array(order))
-        for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(order)], strict=True):
-            if stop > start:
-                runs.append(int(windows[order[start]]), table.slice(start, stop - start))
+        for window, part in split(entries, windows):
+            runs.append(window, part)
 
     def _portions(self, runs: Runs, windows: list[int]) -> list[list[int]]:
         """Windows in groups small enough to read in one go, ascending."""
-        if not windows:
-            return []
-        weight = np.cumsum([runs.rows(w) for w in windows]) // _FIRE_ROWS
-        return [part.tolist() for part in np.split(np.array(windows, np.int64), np.flatnonzero(np.diff(weight)) + 1)]
+        return [windows[a:b] for a, b in portions(np.array([runs.rows(w) for w in windows], np.int64), _FIRE_ROWS)]
 
-    def _on_watermark(self, runs: Runs, above: int, upto: int, overdue: set[int]) -> list[pa.Table]:
+    def _on_watermark(self, runs: Runs, due: Due, overdue: set[int]) -> list[pa.Table]:
         """The firing when the end is passed, ascending, for pairs that have not had it."""
-        due = [w for w in runs.names() if w in overdue or above < w + self.window.size_us <= upto]
-        return self._fire(runs, due, upto, self.on_time_name)
+        ended = [w for w in runs.names() if w in overdue or due.from_us < w + self.window.size_us <= due.to_us]
+        return self._fire(runs, ended, due, self.on_time_name)
 
-    def _late_by_watermark(self, runs: Runs, meta: Meta, watermark_us: int) -> list[pa.Table]:
+    def _late_by_watermark(self, runs: Runs, waiting: Waiting, due: Due) -> list[pa.Table]:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
         results = []
-        for name, pane in (("new_at", self.new_name), ("late_at", "late")):
-            notes = self._notes(meta, name)
-            due = sorted(int(w) for w, at in notes.items() if at < watermark_us)
-            for w in due:
+        for notes, pane in ((waiting.new_at, self.new_name), (waiting.late_at, "late")):
+            passed = sorted(int(w) for w, at in notes.items() if at < due.to_us)
+            for w in passed:
                 del notes[str(w)]
-            results += self._fire(runs, due, watermark_us, pane, again=True)
+            results += self._fire(runs, passed, due, pane, again=True)
         return results
 
-    def _on_interval(self, runs: Runs, meta: Meta, watermark_us: int, now_us: int | None) -> list[pa.Table]:
-        """Windows that changed, when the time has come."""
-        early = self.trigger.early
-        changed = [w for w in meta.get("changed", ()) if w + self.window.size_us > watermark_us]
-        if not isinstance(early, Interval) or now_us is None or not changed:
+    def _early(
+        self, runs: Runs, waiting: Waiting, gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
+    ) -> list[pa.Table]:
+        """Windows that have not ended: what changed when the time has come, or what a user's trigger says."""
+        changed = [w for w in waiting.changed if w + self.window.size_us > due.to_us]
+        waiting.changed = changed
+        if self.asked is not None and not moment.asks:
             return []
-        shown_at = meta.setdefault("shown_at", now_us)
-        if now_us - shown_at < early.period_us:
-            meta["changed"] = changed
+        opens = gate.opens(self.trigger, moment, changed=bool(changed))
+        question = None
+        if self.asked is not None:
+            question = Question(self.asked, self.layout, moment, None if opens else taken.pairs)
+        elif not opens:
             return []
-        meta["changed"], meta["shown_at"] = [], now_us
-        return self._fire(runs, changed, watermark_us, "early", again=True)
+        found = self._fire(runs, changed if opens else taken.open, due, "early", again=True, question=question)
+        if opens:
+            waiting.changed = [] if question is None else sorted(question.left)
+        return found
 
-    def _fire(self, runs: Runs, windows: list[int], watermark_us: int, pane: str, again: bool = False) -> list[pa.Table]:
-        """Fire whole windows, ascending: pairs with pending rows if `again`, else those without a watermark firing."""
+    def _fire(
+        self, runs: Runs, windows: list[int], due: Due, pane: str, *, again: bool = False, question: Question | None = None
+    ) -> list[pa.Table]:
+        """Fire whole windows, ascending: pairs with pending rows if `again`, else those without a watermark firing.
+
+        With a `question`, those of them that a user's trigger names.
+        """
         out = []
         for part in self._portions(runs, windows):
             log = self._load(runs, part)
+            if question is not None and question.pairs is not None:
+                log = log.filter(pa.array(among(log, question.pairs, [WINDOW, *self.layout.key_names])))
             starts = log[WINDOW].to_numpy()
             groups = group([starts, *(log[k] for k in self.layout.key_names)], log.num_rows)
             state = self.log.resolve(log, groups.ids, groups.n)
             window = starts[groups.first]
             order = stable_order(window)
             changed = (state.pending > 0) & (state.done | (pane != "late"))  # a pair not done yet has its watermark firing
+            keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
+            if question is not None:
+                counts = state.rows, state.pending, state.fired, state.newest
+                changed = question.chosen(Standing(keys, window, window + self.window.size_us, *counts), changed, of=window)
             order = order[changed[order] if again else ~state.done[order]]
             fires = np.ones(len(order), np.bool_) if again else self._worth(state)[order]
-            keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
             firing = order[fires]
             value = self._value(log, groups.first, state, firing)
-            stays = window + self.window.size_us > floor_watermark(watermark_us, self.lateness_us)
+            stays = window + self.window.size_us > due.horizon_us
             self._remember(runs, state, order, stays[order], fires, value, keys, window, done=pane != "early")
             if len(firing):
                 fired = Firings(
@@ -246,13 +278,15 @@ class TriggeredOperator:
                 continue
             partials = self.log.nothing(len(pairs)) if content is None or self.discarding else content
             n = len(pairs)
+            counted = self.log.counted and is_snap
             entries = self.log.entries(
                 keys.take(pa.array(pairs)),
-                np.zeros(n, np.int64),
+                state.rows[pairs] if counted else np.zeros(n, np.int64),
                 state.fired[pairs] + is_snap,
                 np.full(n, done),
                 np.full(n, is_snap),
                 partials,
+                state.newest[pairs] if counted else None,
             )
             self._append(runs, window[pairs], entries)
 
@@ -263,9 +297,9 @@ class TriggeredOperator:
         with told_where(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
             return self.log.total(state, wanted)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See ``WindowOperator``; when discarding, what came since the last firing."""
-        runs, opened = Runs(store, meta, WINDOW, self.log.compact), Opened(self.layout)
+        runs, opened = Runs(bucket, WINDOW, self.log.compact), Opened(self.layout)
         tables = [opened.empty()]
         for part in self._portions(runs, runs.names()):
             log = self._load(runs, part, runs.written)
@@ -280,9 +314,9 @@ class TriggeredOperator:
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
         return pa.concat_tables(tables)
 
-    def drop_windows(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> pa.Table:
+    def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
         """See :class:`~krishiv_py.kernels.wrappers.ttl_fixed.WindowDropping`."""
-        runs = Runs(store, meta, WINDOW, self.log.compact)
+        runs = Runs(bucket, WINDOW, self.log.compact)
         names = [WINDOW, *self.layout.key_names]
         parts = [pa.schema([pa.field(WINDOW, pa.int64()), *self.layout.key_fields]).empty_table()]
         for window in runs.names():
@@ -290,28 +324,22 @@ class TriggeredOperator:
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
         return distinct(pa.concat_tables(parts), names)
 
-    def _forget(self, runs: Runs, meta: Meta, horizon: int) -> None:
+    def _forget(self, runs: Runs, waiting: Waiting, horizon: int) -> None:
         for w in runs.names():
             if w + self.window.size_us <= horizon:
                 self._closing(runs, w)
                 runs.drop(w)
-                self._notes(meta, "new_at").pop(str(w), None)
-                self._notes(meta, "late_at").pop(str(w), None)
+                waiting.new_at.pop(str(w), None)
+                waiting.late_at.pop(str(w), None)
 
     def _closing(self, runs: Runs, window: int) -> None:
         """For operators that tell of windows before they are dropped."""
 
-    def _wakeup(self, runs: Runs, meta: Meta, watermark_us: int) -> int | None:
+    def _wakeup(self, runs: Runs, waiting: Waiting, due: Due) -> int | None:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
-        if meta["new_at"] or meta["late_at"]:
-            return watermark_us + 1
+        if waiting.new_at or waiting.late_at:
+            return due.to_us + 1
         ends = np.array(runs.names(), np.int64) + self.window.size_us
-        moments = np.concatenate([ends, ends + self.lateness_us])
-        coming = moments[moments > watermark_us]
+        moments = np.concatenate([ends, ends + self.patience.keep_us])
+        coming = moments[moments > due.to_us]
         return int(coming.min()) if len(coming) else None
-
-    def _wakeup_now(self, meta: Meta) -> int | None:
-        early = self.trigger.early
-        if not isinstance(early, Interval) or not meta.get("changed") or "shown_at" not in meta:
-            return None
-        return int(meta["shown_at"]) + early.period_us

@@ -12,29 +12,31 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
-from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.grouping import group_rows
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.refused import Judged, counted, judged
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
-from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
+from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.sections import Fired
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.windows.ranged.distinct_changes import Changes
 from krishiv_py.kernels.windows.ranged.listed import Listing
 from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, shift
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
+from krishiv_py.kernels.windows.ranged.range_partials import range_partials
 from krishiv_py.kernels.windows.ranged.range_values import range_values
-from krishiv_py.kernels.windows.ranged.sliding import range_partials
-from krishiv_py.kernels.windows.ranged.spans import FROM, Spans
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.kernels.windows.ranged.window_bounds import FROM, Spans
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.windows.distinct import SlidingWindows
 
 
@@ -59,9 +61,8 @@ class DistinctOperator:
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
         self.spans = Spans(spec.window, spec.tick_us)
-        self.lateness_us = spec.options.allowed_lateness_us
+        self.patience = Patience.of(spec.options)
         self.final = spec.options.emit_mode == "final"
-        self.wait_us = self.lateness_us if self.final else 0
         self.changes = None if self.final else Changes(self.layout, self.spans)
         told = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
         self.on_time = self.final or (spec.options.trigger.on_time and not told)  # row by row, every change was told already
@@ -73,70 +74,64 @@ class DistinctOperator:
         """The rows as they are: which windows a row is in depends on others."""
         return rows
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        log = TimeLog(store, meta, "d")
-        fired_at: int = meta.get("fired_at", UNSET)
-        meta["fired_at"] = max(fired_at, watermark_us)
-        due_from, due_to = floor_watermark(fired_at, self.wait_us), floor_watermark(meta["fired_at"], self.wait_us)
-        horizon = floor_watermark(meta["fired_at"], self.lateness_us)
+        log = TimeLog(bucket, "d")
+        due = self.patience.due(moment, Fired.of(bucket).fired_at)
+        Fired(due.reached_us).store(bucket)
         fresh = pa.concat_tables(chunks) if chunks else None
-        late, results = None, []
+        found, results = None, []
         if fresh is not None and fresh.num_rows:
-            late, rows = self._judge(log, fresh, horizon, watermark_us)
+            found = self._judge(log, fresh, due.horizon_us, moment.watermark_us)
+            rows = found.rows
             if self.changes is not None and rows.num_rows:
                 times = times_of(rows)
                 around = log.load(int(times.min()) - 2 * self.spans.reach, int(times.max()) + 2 * self.spans.reach + 1)
-                results.append(self.changes(around, rows, watermark_us, fired_at, horizon))
-            log.append(rows, self.spans.frontier(due_from))
+                results.append(self.changes(around, rows, moment.watermark_us, due))
+            log.append(rows, self.spans.frontier(due.from_us))
         if self.on_time:
-            results += self._fire(log, due_from, due_to)
-        log.pass_by(self.spans.frontier(due_to))
-        log.forget(shift(horizon, -self.spans.reach))
+            results += self._fire(log, due.from_us, due.to_us)
+        log.pass_by(self.spans.frontier(due.to_us))
+        log.forget(shift(due.horizon_us, -self.spans.reach))
         table = self.emitter.concat(results)
-        counters = {"late": late.num_rows} if late is not None and late.num_rows else {}
-        return StepResult(table, self._wakeup(log, due_to), log.waiting, log.rows, table.num_rows, counters, late)
+        late = None if found is None else found.late
+        return StepResult(table, self._wakeup(log, due.to_us), log.waiting, log.rows, table.num_rows, counted(late), late)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        rows, opened = TimeLog(store, meta, "d").written(), Opened(self.layout)
+        rows, opened = TimeLog(bucket, "d").written(), Opened(self.layout)
         if rows is None:
             return opened.empty()
         o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach)
-        horizon = floor_watermark(meta.get("fired_at", UNSET), self.lateness_us)
+        horizon = self.patience.over(Fired.of(bucket).fired_at)
         w, values = self._contents(o, self._windows(o, horizon, END_OF_TIME))
         if not len(w.ids):
             return opened.empty()
         updated = Ranges(w.low, w.high, o.times // self.block_us).reduce(np.maximum, o.rows[WRITTEN].to_numpy())
         return opened.finished(o.rows.take(pa.array(w.low)), updated, values, w.starts, w.starts + self.spans.size)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts windows that had not ended."""
-        passed = floor_watermark(meta["fired_at"], self.wait_us)
+        passed = self.patience.fired(Fired.of(bucket).fired_at)
         keys = DeadKeys.of(dead, self.layout.key_names)
-        gone = TimeLog(store, meta, "d").remove(keys.rows, self.spans.frontier(passed))
+        gone = TimeLog(bucket, "d").remove(keys.rows, self.spans.frontier(passed))
         if gone is None:
             return 0
         return len(self._windows(ordered(gone, keys.names, self.spans.reach, self.spans.reach), passed, END_OF_TIME).ids)
 
-    def _judge(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> tuple[pa.Table | None, pa.Table]:
+    def _judge(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> Judged:
         """Late rows, and the others in the layout of the state."""
         if not self.by_window:
-            return None, fresh
-        times, late = times_of(fresh), None
+            return Judged(fresh)
+        times, found = times_of(fresh), Judged(fresh)
         if (self.spans.own_end(times) < horizon).any():
             held = log.load(shift(horizon, -self.spans.reach), shift(horizon, self.spans.size))
-            names = [TIME, *self.layout.key_names]
-            known = 0 if held is None else held.num_rows
-            both = fresh.select(names) if held is None else pa.concat_tables([held.select(names), fresh.select(names)])
-            ids = group([both[k] for k in self.layout.key_names], both.num_rows)
-            refused = self.spans.late(times, ids.ids[known:], times_of(both)[:known], ids.ids[:known], ids.n, horizon)
-            late = refused_rows(self.layout, fresh, times, refused, watermark_us)
-            fresh, times = fresh.filter(pa.array(~refused)), times[~refused]
-        kept = fresh.select([n for n in fresh.column_names if not n.startswith("l")])
-        return late, kept.append_column(FROM, pa.array(np.maximum(times, horizon)))
+            held = fresh.slice(0, 0) if held is None else held
+            known, keys = held.num_rows, group_rows(self.layout.key_names, held, fresh)
+            refused = self.spans.late(times, keys.ids[known:], times_of(held), keys.ids[:known], keys.n, horizon)
+            found, times = judged(self.layout, fresh, times, refused, watermark_us), times[~refused]
+        kept = found.rows.select([n for n in fresh.column_names if not n.startswith("l")])
+        return Judged(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), found.late)
 
     def _fire(self, log: TimeLog, above: int, upto: int) -> list[pa.Table]:
         """All windows with ``above <= end < upto``."""
@@ -224,5 +219,5 @@ class DistinctOperator:
         if earliest is not None:
             found.append(earliest + self.spans.reach)
         if found:
-            return min(found) + self.wait_us + 1
-        return None if log.latest is None else log.latest + self.spans.reach + self.lateness_us + 1
+            return min(found) + self.patience.wait_us + 1
+        return None if log.latest is None else log.latest + self.spans.reach + self.patience.keep_us + 1

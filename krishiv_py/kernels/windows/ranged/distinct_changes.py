@@ -10,18 +10,20 @@ from typing import Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.ranges import expand, portions
-from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique
+from krishiv_py.kernels.arrays.ranges import expand
+from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.splitting import portions
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.firing.due import Due
+from krishiv_py.kernels.results.changelog import Lines, compose
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.ranged.listed import Listing
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
-from krishiv_py.kernels.windows.ranged.spans import FROM, Spans
+from krishiv_py.kernels.windows.ranged.window_bounds import FROM, Spans
 from krishiv_py.plan.options.triggers import Trigger
 
 _PAIRS: Final = 2_000_000
@@ -41,16 +43,6 @@ class _Members:
         return np.searchsorted(self.windows, windows), np.searchsorted(self.windows, windows, side="right")
 
 
-@attrs.frozen(eq=False)
-class _Written:
-    """Lines of the change log: window, arrival of the row that caused it, partials, ``-`` before ``+``."""
-
-    windows: Ints
-    seqs: Ints
-    partials: pa.Table
-    ops: npt.NDArray[np.str_]
-
-
 class Changes:
     """Works out the change log of a batch."""
 
@@ -61,23 +53,24 @@ class Changes:
         self.retracts = layout.spec.options.emit_mode == "retractions"
         self.names = [f.name for f in layout.partial_fields]
 
-    def __call__(self, known: pa.Table | None, fresh: pa.Table, watermark_us: int, fired_at: int, horizon: int) -> pa.Table:
-        """Results of windows that `fresh` rows change, beside the `known` ones; windows that ended before `horizon` are gone.
-
-        `fired_at` is the watermark up to which windows have had their on-time firing.
-        """
+    def __call__(self, known: pa.Table | None, fresh: pa.Table, watermark_us: int, due: Due) -> pa.Table:
+        """Results of windows that `fresh` rows change, beside the `known` ones; windows that are over are gone."""
         rows = fresh if known is None else pa.concat_tables([known, fresh])
         base = rows.num_rows - fresh.num_rows
         is_new = np.arange(rows.num_rows) >= base
         o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach, near=is_new)
-        m = self._members(o, base, horizon)
-        windows, seqs = self._events(o, m, base, fired_at)
+        m = self._members(o, base, due.horizon_us)
+        windows, seqs = self._events(o, m, base, due.from_us)
         if not len(windows):
             return self.emitter.schema.empty_table()
-        lines = self._lines(o, m, windows, seqs, base)
-        ends = m.starts + self.spans.size
-        late = ends < watermark_us
-        return self._table(o, m, lines, np.where(late, "late", "early"))
+        partials, found = self._told(o, m, windows, seqs, base)
+        windows = windows[found.cause]
+        starts = m.starts[windows]
+        at = pa.array(m.rows[m.bounds(windows)[0]])
+        arrays = [*(o.rows[k].take(at) for k in self.layout.key_names), *partials.take(pa.array(found.result)).columns]
+        table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.names])
+        ends = starts + self.spans.size
+        return self.emitter.rows(table, starts, ends, found.op, np.where(ends < watermark_us, "late", "early"), None)
 
     def _members(self, o: Ordered, base: int, horizon: int) -> _Members:
         size = self.spans.size
@@ -122,7 +115,7 @@ class Changes:
         low, high = m.bounds(windows)
         Listing(self.layout, o.rows, m.rows[low], m.ids[windows]).check("windows told row by row", high - low)
         parts, some = [], np.zeros(len(windows), np.bool_)
-        for start, stop in portions(low, high, _PAIRS):
+        for start, stop in portions(high - low, _PAIRS):
             at, ids = expand(low[start:stop], high[start:stop])
             rows = m.rows[at]
             there = o.picked[rows] <= seqs[start:stop][ids]
@@ -132,25 +125,15 @@ class Changes:
             parts.append(pa.table(self.layout.create(held, dense.astype(np.int64), len(used)), names=self.names))
         return pa.concat_tables(parts), some
 
-    def _lines(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> _Written:
+    def _told(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
+        """What firings come to and what stood before, one after the other, and the lines that tell of them."""
         partials, _ = self._content(o, m, windows, seqs)
+        fires, order = np.arange(len(windows)), (m.starts[windows], seqs)
         if not self.retracts:
-            return _Written(windows, seqs, partials, np.full(len(windows), "+I"))
+            return partials, compose(fires, fires[:0], fires[:0], order)
         first = np.ones(len(windows), np.bool_)
         first[1:] = windows[1:] != windows[:-1]
         stood = np.where(first, np.where(m.created[windows] < base, base - 1, -1), np.roll(seqs, 1))
         old, some = self._content(o, m, windows, stood)
-        order = np.argsort(np.concatenate([np.flatnonzero(some) * 2, np.arange(len(windows)) * 2 + 1]))
-        ops = np.concatenate([np.full(int(some.sum()), "-U"), np.where(some, "+U", "+I")])[order]
-        both = pa.concat_tables([old, partials]).take(pa.array(order))
-        return _Written(np.concatenate([windows[some], windows])[order], np.concatenate([seqs[some], seqs])[order], both, ops)
-
-    def _table(self, o: Ordered, m: _Members, lines: _Written, panes: npt.NDArray[np.str_]) -> pa.Table:
-        starts = m.starts[lines.windows]
-        order = pair_order(lines.seqs, starts)  # stable: a withdrawal stays before what replaces it
-        starts, windows = starts[order], lines.windows[order]
-        at = pa.array(m.rows[m.bounds(windows)[0]])
-        picked = lines.partials.take(pa.array(order))
-        arrays = [*(o.rows[k].take(at) for k in self.layout.key_names), *picked.columns]
-        table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.names])
-        return self.emitter.rows(table, starts, starts + self.spans.size, lines.ops[order], panes[windows], None)
+        by = np.flatnonzero(some)
+        return pa.concat_tables([partials, old]), compose(fires, len(fires) + np.arange(len(by)), by, order)

@@ -29,15 +29,17 @@ class Listing:
         self._anchors = anchors
         self._ids = ids
 
-    def check(self, what: str, lengths: Ints) -> None:
+    def check(self, what: str, lengths: Ints, *, copies: int = 1) -> None:
         """Refuse lists of these lengths if those of a key hold too many values together; `what` makes them.
+
+        What is not kept but only looked at may be `copies` times as much.
 
         Raises
         ------
         OperatorError
             With key, number of values and the way out.
         """
-        most = self._layout.spec.options.max_listed
+        most = self._layout.spec.options.max_listed * copies
         if not len(lengths) or int(lengths.sum()) <= most:
             return
         totals = np.zeros(int(self._ids.max()) + 1, np.int64)
@@ -50,12 +52,15 @@ class Listing:
         row = self._rows.slice(int(self._anchors[mine[0]]), 1)
         key = {name: row[k][0].as_py() for name, k in zip(self._layout.spec.keys, self._layout.key_names, strict=True)}
         got = f"{total:,} for key {shown(key)}, in {len(mine):,} results of one step, up to {int(lengths[mine].max()):,} in one"
+        if copies > 1:
+            verb, then, hint = "look at", "take very long", "put fewer rows into a batch"
+        else:
+            verb, then, hint = "list", "fill the memory", "bound its rows with max_rows_per_key, count instead of listing"
         raise OperatorError(
             message(
-                f"{what} would list more than {most:,} values of one key",
+                f"{what} would {verb} more than {most:,} values of one key",
                 got,
-                "that grows with the square of the rows in a window, and would fill the memory",
-                "make the window smaller, bound its rows with max_rows_per_key, count instead of listing, "
-                f"or raise the limit: .max_listed({2 * total})",
+                f"that grows with the square of the rows in a window, and would {then}",
+                f"make the window smaller, {hint}, or raise the limit: .max_listed({2 * total // copies})",
             )
         )

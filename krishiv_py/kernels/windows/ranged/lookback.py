@@ -15,15 +15,18 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.changelog import renewed
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
-from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
+from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.sections import Fired
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.windows.ranged.listed import Listing
-from krishiv_py.kernels.windows.ranged.met import product_for
+from krishiv_py.kernels.windows.ranged.matches import product_for
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
 from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -49,40 +52,39 @@ class LookBackOperator:
         self.before, self.after = spec.window.size_us, spec.window.after_us
         self.mode = spec.options.emit_mode
         self.pane = "final" if self.mode == "final" else "on_time"
-        self.lateness_us = spec.options.allowed_lateness_us
-        self.wait_us = self.after + (self.lateness_us if self.mode == "final" else 0)
-        self.keep_us = self.lateness_us + self.before + self.after
+        found = Patience.of(spec.options)
+        self.patience = Patience(found.wait_us + self.after, found.keep_us + self.before + self.after)
         self.block_us = max(self.before // BLOCKS, 1)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """The rows as they are: every one is needed by itself."""
         return rows
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        log = TimeLog(store, meta, "b")
-        fired_at: int = meta.get("fired_at", UNSET)
-        due_from = floor_watermark(fired_at, self.wait_us)
+        log = TimeLog(bucket, "b")
+        due = self.patience.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results: list[pa.Table] = []
         counters: dict[str, int] = {}
         if fresh is not None and fresh.num_rows:
-            if self.mode != "final" and fired_at != UNSET:
-                results += self._fire_again(log, fresh, fired_at, due_from)
-            log.append(fresh, due_from)
-            counters = self._limit(log, due_from)
-        fired_at = max(fired_at, watermark_us)
-        due_to = floor_watermark(fired_at, self.wait_us)
-        results += self._fire(log, due_from, due_to)
-        meta["fired_at"] = fired_at
-        log.pass_by(due_to)
-        log.forget(floor_watermark(fired_at, self.keep_us))
+            results += self._take(log, fresh, due)
+            counters = self._limit(log, due.from_us)
+        results += self._fire(log, due.from_us, due.to_us)
+        Fired(due.reached_us).store(bucket)
+        log.pass_by(due.to_us)
+        log.forget(due.horizon_us)
         table = pa.concat_tables([self.layout.result_schema.empty_table(), *results])
         return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def _take(self, log: TimeLog, fresh: pa.Table, due: Due) -> list[pa.Table]:
+        """Take new rows in; gives what they change of results that were out."""
+        again = self.mode != "final" and due.from_us != UNSET
+        results = self._fire_again(log, fresh, due.from_us) if again else []
+        log.append(fresh, due.from_us)
+        return results
+
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: the rows that wait for their result."""
         if self.window.output != "aggregates":
             raise PlanError(
@@ -93,10 +95,10 @@ class LookBackOperator:
                     "read the results instead",
                 )
             )
-        rows, opened = TimeLog(store, meta, "b").written(), Opened(self.layout)
+        rows, opened = TimeLog(bucket, "b").written(), Opened(self.layout)
         if rows is None:
             return opened.empty()
-        frontier = floor_watermark(meta.get("fired_at", UNSET), self.wait_us)
+        frontier = self.patience.fired(Fired.of(bucket).fired_at)
         o = ordered(rows, self.layout.key_names, self.before, self.after)
         anchors = np.flatnonzero(o.times >= frontier)
         r, times = self._ranges(o, anchors), o.times[anchors]
@@ -104,13 +106,14 @@ class LookBackOperator:
             return opened.empty()
         updated = r.reduce(np.maximum, o.rows[WRITTEN].to_numpy())
         listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
-        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing)
+        holes = anchors if self.window.exclude_self else None
+        values = range_values(self.layout, o.rows, r, holes, listing, None, anchors)
         return opened.finished(o.rows.take(pa.array(anchors)), updated, values, times - self.before, times + self.after)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had not had their result."""
-        frontier = floor_watermark(meta["fired_at"], self.wait_us)
-        gone = TimeLog(store, meta, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
+        frontier = self.patience.fired(Fired.of(bucket).fired_at)
+        gone = TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
 
     def _ranges(self, o: Ordered, anchors: Ints) -> Ranges:
@@ -134,7 +137,7 @@ class LookBackOperator:
                 out.append(self.product(o, anchors, self._ranges(o, anchors), "+I", self.pane))
         return out
 
-    def _fire_again(self, log: TimeLog, fresh: pa.Table, fired_at: int, due_from: int) -> list[pa.Table]:
+    def _fire_again(self, log: TimeLog, fresh: pa.Table, due_from: int) -> list[pa.Table]:
         """Results that were out and that late rows changed, after their withdrawal; and results of the late rows themselves."""
         times = times_of(fresh)
         mild = times < shift(due_from, self.after)  # seen from some row that has its result
@@ -161,7 +164,7 @@ class LookBackOperator:
             return [self.product(o, anchors, r, "+I", "late")]
         had = ~new[anchors]
         out = [self._withdrawn(o, anchors[had], Ranges(r.low[had], r.high[had], r.block), np.flatnonzero(~new), count)]
-        return [*out, self.product(o, anchors, r, np.where(had, "+U", "+I"), "late")]
+        return [*out, self.product(o, anchors, r, renewed(had), "late")]
 
     def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
         """What stood before the new rows came: the same ranges without them."""
@@ -188,5 +191,5 @@ class LookBackOperator:
     def _wakeup(self, log: TimeLog) -> int | None:
         """The next watermark at which a row has its result, else the one at which the last row is forgotten."""
         if log.next_waiting is not None:
-            return log.next_waiting + self.wait_us + 1
-        return None if log.latest is None else log.latest + self.keep_us + 1
+            return log.next_waiting + self.patience.wait_us + 1
+        return None if log.latest is None else log.latest + self.patience.keep_us + 1

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.session.rows import END, START
 from krishiv_py.plan.options.query import EmitMode
@@ -47,20 +47,13 @@ def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: Firing) 
     new : Firing
         The sessions that fire.
     """
-    fresh_start, fresh_end = new.sessions[START].to_numpy(), new.sessions[END].to_numpy()
-    if not old.num_rows:
-        order = pair_order(fresh_end, fresh_start)
-        rows = new.sessions.take(pa.array(order))
-        return emitter.rows(rows, fresh_start[order], fresh_end[order], "+I", new.pane[order], new.index[order])
     names = [*emitter.layout.key_names, START, END, *(f.name for f in emitter.layout.partial_fields)]
-    both = pa.concat_tables([old.select(names), new.sessions.select(names)])
-    session = np.concatenate([replaced_by, np.arange(len(fresh_start), dtype=np.int64)])
-    starts, ends = both[START].to_numpy(), both[END].to_numpy()
-    same = (starts[: old.num_rows] == fresh_start[replaced_by]) & (ends[: old.num_rows] == fresh_end[replaced_by])
-    again = np.zeros(len(fresh_start), np.bool_)
-    again[replaced_by[same]] = True
-    ops = np.concatenate([np.where(same, "-U", "-D"), np.where(again, "+U", "+I")])
-    adds = np.arange(len(session)) >= old.num_rows
-    order = np.lexsort((adds, session, fresh_start[session], fresh_end[session]))
-    by = session[order]
-    return emitter.rows(both.take(pa.array(order)), starts[order], ends[order], ops[order], new.pane[by], new.index[by])
+    both = new.sessions.select(names)
+    if old.num_rows:
+        both = pa.concat_tables([old.select(names), both])
+    first = old.num_rows
+    bounds = both[START].to_numpy(), both[END].to_numpy()
+    found = compose(np.arange(first, both.num_rows), np.arange(first), first + replaced_by, bounds, bounds)
+    starts, ends = (b[found.result] for b in bounds)
+    by = found.cause - first
+    return emitter.rows(both.take(pa.array(found.result)), starts, ends, found.op, new.pane[by], new.index[by])

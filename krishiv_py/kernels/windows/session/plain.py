@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
@@ -29,24 +30,34 @@ from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.refused import Judged, judged
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH
-from krishiv_py.kernels.state.store import ChunkStore, Meta, with_written
+from krishiv_py.kernels.state.sections import Fired
+from krishiv_py.kernels.state.store import Bucket, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
-from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, Judged, SessionRows, by_session
-from krishiv_py.kernels.windows.session.skeleton import Skeleton, Spans
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
+from krishiv_py.kernels.windows.session.session_index import Skeleton, Spans
 from krishiv_py.plan.durations import UNSET
 
 _DATA: Final = 0
 _STANDING: Final = 1
 _UNKNOWN_GAP_US: Final = 1 << 28
+
+
+@attrs.define
+class _Progress(Fired):
+    """Up to which end sessions were closed, and how many batches had rows."""
+
+    closed_at: int = UNSET
+    seq: int = 0
 
 
 class SessionOperator:
@@ -56,9 +67,9 @@ class SessionOperator:
         self.layout = Layout(spec)
         self.rows = SessionRows(self.layout)
         self.emitter = Emitter(self.layout)
-        self.lateness_us = spec.options.allowed_lateness_us
+        self.patience = Patience.of(spec.options)
         self.mode = spec.options.emit_mode
-        self.keeps_fired = self.mode != "final" and self.lateness_us > 0
+        self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
         self.finest_us = max((self.rows.window.gap_us or _UNKNOWN_GAP_US) >> 8, 1)
         extra = [pa.field(SEQ, pa.int64()), pa.field(FIRED, pa.int64()), pa.field(KIND, pa.int8()), pa.field(DUE, pa.int64())]
         self.stored = pa.schema([*self.rows.schema, *extra])
@@ -67,15 +78,13 @@ class SessionOperator:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.rows.combine(rows)
 
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
+        return _Step(self, bucket, moment).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        queues = [DueQueue(store, meta, name, self.finest_us) for name in ("w", "f")]
+        queues = [DueQueue(bucket, name, self.finest_us) for name in ("w", "f")]
         rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
         rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn
         rows = rows.take(pa.array(stable_order(rows[SEQ].to_numpy())))
@@ -83,43 +92,41 @@ class SessionOperator:
         parts = components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching)
         return Opened(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
-        return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
+        return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 
 class _Step:
     """One bucket in one micro-batch."""
 
-    def __init__(self, operator: SessionOperator, store: ChunkStore, meta: Meta, watermark_us: int) -> None:
+    def __init__(self, operator: SessionOperator, bucket: Bucket, moment: Moment) -> None:
         self.op = operator
         self.rows = operator.rows
-        self.meta = meta
-        self.watermark_us = watermark_us
+        self.watermark_us = moment.watermark_us
         self.seq = -1  # of the rows of this batch, if it has any
-        self.fired_at: int = meta.get("fired_at", UNSET)
-        self.closed_at: int = meta.get("closed_at", UNSET)
-        self.horizon = max(floor_watermark(watermark_us, operator.lateness_us), self.closed_at)
-        self.due_at = self.horizon if operator.mode == "final" else watermark_us
-        self.skeleton = Skeleton(store, meta, self.closed_at, touching=self.rows.touching)
-        self.waiting = DueQueue(store, meta, "w", operator.finest_us)
-        self.fired = DueQueue(store, meta, "f", operator.finest_us)
+        self.bucket, self.progress = bucket, _Progress.of(bucket)
+        self.fired_at, self.closed_at = self.progress.fired_at, self.progress.closed_at
+        self.due = operator.patience.due(moment, self.fired_at)
+        self.horizon = max(self.due.horizon_us, self.closed_at)
+        self.due_at = self.horizon if operator.mode == "final" else self.due.to_us
+        self.skeleton = Skeleton(bucket, self.closed_at, touching=self.rows.touching)
+        self.waiting = DueQueue(bucket, "w", operator.finest_us)
+        self.fired = DueQueue(bucket, "f", operator.finest_us)
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Fold in, fire, forget."""
-        judged = self._judge(chunk) if self.rows.by_window else Judged(chunk, None)
-        pool = self._take_in(judged.rows) if judged.rows.num_rows else []
+        found = self._judge(chunk) if self.rows.by_window else Judged(chunk)
+        pool = self._take_in(found.rows) if found.rows.num_rows else []
         pool += self.waiting.pop(self.due_at)
         results = self._settle(pa.concat_tables(pool)) if pool else self.op.emitter.concat([])
         if self.op.keeps_fired:
             self.fired.pop(self.horizon)
-        self.meta["closed_at"] = self.horizon
-        self.meta["fired_at"] = max(self.fired_at, self.watermark_us)
-        late = 0 if judged.late is None else judged.late.num_rows
+        attrs.evolve(self.progress, fired_at=self.due.reached_us, closed_at=self.horizon).store(self.bucket)
         held = len(self.waiting) + len(self.fired)
         if not held:
             self.skeleton.clear()
-        return StepResult(results, self._wakeup(), held, held, results.num_rows, {"late": late} if late else {}, judged.late)
+        return StepResult(results, self._wakeup(), held, held, results.num_rows, found.counters, found.late)
 
     def drop(self, dead: DeadKeys) -> int:
         """Take keys out of state; returns how many sessions were open."""
@@ -144,23 +151,21 @@ class _Step:
     def _judge(self, rows: pa.Table) -> Judged:
         """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``. What was combined has not."""
         starts, ends = self.rows.spans(rows)
-        over = floor_watermark(self.watermark_us, self.op.lateness_us)
+        over = self.op.patience.over(self.watermark_us)
         doubtful = ends <= over
         if not doubtful.any():
-            return Judged(self.rows.admitted(rows), None)
+            return Judged(self.rows.admitted(rows))
         hashes = self.rows.hashes(rows)
         near = np.isin(hashes, sorted_unique(hashes[doubtful]))
         parts, ids = self.skeleton.joined(Spans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
-        if not refused.any():
-            return Judged(self.rows.admitted(rows), None)
-        late = refused_rows(self.rows.layout, rows, starts, refused, self.watermark_us)
-        return Judged(self.rows.admitted(rows.filter(pa.array(~refused))), late)
+        found = judged(self.rows.layout, rows, starts, refused, self.watermark_us)
+        return attrs.evolve(found, rows=self.rows.admitted(found.rows))
 
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:
         """Store what is not due; returns what is, and fired sessions that were touched."""
-        self.meta["seq"] = self.seq = self.meta.get("seq", 0) + 1
+        self.progress.seq = self.seq = self.progress.seq + 1
         fresh = Spans(minis[HASH].to_numpy(), minis[START].to_numpy(), minis[END].to_numpy())
         pool = self._recall(fresh) if self.op.keeps_fired and self.fired_at != UNSET else []
         self.skeleton.append(fresh.hashes, fresh.starts, fresh.ends)
@@ -264,7 +269,7 @@ class _Step:
         if not kept.any():
             return
         merged, ends = merged.filter(pa.array(kept)), ends[kept]
-        seqs = np.full(len(ends), self.meta["seq"], np.int64)
+        seqs = np.full(len(ends), self.progress.seq, np.int64)
         self.fired.insert(self._stored(merged, seqs, fired[kept], ends), self.horizon)
         if self.rows.by_window:
             self.skeleton.append(merged[HASH].to_numpy(), merged[START].to_numpy(), ends)
@@ -272,9 +277,8 @@ class _Step:
     def _wakeup(self) -> int | None:
         """The next watermark at which something fires or is forgotten."""
         moments = []
-        back = self.op.lateness_us
         if self.waiting.earliest is not None:
-            moments.append(self.waiting.earliest + (back if self.op.mode == "final" else 0))
+            moments.append(self.waiting.earliest + self.op.patience.wait_us)
         if self.fired.earliest is not None:
-            moments.append(self.fired.earliest + back)
+            moments.append(self.fired.earliest + self.op.patience.keep_us)
         return min(moments, default=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 import numpy as np
 import pyarrow as pa
 
@@ -20,14 +19,6 @@ END: Final = "b"
 SEQ: Final = "s"
 KIND: Final = "z"
 FIRED: Final = "f"
-
-
-@attrs.frozen(eq=False)
-class Judged:
-    """Rows that were let in, and those that were not, in the late layout."""
-
-    rows: pa.Table
-    late: pa.Table | None
 
 
 class SessionRows:

@@ -11,31 +11,41 @@ of its open sessions, which `max_duration` and the lateness bound.
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group, key_hashes
+from krishiv_py.kernels.arrays.grouping import group, group_rows, key_hashes
 from krishiv_py.kernels.arrays.intervals import Codes, Components
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import refused_rows
+from krishiv_py.kernels.results.refused import Judged, counted, judged, over_in_turn
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.state.store import ChunkStore, Meta
+from krishiv_py.kernels.state.sections import Section
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
+from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
 from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
-from krishiv_py.kernels.windows.session.capped.walk import walk
 from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
-from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, Judged, SessionRows, by_session
+from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, SessionRows, by_session
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
+
+
+@attrs.define
+class _Looks(Section):
+    """How often keys were looked at."""
+
+    seq: int = 0
 
 
 class CappedSessionOperator:
@@ -46,53 +56,47 @@ class CappedSessionOperator:
         self.rows = SessionRows(self.layout)
         self.log = CappedLog(self.rows)
         self.emitter = Emitter(self.layout)
-        self.lateness_us = spec.options.allowed_lateness_us
+        self.patience = Patience.of(spec.options)
         self.mode = spec.options.emit_mode
-        self.keeps_fired = self.mode != "final" and self.lateness_us > 0
+        self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
         assert self.rows.window.max_duration_us is not None
-        self.cap_us = self.rows.window.max_duration_us
+        self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         return self.rows.combine(rows)
 
-    def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
-        """The sessions of rows, by key number and start."""
-        return walk(groups, times, reaches, self.cap_us, touching=self.rows.touching)
-
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        return _Step(self, store, meta, watermark_us).run(pa.concat_tables([self.rows.empty(), *chunks]))
+        return _Step(self, bucket, moment).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        entries = KeyedLog(store, meta, "k", self.log.schema, self.log.compact).written()
+        entries = KeyedLog(bucket, "k", self.log.schema, self.log.compact).written()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         alive = np.flatnonzero(self.log.sift(entries, keys.ids, keys.n).rows)
         alive = alive[stable_order(entries[SEQ].to_numpy()[alive])]
         rows = entries.take(pa.array(alive))
-        sessions = self.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
+        sessions = self.limits.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
         return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
-        return _Step(self, store, meta, watermark_us).drop(DeadKeys.of(dead, self.layout.key_names))
+        return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 
 class _Step:
     """One bucket in one micro-batch."""
 
-    def __init__(self, operator: CappedSessionOperator, store: ChunkStore, meta: Meta, watermark_us: int) -> None:
+    def __init__(self, operator: CappedSessionOperator, bucket: Bucket, moment: Moment) -> None:
         self.op = operator
         self.rows = operator.rows
-        self.meta = meta
-        self.watermark_us = watermark_us
-        self.horizon = floor_watermark(watermark_us, operator.lateness_us)
-        self.due_at = self.horizon if operator.mode == "final" else watermark_us
-        self.log = KeyedLog(store, meta, "k", operator.log.schema, operator.log.compact)
-        self.timers = DueQueue(store, meta, "w", max(operator.cap_us >> 8, 1))
+        self.bucket = bucket
+        self.watermark_us = moment.watermark_us
+        due = operator.patience.due(moment)
+        self.horizon, self.due_at = due.horizon_us, due.to_us
+        self.log = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact)
+        self.timers = DueQueue(bucket, "w", max(operator.limits.cap_us >> 8, 1))
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Look at the keys that have rows or are due."""
@@ -105,9 +109,7 @@ class _Step:
             results, late = self._visit(held, chunk)
         if not len(self.timers):
             self.log.clear()
-        n_late = 0 if late is None else late.num_rows
-        counters = {"late": n_late} if n_late else {}
-        return StepResult(results, self.timers.earliest, len(self.timers), len(self.log), results.num_rows, counters, late)
+        return StepResult(results, self.timers.earliest, len(self.timers), len(self.log), results.num_rows, counted(late), late)
 
     def drop(self, dead: DeadKeys) -> int:
         """Take keys out of state; their timers will find nothing. Returns how many sessions were open."""
@@ -117,7 +119,7 @@ class _Step:
         keys = group([entries[k] for k in dead.names], entries.num_rows)
         alive = self.op.log.sift(entries, keys.ids, keys.n)
         rows = entries.filter(pa.array(alive.rows))
-        sessions = self.op.sessions(alive.groups[alive.rows], rows[START].to_numpy(), rows[END].to_numpy())
+        sessions = self.op.limits.sessions(alive.groups[alive.rows], rows[START].to_numpy(), rows[END].to_numpy())
         return int(np.count_nonzero(sessions.ends > self.due_at))
 
     def _hashes(self, chunk: pa.Table) -> Ints:
@@ -127,8 +129,10 @@ class _Step:
 
     def _visit(self, entries: pa.Table, chunk: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         """Walk the keys of these entries and fresh rows anew; returns results and late rows."""
-        self.meta["seq"] = seq = self.meta.get("seq", 0) + 1
-        fresh = self._judge(entries, chunk) if self.rows.by_window else Judged(chunk, None)
+        looks = _Looks.of(self.bucket)
+        looks.seq = seq = looks.seq + 1
+        looks.store(self.bucket)
+        fresh = self._judge(entries, chunk) if self.rows.by_window else Judged(chunk)
         everything = pa.concat_tables([entries, self.op.log.entries(fresh.rows, seq, ROW)])
         keys = group([everything[k] for k in self.op.layout.key_names], everything.num_rows)
         results = self._fire(everything, self.op.log.sift(everything, keys.ids, keys.n), seq)
@@ -138,33 +142,26 @@ class _Step:
         """Rule "window". Taking a refused row away can move a session, so look again until nothing changes."""
         times = rows[TIME].to_numpy()
         if not (times < self.horizon).any():
-            return Judged(self.rows.reduce(rows), None)
+            return Judged(self.rows.reduce(rows))
         names = self.op.layout.key_names
-        keys = group([*(pa.chunked_array(entries[k].chunks + rows[k].chunks) for k in names)], entries.num_rows + rows.num_rows)
+        keys = group_rows(names, entries, rows)
         held = np.flatnonzero(self.op.log.sift(entries, keys.ids[: entries.num_rows], keys.n).rows)
         groups = np.concatenate([keys.ids[held], keys.ids[entries.num_rows :]])
         starts = np.concatenate([entries[START].to_numpy()[held], times])
         ends = np.concatenate([entries[END].to_numpy()[held], self.rows.ends(rows)])
-        open_ = np.ones(len(groups), np.bool_)
-        while True:
-            at = np.flatnonzero(open_)
-            sessions = self.op.sessions(groups[at], starts[at], ends[at])
-            shut = at[sessions.ends[sessions.ids] <= self.horizon]
-            shut = shut[shut >= len(held)]
-            if not len(shut):
-                break
-            open_[shut] = False
-        refused = ~open_[len(held) :]
-        if not refused.any():
-            return Judged(self.rows.reduce(rows), None)
-        late = refused_rows(self.rows.layout, rows, times, refused, self.watermark_us)
-        return Judged(self.rows.reduce(rows.filter(pa.array(~refused))), late)
+
+        def ends_of(at: Ints) -> Ints:
+            return self.op.limits.sessions(groups[at], starts[at], ends[at]).row_ends
+
+        refused = over_in_turn(ends_of, len(held), len(groups), self.horizon)
+        found = judged(self.rows.layout, rows, times, refused, self.watermark_us)
+        return attrs.evolve(found, rows=self.rows.reduce(found.rows))
 
     def _fire(self, entries: pa.Table, alive: Alive, seq: int) -> pa.Table:
         at = np.flatnonzero(alive.rows)
         rows = entries.take(pa.array(at))
         groups = alive.groups[at]
-        sessions = self.op.sessions(groups, rows[START].to_numpy(), rows[END].to_numpy())
+        sessions = self.op.limits.sessions(groups, rows[START].to_numpy(), rows[END].to_numpy())
         of_session = np.empty(sessions.n, np.int64)
         of_session[sessions.ids] = groups
         complete = sessions.ends <= self.due_at
@@ -225,7 +222,7 @@ class _Step:
         closed = np.full(n, UNSET)
         np.maximum.at(closed, of_session[shut], sessions.ends[shut])
         waits = ~shut
-        moment = sessions.ends + np.where(complete | (self.op.mode == "final"), self.op.lateness_us, 0)
+        moment = sessions.ends + np.where(complete | (self.op.mode == "final"), self.op.patience.keep_us, 0)
         coming = np.full(n, END_OF_TIME)
         np.minimum.at(coming, of_session[waits], moment[waits])
         armed = np.where(alive.armed <= self.watermark_us, END_OF_TIME, alive.armed)

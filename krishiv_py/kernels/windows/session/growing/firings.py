@@ -1,7 +1,7 @@
 """What the sessions of a batch come to and when they fire, as rows come one by one: counts first, then aggregates.
 
-Tracks (:mod:`~krishiv_py.kernels.windows.session.growing.tracks`) are worked out level by level, those that others end in
-after those. Along a track aggregates are cumulated, so a firing costs what it brings and not what the session holds.
+Tracks (:mod:`~krishiv_py.kernels.windows.session.growing.assigned_rows`) are worked out level by level, those that others end
+in after those. Along a track aggregates are cumulated, so a firing costs what it brings and not what the session holds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.prefix_values import prefixes
 from krishiv_py.kernels.windows.session.firing_rows import firing
-from krishiv_py.kernels.windows.session.growing.tracks import Tracks
+from krishiv_py.kernels.windows.session.growing.assigned_rows import Tracks
 from krishiv_py.plan.options.triggers import Trigger
 
 

@@ -8,8 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.windows.session.growing.tracks import Tracks
+from krishiv_py.kernels.windows.session.growing.assigned_rows import Tracks
 
 
 @attrs.frozen(eq=False)
@@ -73,27 +74,17 @@ def lines(emitter: Emitter, keys: pa.Table, r: Results, by: Ints | None) -> pa.T
 
     `keys` has the key of every result; `by` says what withdraws each, None where nothing is withdrawn.
     """
+    gone = np.empty(0, np.int64) if by is None else np.flatnonzero(by >= 0)
+    bounds = r.starts, r.ends
     new = np.arange(r.n_old, len(r.tracks))
-    op: npt.NDArray[np.str_] = np.full(len(new), "+I")
-    result, cause = new, new
-    if by is not None:
-        gone = np.flatnonzero(by >= 0)
-        cause = by[gone]
-        same = (r.starts[gone] == r.starts[cause]) & (r.ends[gone] == r.ends[cause])
-        op[cause[same] - r.n_old] = "+U"
-        op = np.concatenate([np.where(same, "-U", "-D"), op])
-        result, cause = np.concatenate([gone, new]), np.concatenate([cause, new])
-    if not len(result):
-        return emitter.concat([])
-    order = np.lexsort((result == cause, cause, r.starts[cause], r.ends[cause], r.moments[cause]))
-    result, cause = result[order], cause[order]
-    picked = pa.array(result)
+    found = compose(new, gone, gone if by is None else by[gone], (*bounds, r.moments), bounds)
+    picked = pa.array(found.result)
     return emitter.finished(
         [keys[k].take(picked) for k in emitter.layout.key_names],
-        r.starts[result],
-        r.ends[result],
+        r.starts[found.result],
+        r.ends[found.result],
         r.values.take(picked).columns,
-        op[order],
-        r.panes[cause],
-        r.index[cause],
+        found.op,
+        r.panes[found.cause],
+        r.index[found.cause],
     )

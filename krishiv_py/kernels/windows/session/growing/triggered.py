@@ -5,7 +5,7 @@ not its rows. A key is looked at when rows of it come and when one of its sessio
 
 Cost of a batch: proportional to the rows it brings and to the open sessions of the keys it brings and of those that are due,
 however many rows these hold. Triggers that count rows follow the rows of a batch along the sessions they fall into
-(:mod:`~krishiv_py.kernels.windows.session.growing.tracks`) and cumulate aggregates on the way
+(:mod:`~krishiv_py.kernels.windows.session.growing.assigned_rows`) and cumulate aggregates on the way
 (:mod:`~krishiv_py.kernels.windows.session.growing.firings`).
 """
 
@@ -20,53 +20,43 @@ from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.firing.asked import Standing
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import refused_rows
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.dead_keys import DeadKeys
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
-from krishiv_py.kernels.state.store import WRITTEN, ChunkStore, Meta
-from krishiv_py.kernels.windows.session.book import UNDER
+from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.windows.session.growing.assigned_rows import Elements, Tracks, follow
 from krishiv_py.kernels.windows.session.growing.firings import Firings, Play, Sessions, finished, value_schema
 from krishiv_py.kernels.windows.session.growing.lines import Results, lines, withdrawn_by
-from krishiv_py.kernels.windows.session.growing.totals import ID, PENDING, ROWS, Page, Totals, session_arrays
-from krishiv_py.kernels.windows.session.growing.tracks import Elements, Tracks, follow
-from krishiv_py.kernels.windows.session.rows import END, SessionRows
-from krishiv_py.kernels.windows.session.visits import Visits
-from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.kernels.windows.session.growing.totals import NEWEST, PENDING, ROWS, Totals, session_arrays
+from krishiv_py.kernels.windows.session.key_timers import Early, VisitingOperator, Visits
+from krishiv_py.kernels.windows.session.keyed_state import NUMBER, UNDER, Page
+from krishiv_py.kernels.windows.session.rows import END
+from krishiv_py.plan.durations import UNSET
 
 
-class TriggeredSessionOperator:
+class TriggeredSessionOperator(VisitingOperator):
     """See the module's docstring."""
 
+    entries: Totals
+
     def __init__(self, spec: OperatorSpec) -> None:
-        self.layout = Layout(spec)
-        self.rows = SessionRows(self.layout)
-        self.emitter = Emitter(self.layout)
-        self.lateness_us = spec.options.allowed_lateness_us
-        self.trigger = spec.options.trigger
-        self.discarding = spec.options.accumulation == "discarding"
-        self.retract = spec.options.emit_mode == "retractions" and not self.discarding
-        self.entries = Totals(self.layout, values=self.retract)
+        super().__init__(spec)
+        self.entries = Totals(self.layout, values=self.retract, newest=self.asked is not None)
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Rows as they are: each may make a session fire, or be refused."""
-        return rows
-
-    def step(
-        self, store: ChunkStore, meta: Meta, chunks: list[pa.Table], watermark_us: int, now_us: int | None = None
-    ) -> StepResult:
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
-        return _Step(self, store, meta, watermark_us).run(rows, now_us)
+        return _Step(self, bucket, moment).run(rows)
 
-    def state(self, store: ChunkStore, meta: Meta) -> pa.Table:
+    def state(self, bucket: Bucket) -> pa.Table:
         """See ``WindowOperator``; when discarding, what came since the last firing."""
-        found = self.entries.page(KeyedLog(store, meta, "k", self.entries.schema, self.entries.compact).written()).sessions
+        found = self.entries.page(self.log(bucket).written()).held
         if self.discarding:
             found = found.filter(pa.array(found[PENDING].to_numpy() > 0))
         opened = Opened(self.layout)
@@ -75,22 +65,26 @@ class TriggeredSessionOperator:
         partials = [column.combine_chunks() for column in found.select(self.entries.partials.names).columns]
         return opened.table(found, found[WRITTEN].to_numpy(), partials, found[TIME].to_numpy(), found[END].to_numpy())
 
-    def drop_keys(self, store: ChunkStore, meta: Meta, dead: pa.Table, watermark_us: int) -> int:
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
         keys = DeadKeys.of(dead, self.layout.key_names)
-        gone = KeyedLog(store, meta, "k", self.entries.schema, self.entries.compact).remove(keys.hashes, keys.rows)
-        return int(np.count_nonzero(self.entries.page(gone).sessions[END].to_numpy() > watermark_us))
+        gone = self.log(bucket).remove(keys.hashes, keys.rows)
+        return int(np.count_nonzero(self.entries.page(gone).held[END].to_numpy() > moment.watermark_us))
 
 
 @attrs.frozen(eq=False)
 class _Open:
-    """The sessions of the keys looked at, after the rows that came: their tracks, bounds, rows, and which rows came to."""
+    """The sessions of the keys looked at, after the rows that came: their tracks, bounds, rows, and which rows came to.
+
+    ``newest``: their newest event times, where these are kept.
+    """
 
     tracks: Ints
     starts: Ints
     ends: Ints
     rows: Ints
     came: Mask
+    newest: Ints | None
 
 
 @attrs.frozen(eq=False)
@@ -105,22 +99,22 @@ class _After:
 class _Step(Visits):
     """One bucket in one micro-batch."""
 
-    def __init__(self, operator: TriggeredSessionOperator, store: ChunkStore, meta: Meta, watermark_us: int) -> None:
-        super().__init__(operator, store, meta, watermark_us)
+    def __init__(self, operator: TriggeredSessionOperator, bucket: Bucket, moment: Moment) -> None:
+        super().__init__(operator, bucket, moment)
         self.op = operator
 
-    def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, interval: bool = False) -> pa.Table:
+    def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, early: Early = "none") -> pa.Table:
         """See :class:`Visits`."""
         entries = self.log.lookup(hashes)
         if not entries.num_rows and not chunk.num_rows:  # keys whose time to live has passed
             return self.op.emitter.concat([])
         page = self.op.entries.page(entries)
-        self.meta["seq"] = self.meta.get("seq", 0) + 1
-        rows = self._judge(page.sessions, chunk)
+        self.numbers.seq += 1
+        rows = self.judge(page.held, chunk)
         everyone, keys = self._keys(page, rows)
-        elements = self._elements(page.sessions, rows, keys)
+        elements = self._elements(page.held, rows, keys)
         tracks = follow(elements, touching=self.op.rows.touching)
-        held = session_arrays(page.sessions, self.op.entries.partials, discarding=self.op.discarding)
+        held = session_arrays(page.held, self.op.entries.partials, discarding=self.op.discarding)
         play = Play(
             self.op.layout,
             rows,
@@ -131,9 +125,10 @@ class _Step(Visits):
             discarding=self.op.discarding,
         )
         sessions, firings = play.run()
-        now = _open(elements, tracks)
-        after = self._after(now, sessions, rows.num_rows, due=due, interval=interval)
+        now = _open(elements, tracks, page.held[NEWEST].to_numpy() if self.question is not None else None)
         heads = everyone.take(pa.array(keys.first))
+        asked = self._asked(heads, elements, tracks, sessions, now, came=early == "came") if early != "none" else None
+        after = self._after(now, sessions, rows.num_rows, due=due, early=asked)
         return self._told(page, heads, elements, tracks, sessions, firings, now, after)
 
     def _keys(self, page: Page, rows: pa.Table) -> tuple[pa.Table, Groups]:
@@ -141,35 +136,34 @@ class _Step(Visits):
         names = self.op.layout.key_names
         hashes = key_hashes([rows[k] for k in names], rows.num_rows)
         fresh = rows.select(names).add_column(0, HASH, pa.array(hashes))
-        everyone = pa.concat_tables([page.sessions.select([HASH, *names]), fresh, page.marks.select([HASH, *names])])
+        everyone = pa.concat_tables([page.held.select([HASH, *names]), fresh, page.marks.select([HASH, *names])])
         return everyone, group(list(everyone.columns[1:]), everyone.num_rows)
 
     def _elements(self, held: pa.Table, rows: pa.Table, keys: Groups) -> Elements:
         n, m = held.num_rows, rows.num_rows
-        first: int = self.meta.get("rows", 0)
-        self.meta["rows"] = first + m
+        first = self.numbers.rows
+        self.numbers.rows += m
         starts = np.concatenate([held[TIME].to_numpy(), rows[TIME].to_numpy()])
         ends = np.concatenate([held[END].to_numpy(), self.op.rows.ends(rows)])
-        ids = np.concatenate([held[ID].to_numpy(), first + np.arange(m)])
+        ids = np.concatenate([held[NUMBER].to_numpy(), first + np.arange(m)])
         return Elements(keys.ids[: n + m], starts, ends, np.append(held[ROWS].to_numpy(), np.ones(m, np.int64)), ids, n)
 
-    def _judge(self, held: pa.Table, rows: pa.Table) -> pa.Table:
-        """Rule "window": refuse rows that end up in a closed session."""
-        times = rows[TIME].to_numpy()
-        if not self.op.rows.by_window or not (times < self.horizon).any():
-            return rows
-        both = [pa.chunked_array([*held[k].chunks, *rows[k].chunks], rows[k].type) for k in self.op.layout.key_names]
-        keys = group(list(both), held.num_rows + rows.num_rows)
-        starts = np.concatenate([held[TIME].to_numpy(), times])
-        ends = np.concatenate([held[END].to_numpy(), self.op.rows.ends(rows)])
-        sessions = components(keys.ids, starts, ends, touching=self.op.rows.touching)
-        refused = (sessions.ends[sessions.ids] <= self.horizon)[held.num_rows :]
-        if not refused.any():
-            return rows
-        self.late = refused_rows(self.op.layout, rows, times, refused, self.watermark_us)
-        return rows.filter(pa.array(~refused))
+    def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
+        """See :class:`Visits`."""
+        return (components(groups, starts, ends, touching=self.op.rows.touching).row_ends <= self.horizon)[n_held:]
 
-    def _after(self, now: _Open, s: Sessions, n_rows: int, *, due: bool, interval: bool) -> _After:
+    def _asked(self, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, now: _Open, *, came: bool) -> Mask:
+        """Sessions that changed, or that rows came to, and fire early: all of them, unless a user's trigger is asked."""
+        changed: Mask = (now.ends > self.watermark_us) & (s.pending[now.tracks] > 0)
+        if self.question is None:
+            return changed
+        assert now.newest is not None
+        keys = heads.take(pa.array(e.groups[t.first[now.tracks]]))
+        counts = now.rows, s.pending[now.tracks], s.often[now.tracks], now.newest
+        windows = Standing(keys, now.starts, now.ends, *counts)
+        return self.question.chosen(windows, changed & now.came if came else changed, of=keys[HASH].to_numpy())
+
+    def _after(self, now: _Open, s: Sessions, n_rows: int, *, due: bool, early: Mask | None) -> _After:
         """What fires once all rows have come; notes of sessions whether their end was passed with a firing."""
         complete = now.ends <= self.watermark_us
         pending, done = s.pending[now.tracks] > 0, s.done[now.tracks]
@@ -186,9 +180,10 @@ class _Step(Visits):
         passed = complete & ~done
         s.done[now.tracks] = done | passed
         on_time = passed & self.trigger.on_time & (pending | (not self.op.retract))
-        early = ~complete & pending & interval
-        panes[early], moments[early] = "early", n_rows + 2
-        fires = late | on_time | early
+        fires = late | on_time
+        if early is not None:
+            panes[early], moments[early] = "early", n_rows + 2
+            fires |= early
         return _After(fires & pending if self.op.discarding else fires, moments, panes)
 
     def _told(
@@ -226,7 +221,7 @@ class _Step(Visits):
 
     def _standing(self, page: Page) -> Results:
         """Results that may be withdrawn: those kept, and every session that no row has come to since it fired."""
-        sessions = page.sessions
+        sessions = page.held
         if not self.op.retract:
             none = np.empty(0, np.int64)
             return Results(0, none, none, none, none, value_schema(self.op.layout).empty_table(), none, np.empty(0, "U1"), none)
@@ -234,10 +229,10 @@ class _Step(Visits):
         own = sessions.take(pa.array(whole))
         with told_where(lambda n: place_of(self.op.layout.spec, own, n)):
             values = finished(self.op.layout, own.select(self.op.entries.partials.names))
-        ids = sessions[ID].to_numpy()
+        ids = sessions[NUMBER].to_numpy()
         numbers = np.concatenate([own[UNDER].to_numpy(), page.standing[UNDER].to_numpy()])
         order = np.argsort(numbers)
-        tracks = np.concatenate([whole, np.searchsorted(ids, page.standing[ID].to_numpy())])[order]
+        tracks = np.concatenate([whole, np.searchsorted(ids, page.standing[NUMBER].to_numpy())])[order]
         starts, ends = (np.concatenate([own[n].to_numpy(), page.standing[n].to_numpy()])[order] for n in (TIME, END))
         content = pa.concat_tables([values, page.standing.select(values.column_names)]).take(pa.array(order))
         nothing = np.zeros(len(order), np.int64)
@@ -256,15 +251,17 @@ class _Step(Visits):
         owner: Ints,
     ) -> None:
         """Write the keys anew without closed sessions; see that each is looked at in time."""
-        entries, seq = self.op.entries, self.meta["seq"]
+        entries, seq = self.op.entries, self.numbers.seq
         open_ = now.ends > self.horizon
         track = now.tracks[open_]
         groups = e.groups[t.first[track]]
-        numbers = {TIME: now.starts[open_], END: now.ends[open_], ROWS: now.rows[open_], ID: e.ids[t.first[track]]}
+        numbers = {TIME: now.starts[open_], END: now.ends[open_], ROWS: now.rows[open_], NUMBER: e.ids[t.first[track]]}
+        if now.newest is not None:
+            numbers[NEWEST] = now.newest[open_]
         kept = []
         if by is not None:
-            base: int = self.meta.get("results", 0)
-            self.meta["results"] = base + len(r.tracks)
+            base = self.numbers.results
+            self.numbers.results += len(r.tracks)
             stands = np.flatnonzero(by < 0)
             under = np.full(t.n, -1, np.int64)
             under[owner[stands]] = base + stands  # of a session without rows since, the only one
@@ -273,7 +270,7 @@ class _Step(Visits):
             is_open[track] = s.pending[track] > 0
             stands = stands[is_open[owner[stands]]]
             of = e.groups[t.first[r.tracks[stands]]]
-            told = {TIME: r.starts[stands], END: r.ends[stands], UNDER: base + stands, ID: e.ids[t.first[owner[stands]]]}
+            told = {TIME: r.starts[stands], END: r.ends[stands], UNDER: base + stands, NUMBER: e.ids[t.first[owner[stands]]]}
             values = r.values.take(pa.array(stands))
             kept.append(entries.standing(heads.take(pa.array(of)), told, values, seq))
         content = Sessions(
@@ -284,23 +281,13 @@ class _Step(Visits):
             np.where(s.pending[track] > 0, s.at[track], -1) if self.op.discarding else s.at[track],
         )
         written = [entries.sessions(heads.take(pa.array(groups)), numbers, content, seq), *kept]
-        armed = self.arm(page.marks, heads, self._coming(now, s, open_, groups, heads.num_rows))
+        waits = (now.ends <= self.watermark_us) & (s.pending[now.tracks] > 0)
+        armed = self.arm(page.marks, heads, self.coming(now.ends[open_], waits[open_], groups, heads.num_rows))
         self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))
 
-    def _coming(self, now: _Open, s: Sessions, open_: Mask, groups: Ints, n: int) -> Ints:
-        """When each key is to be looked at again."""
-        complete = now.ends <= self.watermark_us
-        moment = now.ends + np.where(complete, self.op.lateness_us, 0)
-        if self.trigger.late == "watermark":
-            waits = complete & (s.pending[now.tracks] > 0)
-            moment = np.where(waits, min(self.watermark_us + 1, END_OF_TIME), moment)
-        coming = np.full(n, END_OF_TIME)
-        np.minimum.at(coming, groups, moment[open_])
-        return coming
 
-
-def _open(e: Elements, t: Tracks) -> _Open:
-    """The sessions that the tracks have come to."""
+def _open(e: Elements, t: Tracks, held_newest: Ints | None) -> _Open:
+    """The sessions that the tracks have come to; `held_newest` has the newest event time of each that is held."""
     starts, ends = e.starts[t.first], e.ends[t.first]
     starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one stands
     root = np.arange(t.n)
@@ -313,4 +300,11 @@ def _open(e: Elements, t: Tracks) -> _Open:
     came = np.zeros(t.n, np.bool_)
     came[root[t.of_row]] = True
     final = np.flatnonzero(t.into < 0)
-    return _Open(final, starts[final], ends[final], rows[final], came[final])
+    newest = None
+    if held_newest is not None:
+        newest = np.full(t.n, UNSET)
+        held = np.flatnonzero(t.first < e.n_held)
+        np.maximum.at(newest, root[held], held_newest[t.first[held]])
+        np.maximum.at(newest, root[t.of_row], e.starts[e.n_held :])
+        newest = newest[final]
+    return _Open(final, starts[final], ends[final], rows[final], came[final], newest)

@@ -1,0 +1,1 @@
+"""Programs that run as they are; tests run each of them."""

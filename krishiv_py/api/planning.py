@@ -1,0 +1,20 @@
+"""What the builder needs of planner and kernels: loaded with the first step of a stream, not with the package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krishiv_py.lazy import lazy
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels.columns import evaluate as evaluate
+    from krishiv_py.kernels.joins import lookup as lookup
+    from krishiv_py.planner import check as check
+    from krishiv_py.planner import explain as explain
+    from krishiv_py.planner import physical as physical
+else:
+    check = lazy("krishiv_py.planner.check")
+    evaluate = lazy("krishiv_py.kernels.columns.evaluate")
+    lookup = lazy("krishiv_py.kernels.joins.lookup")
+    explain = lazy("krishiv_py.planner.explain")
+    physical = lazy("krishiv_py.planner.physical")

@@ -1,0 +1,65 @@
+"""The step that drops duplicates."""
+
+from __future__ import annotations
+
+import attrs
+
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.stages.rows import RowStream
+from krishiv_py.plan.checks import known_column
+from krishiv_py.plan.dedup import Duplicates, deduplication, passing
+from krishiv_py.plan.durations import Duration
+
+
+@attrs.frozen(eq=False)
+class DedupMethods(OptionMethods):
+    """A stage whose duplicates can be dropped."""
+
+    def drop_duplicates(self, *columns: str, within: Duration, duplicates: Duplicates = "count") -> RowStream:
+        """Let the first row of each identity pass, and drop the rows that repeat it (SEMANTICS §8).
+
+        A row passes in the micro-batch in which it arrives, with all its columns. It is a duplicate when a row with the same
+        values in `columns` has passed whose event time is less than `within` away, before or after. Duplicates are counted
+        as ``duplicates``. Null equals null.
+
+        Parameters
+        ----------
+        *columns : str
+            What makes two rows the same. By default the keys of the stream; without keys, all columns.
+        within : int or timedelta or str
+            How far apart in event time duplicates can be; ``int`` is milliseconds. A row is kept in state for so long, and
+            for the lag and the allowed lateness.
+        duplicates : {"count", "side_output"}
+            Only count duplicates, or also hand them to the late handler with the reason ``duplicate``.
+
+        Returns
+        -------
+        RowStream
+            The rows that pass, with their columns as they came. They can be run, or be windowed in a further stage.
+
+        Raises
+        ------
+        ColumnError
+            For columns that do not exist, and for values that cannot be compared.
+        DurationError
+            For a zero, negative, float or boolean `within`, and unreadable text.
+        PlanError
+            For options that have no meaning here: triggers, emit modes, panes.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> clicks = stream_of("id string, at bigint").watermark("at", "5 s").drop_duplicates("id", within="1 min")
+        >>> driver = Driver(clicks)
+        >>> rows = [{"id": "a", "at": 0}, {"id": "a", "at": 59_999}, {"id": "b", "at": 60_000}, {"id": "a", "at": 60_000}]
+        >>> driver.send(rows).results.to_pylist()
+        [{'id': 'a', 'at': 0}, {'id': 'b', 'at': 60000}, {'id': 'a', 'at': 60000}]
+        >>> driver.counters["duplicates"]
+        1
+        """
+        schema = self._row_schema()
+        for name in columns:
+            known_column(name, schema.names, "drop_duplicates")
+        identity = tuple(dict.fromkeys(columns)) or self.keys or tuple(f.name for f in passing(schema))
+        window = deduplication(within, duplicates)
+        return RowStream(attrs.evolve(self.draft, keys=identity, window=window), self.runner)

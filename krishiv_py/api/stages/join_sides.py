@@ -1,0 +1,152 @@
+"""The two sides of a join as they were told: streams with watermark, key columns, options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.errors import OrderError, PlanError, message, shown
+from krishiv_py.plan.checks import known_column
+from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.joins.sides import Side, check_keys
+from krishiv_py.plan.options.late import CountingLateEventHandler
+from krishiv_py.plan.options.told import ToldOptions
+
+On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+Sides: TypeAlias = "tuple[Side, Side]"
+
+
+def _joins(stream: object) -> bool:
+    return isinstance(stream, OptionMethods) and stream.draft.window is None
+
+
+def sides_of(left: OptionMethods, right: OptionMethods, on: On | None, where: str) -> Sides:
+    """The checked sides of the join called `where`.
+
+    Raises
+    ------
+    OrderError
+        For a right side without watermark.
+    PlanError
+        For keys that are missing, told twice or do not fit.
+    """
+    if not _joins(right):
+        if hasattr(right, "watermark"):
+            raise OrderError(
+                message(
+                    "the right side of a join has no watermark",
+                    type(right).__name__,
+                    "nobody could say which of its rows are still to come",
+                    f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)',
+                )
+            )
+        raise PlanError(
+            message(
+                "the right side of a join is no stream with event time",
+                shown(right),
+                "there are no rows to join with",
+                "pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
+            )
+        )
+    schemas = left._row_schema(), right._row_schema()
+    names = _keys(left, right, on, schemas, where)
+    one, other = (Side(s.draft.input, schema, keys) for s, schema, keys in zip((left, right), schemas, names, strict=True))
+    check_keys(one, other)
+    return one, other
+
+
+def _keys(
+    left: OptionMethods, right: OptionMethods, on: On | None, schemas: tuple[pa.Schema, pa.Schema], where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    told = left.keys, right.keys
+    if on is None:
+        if not (left.keys and right.keys):
+            raise PlanError(
+                message(
+                    f"{where} has no key",
+                    f"left {list(left.keys)}, right {list(right.keys)}",
+                    "every row would meet every other",
+                    'write on="user", or .key_by("user") on both streams',
+                )
+            )
+        return told
+    pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
+    for ours, theirs in pairs:
+        known_column(ours, schemas[0].names, f"{where}(on), left side")
+        known_column(theirs, schemas[1].names, f"{where}(on), right side")
+    found = tuple(ours for ours, _ in pairs), tuple(theirs for _, theirs in pairs)
+    for side, keys in zip(("left", "right"), found, strict=True):
+        twice = sorted({k for k in keys if keys.count(k) > 1})
+        if twice:
+            raise PlanError(
+                message(f"a key of the {side} side is named twice", twice, "it can have one partner", "name it once")
+            )
+    for side, keyed, keys in zip(("left", "right"), told, found, strict=True):
+        if keyed and keyed != keys:
+            raise PlanError(
+                message(
+                    f"the {side} stream is keyed by other columns than it is joined on",
+                    f"key_by {list(keyed)}, on {list(keys)}",
+                    "two groupings cannot both hold",
+                    "leave `on` out, or leave .key_by out",
+                )
+            )
+    return found
+
+
+def _listed(on: object) -> list[str]:
+    if isinstance(on, Sequence) and all(isinstance(n, str) for n in on):
+        return list(on)
+    raise PlanError(
+        message(
+            "`on` names no columns",
+            shown(on),
+            "it is not known which rows meet",
+            'write on="user", on=["user", "shop"], or on={"user": "customer"}',
+        )
+    )
+
+
+def checked_suffixes(suffixes: object) -> tuple[str, str] | None:
+    """Two `suffixes`, or None."""
+    if suffixes is None:
+        return None
+    if isinstance(suffixes, (tuple, list)) and len(suffixes) == 2 and all(isinstance(s, str) for s in suffixes):
+        return suffixes[0], suffixes[1]
+    raise PlanError(
+        message("`suffixes` are two texts", shown(suffixes), "columns would have no names", 'write suffixes=("", "_right")')
+    )
+
+
+def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
+    """Refuse a length that the time columns of both sides cannot have."""
+    types = [s.schema.field(s.mark.column).type for s in sides]
+    if all(pa.types.is_int64(t) for t in types) and bound_us % 1_000:
+        raise PlanError(
+            message(
+                f"`{name}` is finer than the time columns",
+                f"{bound_us} µs",
+                "both have whole milliseconds",
+                "use bounds of whole milliseconds",
+            )
+        )
+
+
+def merged_draft(left: Draft, right: Draft) -> Draft:
+    """What was told before the join, of either side; it may be told behind it as well."""
+    told = left.told if right.told == ToldOptions() else right.told
+    plain = isinstance(left.late_handler, CountingLateEventHandler)
+    if ToldOptions() not in (left.told, right.told) and left.told != right.told:
+        raise PlanError(
+            message(
+                "both sides of a join have options, and they differ",
+                f"left {left.told}, right {right.told}",
+                "a join has one lateness and one set of options",
+                "set them behind the join: .interval_join(...).allowed_lateness(...)",
+            )
+        )
+    return attrs.evolve(left, told=told, late_handler=right.late_handler if plain else left.late_handler)

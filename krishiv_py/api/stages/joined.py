@@ -1,0 +1,12 @@
+"""Two streams that are joined, ready to run."""
+
+from __future__ import annotations
+
+import attrs
+
+from krishiv_py.api.stages.rows import RowStream
+
+
+@attrs.frozen(eq=False)
+class JoinedStream(RowStream):
+    """The results of a join: rows, not aggregates (SEMANTICS §9)."""

@@ -1,0 +1,142 @@
+"""Lookup joins: a stateless step that adds columns of a table to rows (SEMANTICS §9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from krishiv_py.api.planning import lookup
+from krishiv_py.connectors.lookup_table import LookupTable, as_table
+from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
+from krishiv_py.plan.checks import column_name, known_column, one_of
+from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.nodes import BatchFunction
+from krishiv_py.plan.schema import checked, time_kind
+
+
+def looked_up(
+    schema: pa.Schema,
+    table: Any,
+    on: str | Sequence[str] | Mapping[str, str],
+    columns: Sequence[str] | Mapping[str, str] | None,
+    how: str,
+    validity: tuple[str, str] | None,
+    at: str | None,
+    reload: Duration | None,
+) -> tuple[BatchFunction, pa.Schema]:
+    """The step over rows of `schema`, and the schema it makes."""
+    one_of(how, "how", ("left", "inner"))
+    found = _table(table, reload)
+    keys = _keys(on)
+    for ours, theirs in keys:
+        known_column(ours, schema.names, "lookup_join(on)")
+        known_column(theirs, found.schema.names, "lookup_join(on), table")
+        one, other = schema.field(ours).type, found.schema.field(theirs).type
+        if one != other:
+            raise ColumnError(
+                message(
+                    "the key of rows and table has other types",
+                    f"{ours!r} is {one}, {theirs!r} is {other}",
+                    "no row would be found",
+                    f'cast it before: .with_column({ours!r}, col({ours!r}).cast("{other}"))',
+                )
+            )
+    valid = _validity(validity, at, schema, found.schema)
+    picked = _picked(columns, found.schema, keys, () if valid is None else (valid.starts, valid.ends))
+    taken = {n.lower() for n in schema.names}
+    twice = [name for _, name in picked if name.lower() in taken]
+    if twice:
+        raise SchemaError(
+            message(
+                "rows have columns of these names already",
+                ", ".join(twice),
+                "one would hide the other",
+                f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}',
+            )
+        )
+    step = lookup.Lookup(found.current, keys, picked, how == "left", valid)
+    fields = [found.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
+    return step, pa.schema([*schema, *fields])
+
+
+def _table(table: Any, reload: Duration | None) -> LookupTable:
+    load: Callable[[], Any] | None = table if callable(table) and not hasattr(table, "toArrow") else None
+    reload_us = None if reload is None else to_us(reload, "reload")
+    if reload_us is not None and load is None:
+        raise PlanError(
+            message(
+                "a table that is loaded again needs a function that loads it",
+                shown(table),
+                "it would stay as it is",
+                "pass a function that returns a pyarrow.Table, or leave `reload` out",
+            )
+        )
+    try:
+        found = as_table(table if load is None else load())
+    except TypeError as problem:
+        raise PlanError(
+            message(
+                "lookup_join takes a table",
+                str(problem),
+                "there is nothing to look rows up in",
+                "pass a pyarrow.Table, a static Spark DataFrame, or a function that returns one; streams are joined with "
+                ".interval_join, .asof_join or .window_join",
+            )
+        ) from problem
+    schema = checked(found.schema.remove_metadata())
+    return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us)
+
+
+def _keys(on: object) -> tuple[tuple[str, str], ...]:
+    pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
+    if not pairs:
+        raise PlanError(message("lookup_join has no key", shown(on), "every row would find the whole table", 'write on="user"'))
+    return tuple(pairs)
+
+
+def _listed(names: object) -> list[str]:
+    if isinstance(names, Sequence) and all(isinstance(n, str) for n in names):
+        return list(names)
+    hint = 'write "user", ["user", "shop"], or {"user": "customer"} where the table has other names'
+    raise PlanError(message("columns are named by texts", shown(names), "none is meant", hint))
+
+
+def _picked(
+    columns: object, table: pa.Schema, keys: tuple[tuple[str, str], ...], bounds: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    if columns is None:
+        left_out = {theirs for _, theirs in keys} | set(bounds)
+        return tuple((n, n) for n in table.names if n not in left_out)
+    pairs = list(columns.items()) if isinstance(columns, Mapping) else [(n, n) for n in _listed(columns)]
+    for column, name in pairs:
+        known_column(column, table.names, "lookup_join(columns), table")
+        column_name(name, "lookup_join(columns)")
+    return tuple(pairs)
+
+
+def _validity(validity: object, at: str | None, rows: pa.Schema, table: pa.Schema) -> Any:
+    if validity is None and at is None:
+        return None
+    if not isinstance(validity, (tuple, list)) or len(validity) != 2 or at is None:
+        raise PlanError(
+            message(
+                "a lookup by time needs the time of rows, and two columns of the table",
+                f"at={shown(at)}, validity={shown(validity)}",
+                "it is not known which row of the table is valid",
+                'write at="event_time", validity=("valid_from", "valid_to")',
+            )
+        )
+    starts, ends = (known_column(name, table.names, "lookup_join(validity), table") for name in validity)
+    kinds = time_kind(rows, at), time_kind(table, starts), time_kind(table, ends)
+    if kinds[1] != kinds[2]:
+        raise ColumnError(
+            message(
+                "the bounds of validity have other types",
+                f"{starts!r} is {kinds[1]}, {ends!r} is {kinds[2]}",
+                "they span no time",
+                "cast one of them",
+            )
+        )
+    return lookup.Validity(at, kinds[0], starts, ends, kinds[1])

@@ -1,0 +1,292 @@
+"""Results of a stage as rows: steps over them, or a further stage with its own keys and windows (SEMANTICS §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.planning import check, evaluate, physical
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.errors import OrderError, PlanError, SchemaError, message, shown
+from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.handed_on import in_order_of
+from krishiv_py.plan.nodes import (
+    AssignWatermark,
+    BatchFunction,
+    Filter,
+    MapBatches,
+    Node,
+    Prefix,
+    Project,
+    StageOutput,
+    prefix_of,
+    source_of,
+)
+from krishiv_py.plan.options.late import CountingLateEventHandler
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.windows import Window
+
+S = TypeVar("S", bound=WindowedStream)
+
+
+@attrs.frozen(eq=False)
+class KeepingColumns:
+    """A function over batches that is not shown some columns; they are put beside what it returns."""
+
+    function: BatchFunction
+    shown: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
+        """Call it."""
+        given = self.function(batch.select(list(self.shown)))
+        table = pa.Table.from_batches([given]) if isinstance(given, pa.RecordBatch) else given
+        if not isinstance(table, pa.Table) or table.num_rows != batch.num_rows:
+            raise SchemaError(
+                message(
+                    "map_batches over results must return one row for each row",
+                    f"{getattr(table, 'num_rows', type(table).__name__)} for {batch.num_rows}",
+                    "the event time of the others would not be known",
+                    "filter with .filter(...), or collect the results and map them then",
+                )
+            )
+        for name in self.kept:
+            table = table.append_column(batch.schema.field(name), batch.column(name))
+        return table
+
+
+@attrs.frozen(eq=False)
+class ResultStream(TimedStream):
+    """The results of a stage as rows, with event time and watermark.
+
+    Steps such as :meth:`filter` give another one. It can be run as it is, or be keyed and windowed again: a further stage in
+    the same query, whose watermark follows from this one, so that no result is late there (SEMANTICS §7). A stage that
+    another follows gives final results.
+
+    Attributes
+    ----------
+    before : AggregatedStream
+        The stage whose results these are.
+    schema : pyarrow.Schema
+        Its columns.
+    """
+
+    before: AggregatedStream
+
+    @property
+    def _node(self) -> Node:
+        return self.draft.input.input
+
+    @property
+    def _output(self) -> StageOutput:
+        found = source_of(self.draft.input)
+        assert isinstance(found, StageOutput)
+        return found
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        """Columns that go along although nobody named them."""
+        full, time = self._row_schema().names, self._output.time_column
+        op = ("op",) if "op" in full and self.before.options.emit_mode == "retractions" else ()
+        return (*op, *([time] if time in full else []), *in_order_of(full))
+
+    def _via(self, change: Callable[[Stream], Stream]) -> ResultStream:
+        """Steps that `change` makes of rows, with the columns that go along."""
+        full, kept = self._row_schema(), self._kept
+        time = self._output.time_column
+        usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
+        made = change(Stream(self._node, usable, self.runner))
+        names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made.node, time)]
+        step = made.node
+        if isinstance(step, Project):
+            computed = dict(step.columns)
+            for name in kept:
+                if name in computed and not _carries(name, computed[name], {name}):
+                    raise _reserved(name)
+            step = attrs.evolve(step, columns=(*step.columns, *((n, col(n)) for n in kept if n not in computed)))
+        assert isinstance(step, (Project, Filter))
+        schema = evaluate.step_schema(step, full)
+        draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
+        return attrs.evolve(self, draft=draft, schema=pa.schema([schema.field(n) for n in names]))
+
+    def select(self, *columns: str | Expr, **named: Expr | str) -> ResultStream:
+        """Keep and compute columns, as :meth:`Stream.select` does; the event time goes along.
+
+        Parameters
+        ----------
+        *columns : str or Expr
+            Column names, or expressions under the name of their alias or column.
+        **named : Expr or str
+            Expressions, or SQL text, by output name.
+        """
+        return self._via(lambda rows: rows.select(*columns, **named))
+
+    def filter(self, condition: Expr | str) -> ResultStream:
+        """Keep results for which `condition` (an expression or SQL text) is true, as HAVING does in SQL."""
+        return self._via(lambda rows: rows.filter(condition))
+
+    def with_column(self, name: str, value: Expr | str) -> ResultStream:
+        """Add, or replace, the column `name` by `value`, an expression or SQL text."""
+        return self._via(lambda rows: rows.with_column(name, value))
+
+    def rename(self, **names: str) -> ResultStream:
+        """Rename columns; `names` are old names with the new ones as values."""
+        return self._via(lambda rows: rows.rename(**names))
+
+    def drop(self, *columns: str) -> ResultStream:
+        """Leave `columns` out."""
+        return self._via(lambda rows: rows.drop(*columns))
+
+    def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> ResultStream:
+        """Apply a function to every Arrow batch of results.
+
+        Parameters
+        ----------
+        function : callable
+            ``RecordBatch -> RecordBatch`` (or ``Table``) with one row for each row; it is pickled to the workers.
+        schema : pyarrow.Schema or str, optional
+            Schema of what it returns; by default that of what it gets.
+        """
+        plain = Stream(self._node, self.schema, self.runner).map_batches(function, schema)
+        assert isinstance(plain.node, MapBatches)
+        full = self._row_schema()
+        kept = tuple(n for n in self._kept if n not in plain.schema.names)
+        keeping = KeepingColumns(function, tuple(self.schema.names), kept)
+        step = MapBatches(self._node, keeping, pa.schema([*plain.schema, *(full.field(n) for n in kept)]))
+        draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
+        return attrs.evolve(self, draft=draft, schema=plain.schema)
+
+    def watermark(self, column: str, lag: Duration) -> TimedStream:
+        """Let the next stage wait `lag` longer than the stage before makes it.
+
+        Parameters
+        ----------
+        column : str
+            The event time of results: ``window_time``, or the rows' own.
+        lag : int or timedelta or str
+            How much the watermark stays behind; ``int`` is milliseconds.
+        """
+        own = self._output.stage.window.row_time(self._output.stage.input.column)
+        if not isinstance(column, str) or column not in (self._output.time_column, own):
+            raise PlanError(
+                message(
+                    "results have the event time of their stage",
+                    shown(column),
+                    "another one could go against the watermark, and rows be lost",
+                    f"write .watermark({self._output.time_column!r}, lag), or leave it out",
+                )
+            )
+        self._check_followed()
+        spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
+        return attrs.evolve(self, draft=attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, spec=spec)))
+
+    def key_by(self, *keys: str) -> KeyedStream:
+        """Group results by the columns called `keys`, for a further stage."""
+        self._check_followed()
+        return super().key_by(*keys)
+
+    def _windowed(self, window: Window, stage: type[S]) -> S:
+        self._check_followed()
+        return super()._windowed(window, stage)
+
+    def _check_followed(self) -> None:
+        check.check_followed(self._output.stage)
+
+    def as_plan(self) -> AggregatedStream:
+        """The stage before with these steps behind it, which is what runs.
+
+        Raises
+        ------
+        PlanError
+            When options of a further stage were set, but no window followed.
+        """
+        if self.draft.told != ToldOptions() or self.draft.keys:
+            raise OrderError(
+                message(
+                    "options were set for a further stage, and no window follows",
+                    "options behind the results",
+                    "they would have no effect",
+                    "set options of the stage before its steps: .agg(...).emit(...).filter(...)",
+                )
+            )
+        return self.before._with(after=self._steps())
+
+    def _steps(self) -> tuple[Prefix, ...]:
+        """The steps as they run where no stage follows: without what would go along for it."""
+        row_time = self._output.stage.window.result_time == "row"  # a column of the rows, which is there anyway
+        time = None if row_time else self._output.time_column
+        hidden = set(self._kept) - ({"op", self._output.time_column} if row_time else {"op"})
+        found: list[Prefix] = []
+        used: frozenset[str]
+        for step in prefix_of(self.draft.input):
+            if isinstance(step, Filter):
+                used = columns_of(step.condition)
+            elif isinstance(step, Project):
+                step = attrs.evolve(step, columns=tuple((n, e) for n, e in step.columns if not _carries(n, e, hidden)))
+                used = frozenset(name for _, e in step.columns for name in columns_of(e))
+            else:
+                assert isinstance(step.function, KeepingColumns)
+                kept = tuple(n for n in step.function.kept if n not in hidden)
+                fields = [f for f in step.schema if f.name not in hidden]
+                step = MapBatches(step.input, attrs.evolve(step.function, kept=kept), pa.schema(fields))
+                used = frozenset()
+            if time in used:
+                raise OrderError(
+                    message(
+                        f"{time} is there for a further stage only",
+                        step.detail(),
+                        "no stage follows",
+                        "use window_end, or the time column of the rows",
+                    )
+                )
+            found.append(step)
+        if found and row_time and self._output.time_column not in self.schema.names:
+            found.append(Project(Node(), tuple((n, col(n)) for n in self.schema.names)))
+        return tuple(found)
+
+
+def of(before: AggregatedStream) -> ResultStream:
+    """The results of a stage as rows."""
+    told = before.draft.told
+    final = attrs.evolve(before.draft, told=attrs.evolve(told, emit=told.emit or "final"), after=())
+    stage = attrs.evolve(final.node(), hands_on=True)
+    schema, time = physical.handed_on(stage)
+    output = StageOutput(stage, before.late_handler, schema, time, source_of(stage).bounded)
+    draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), CountingLateEventHandler())
+    hidden = set(in_order_of(schema.names)) | ({time} if stage.window.result_time != "row" else set())
+    return ResultStream(draft, before.runner, pa.schema([f for f in schema if f.name not in hidden]), before)
+
+
+def _names(node: Node, name: str) -> bool:
+    """Whether a step was asked for a column by its author."""
+    return isinstance(node, Project) and node.picks and name in dict(node.columns)
+
+
+def _carries(name: str, expr: Expr, hidden: set[str]) -> bool:
+    return name in hidden and isinstance(expr, Col) and expr.name == name
+
+
+def _reserved(name: str) -> PlanError:
+    return PlanError(
+        message(
+            f"{name} is the library's own column of results",
+            name,
+            "the next stage would take another value for it",
+            "give the new column another name",
+        )
+    )

@@ -1,0 +1,40 @@
+"""Where rows come from and where they go: small interfaces, and one file for each implementation.
+
+A sink subclasses one of :class:`FileSink` (tasks write Arrow to files), :class:`TableSink` (the driver gets Arrow tables),
+:class:`TransactionalSink` (the same, with a transaction for each batch), :class:`FrameSink` (a Spark DataFrame) or
+:class:`SparkFileSink` (files that Spark writes). docs/outputs.md has a section "Your own sink" with an example.
+
+A source subclasses :class:`Source`: the driver plans ranges, tasks read them. docs/sources.md has a section "Your own source".
+
+This room imports the plan and what is below it, and no Spark: ``krishiv_py/spark`` connects it to Spark.
+"""
+
+from krishiv_py.connectors.sink import (
+    Delivery,
+    FileSink,
+    FrameSink,
+    OnRepeat,
+    OutputBatch,
+    OutputName,
+    Sink,
+    SparkFileSink,
+    TableSink,
+)
+from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.transactional import TransactionalSink
+
+__all__ = [
+    "Delivery",
+    "FileSink",
+    "FrameSink",
+    "JsonValue",
+    "OnRepeat",
+    "OutputBatch",
+    "OutputName",
+    "Planned",
+    "Sink",
+    "Source",
+    "SparkFileSink",
+    "TableSink",
+    "TransactionalSink",
+]

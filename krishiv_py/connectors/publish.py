@@ -1,0 +1,92 @@
+"""Tables on the driver go to their sink: what any engine does with a :class:`~krishiv_py.connectors.TableSink`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
+from krishiv_py.errors import CheckpointError, OperatorError, message, told
+
+
+@attrs.frozen
+class OutputOf:
+    """One output of a running query.
+
+    Attributes
+    ----------
+    query_id : str
+        Identifies the query, also after a restart.
+    query : str
+        Its name.
+    output : {"results", "late_rows"}
+        Which output it is.
+    schema : pyarrow.Schema
+        Its columns.
+    """
+
+    query_id: str
+    query: str
+    output: OutputName
+    schema: pa.Schema
+
+    def batch(self, batch_id: int, *, is_replay: bool) -> OutputBatch:
+        """One micro-batch of it."""
+        return OutputBatch(self.query_id, self.query, self.output, batch_id, is_replay, self.schema)
+
+
+@contextmanager
+def blamed(sink: Sink, batch_id: int) -> Iterator[None]:
+    """Let what fails in the body name the sink and the micro-batch.
+
+    Raises
+    ------
+    OperatorError
+        For whatever the sink raises. Leaving the process is a failure too: it is not the main thread.
+    """
+    try:
+        yield
+    except BaseException as problem:  # user code: whatever it raises is reported with the batch
+        what = f"the sink {sink.title} failed"
+        raise OperatorError(message(what, f"batch {batch_id}", told(problem), f"fix {sink.title}")) from problem
+
+
+@attrs.define(eq=False)
+class TablePublisher:
+    """Gives the batches of one output to a sink, in a run of a query: a batch that is there already is not given again."""
+
+    sink: TableSink
+    output: OutputOf
+    _begun: bool = False
+    _last: int | None = None
+
+    def publish(self, batch_id: int, tables: Sequence[pa.Table], *, is_replay: bool) -> None:
+        """Give the rows of a batch to the sink.
+
+        Raises
+        ------
+        OperatorError
+            When the sink fails.
+        CheckpointError
+            When the sink holds this batch although the checkpoint says that it never ran.
+        """
+        batch = self.output.batch(batch_id, is_replay=is_replay)
+        with blamed(self.sink, batch_id):
+            if not self._begun:
+                self._last = self.sink.last_committed(batch)
+                self._begun = True
+        if self._last is None or batch_id > self._last:
+            with blamed(self.sink, batch_id):
+                self.sink.write_tables(batch, tables)
+        elif not is_replay:
+            raise CheckpointError(
+                message(
+                    f"{self.sink.title} holds batch {self._last} of this query already",
+                    f"batch {batch_id}, which never ran from this checkpoint",
+                    "the checkpoint was restored from an older copy, and its rows would be lost or doubled",
+                    "restore the sink to the same time as the checkpoint, or begin anew with both",
+                )
+            )

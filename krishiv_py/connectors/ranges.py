@@ -1,0 +1,169 @@
+"""A user's source in a plan, and its ranges: what any engine does with a :class:`~krishiv_py.connectors.Source`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.source import Planned, Source
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, message, shown, told
+from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column
+from krishiv_py.plan.nodes import Source as SourceNode
+from krishiv_py.plan.schema import as_schema
+
+
+@attrs.frozen(eq=False)
+class RangeSource(SourceNode):
+    """A source that plans ranges; `log` is where a streaming query notes them."""
+
+    title: ClassVar[str] = "Source"
+    name: str
+    source: Source = attrs.field(repr=False)
+    schema: pa.Schema
+    bounded: bool
+    log: str | None = None
+
+    def detail(self) -> str:
+        return f"{self.name} ({'finite' if self.bounded else 'streaming'}, {len(self.schema)} columns)"
+
+    @property
+    def named_sources(self) -> tuple[str, tuple[str, ...]] | None:
+        """Its source column and the names in it."""
+        column = self.source.source_column
+        return None if column is None else (column, self.source.watermark_sources)
+
+
+def node_of(source: Source, name: str | None) -> RangeSource:
+    """The plan's node for a source.
+
+    Raises
+    ------
+    PlanError
+        When it is no source, or what it states does not fit together.
+    """
+    if not isinstance(source, Source):
+        hint = "subclass krishiv_py.connectors.Source, and implement plan(last) and read(planned, columns)"
+        if isinstance(source, type) and issubclass(source, Source):
+            hint = f"pass an object: {source.__name__}(...)"
+        raise PlanError(message("read_source() takes a source", shown(source), "there are no rows", hint))
+    schema = as_schema(getattr(source, "schema", None))
+    a_switch(source.finite, "finite")
+    a_number(source.parallelism, "parallelism", 1, "state how many tasks read at once, from 1", most=10_000)
+    if (
+        isinstance(source.poll_seconds, bool)
+        or not isinstance(source.poll_seconds, (int, float))
+        or not source.poll_seconds > 0
+    ):
+        raise PlanError(
+            message(
+                "`poll_seconds` is no time to wait",
+                shown(source.poll_seconds),
+                "the source would be asked without a pause",
+                "state seconds above 0",
+            )
+        )
+    if source.source_column is not None:
+        known_column(source.source_column, schema.names, "source_column")
+    if (source.source_column is None) != (not source.watermark_sources):
+        raise PlanError(
+            message(
+                "`source_column` and `watermark_sources` belong together",
+                f"{shown(source.source_column)} and {shown(source.watermark_sources)}",
+                "it would not be known which rows are of which source",
+                "state both, or neither",
+            )
+        )
+    for each in source.watermark_sources:
+        a_text(each, "watermark_sources", 'state names such as ("partition-0", "partition-1")')
+    return RangeSource(
+        type(source).__name__ if name is None else a_text(name, "name", "pass a text"), source, schema, source.finite
+    )
+
+
+@attrs.frozen
+class NotedRanges:
+    """A planned batch as it is noted: position and ranges as JSON."""
+
+    position: str
+    ranges: tuple[str, ...]
+
+
+def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | None:
+    """Let a source plan its next batch.
+
+    Raises
+    ------
+    SourceError
+        When it fails, or plans what cannot be noted; names the source.
+    """
+    try:
+        found = source.plan(None if last is None else json.loads(last))
+    except KrishivError:
+        raise
+    except RAISED as problem:
+        raise SourceError(
+            message(f"the source {name} cannot plan", f"position {last}", told(problem), f"fix {type(source).__name__}.plan")
+        ) from problem
+    if found is None:
+        return None
+    if not isinstance(found, Planned) or isinstance(found.ranges, str) or not found.ranges:
+        raise SourceError(
+            message(
+                f"the source {name} planned no batch",
+                shown(found),
+                "nobody would know what to read",
+                "return Planned(position, ranges) with at least one range, or None if there is nothing",
+            )
+        )
+    try:
+        return NotedRanges(_noted(found.position), tuple(map(_noted, found.ranges)))
+    except (TypeError, ValueError) as problem:
+        raise SourceError(
+            message(
+                f"the source {name} planned what cannot be noted",
+                f"{shown(found)}: {problem}",
+                "a restart could not go on from it",
+                "use numbers, texts, lists and dicts with texts as keys",
+            )
+        ) from problem
+
+
+def _noted(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if json.loads(text) != (list(value) if isinstance(value, tuple) else value):
+        raise ValueError("it is another value when it is read back from JSON")
+    text.encode()
+    return text
+
+
+def all_ranges(source: Source, name: str) -> list[NotedRanges]:
+    """All batches of a finite source."""
+    found: list[NotedRanges] = []
+    while (batch := next_ranges(source, name, found[-1].position if found else None)) is not None:
+        found.append(batch)
+    return found
+
+
+def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a noted range, batch by batch, in the columns that are needed.
+
+    Raises
+    ------
+    SourceError
+        When the source fails, or a batch lacks a column; names the source and the range.
+    """
+    try:
+        for found in source.read(json.loads(planned), columns):
+            for batch in found.to_batches() if isinstance(found, pa.Table) else [found]:
+                if batch.num_rows:
+                    yield batch.select(list(columns))
+    except KrishivError:
+        raise
+    except RAISED as problem:
+        raise SourceError(
+            message(f"the source {name} cannot be read", f"range {planned}", told(problem), f"fix {type(source).__name__}.read")
+        ) from problem

@@ -1,0 +1,182 @@
+"""What a sink states of itself, and the ways in which it can take rows (docs/outputs.md, "Your own sink")."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+Delivery: TypeAlias = Literal["task_files", "tables", "frame"]
+"""How rows reach a sink: tasks write files, the driver gets Arrow tables, or the sink gets a Spark DataFrame."""
+OnRepeat: TypeAlias = Literal["replace", "skip", "at_least_once"]
+"""What happens when a micro-batch is published again after a crash: its rows are replaced, skipped, or there twice."""
+OutputName: TypeAlias = Literal["results", "late_rows"]
+"""The outputs of a query."""
+
+
+@attrs.frozen
+class OutputBatch:
+    """One micro-batch of one output of a query: how a sink recognises rows that it was given before.
+
+    Attributes
+    ----------
+    query_id : str
+        Identifies the query. It belongs to the checkpoint, so it stays the same after a restart.
+    query : str
+        The name of the query, for people. It may change at a restart.
+    output : {"results", "late_rows"}
+        Which output of the query it is.
+    batch_id : int
+        Number of the micro-batch, from 0, increasing.
+    is_replay : bool
+        Whether this batch may have been published before: it was begun before the query was restarted. Its rows are the same.
+    schema : pyarrow.Schema
+        The columns of the output.
+    """
+
+    query_id: str
+    query: str
+    output: OutputName
+    batch_id: int
+    is_replay: bool
+    schema: pa.Schema
+
+
+class Sink(ABC):
+    """Base of all sinks. Do not subclass it directly: a query refuses a sink that is none of the interfaces below.
+
+    Attributes
+    ----------
+    delivery : {"task_files", "tables", "frame"}
+        How its rows reach it.
+    on_repeat : {"replace", "skip", "at_least_once"}
+        What it does with a micro-batch that is published again after a crash.
+    exclusive : bool
+        Whether only one output of one query may write to it at a time, because it knows batches by number only.
+    """
+
+    __slots__ = ("__weakref__",)
+    delivery: ClassVar[Delivery]
+    on_repeat: ClassVar[OnRepeat]
+    exclusive: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """What errors and plans call it."""
+        return type(self).__name__
+
+
+class FolderSink(Sink):
+    """Files in a folder, replaced by micro-batch. Base of :class:`FileSink` and :class:`SparkFileSink`.
+
+    Files of a batch are written into a hidden folder first. The driver then publishes them by renaming, after it has removed
+    those of an earlier attempt at the same batch. A subclass only writes files.
+
+    Attributes
+    ----------
+    path : str
+        The folder.
+    """
+
+    __slots__ = ()
+    on_repeat: ClassVar[OnRepeat] = "replace"
+    path: str
+
+
+class FileSink(FolderSink):
+    """Files that tasks write from Arrow tables: exactly once, replaced by micro-batch.
+
+    A subclass has an attribute `path`, the folder, and is sent to the tasks with pickle.
+
+    Attributes
+    ----------
+    suffix : str
+        The end of file names, for instance ``".parquet"``.
+    """
+
+    __slots__ = ()
+    delivery: ClassVar[Delivery] = "task_files"
+    suffix: ClassVar[str]
+
+    @abstractmethod
+    def write_table(self, table: pa.Table, stream: Any) -> None:
+        """Write one file. Runs in a task.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            The rows of one bucket of one micro-batch, at least one.
+        stream : pyarrow.NativeFile
+            The open file, to which bytes are written. It is closed afterwards.
+        """
+
+
+class SparkFileSink(FolderSink):
+    """Files that Spark writes from a DataFrame: exactly once, replaced by micro-batch."""
+
+    __slots__ = ()
+    delivery: ClassVar[Delivery] = "frame"
+
+    @abstractmethod
+    def write_files(self, frame: Any, folder: str) -> None:
+        """Write the rows of one micro-batch.
+
+        Parameters
+        ----------
+        frame : pyspark.sql.DataFrame
+            The rows.
+        folder : str
+            The folder to write to. It may hold files of an earlier attempt, which must be overwritten. Non-empty files whose
+            names begin with ``part-`` are published from it.
+        """
+
+
+class TableSink(Sink):
+    """Takes Arrow tables on the driver."""
+
+    __slots__ = ()
+    delivery: ClassVar[Delivery] = "tables"
+    on_repeat: ClassVar[OnRepeat] = "at_least_once"
+
+    def last_committed(self, batch: OutputBatch) -> int | None:
+        """Number of the last batch of this query and output that the sink holds for certain; None if it does not know.
+
+        It is called once, before the first `batch` of a run. A repeated batch up to this number is not written again. A batch
+        up to this number that is not a repetition shows that the checkpoint was restored from an older copy: the query stops.
+        """
+        return None
+
+    @abstractmethod
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """Take the rows of one micro-batch.
+
+        Parameters
+        ----------
+        batch : OutputBatch
+            Which batch of which query and output it is.
+        tables : sequence of pyarrow.Table
+            Its rows; empty if the batch has none, so that rows of an earlier attempt can be removed.
+        """
+
+
+class FrameSink(Sink):
+    """Takes a Spark DataFrame on the cluster."""
+
+    __slots__ = ()
+    delivery: ClassVar[Delivery] = "frame"
+    on_repeat: ClassVar[OnRepeat] = "at_least_once"
+
+    @abstractmethod
+    def write_frame(self, batch: OutputBatch, frame: Any) -> None:
+        """Take the rows of one micro-batch.
+
+        Parameters
+        ----------
+        batch : OutputBatch
+            Which batch of which query and output it is.
+        frame : pyspark.sql.DataFrame
+            Its rows, cached: several actions on it do not compute them again.
+        """

@@ -1,0 +1,19 @@
+"""The folder of a sink that writes files."""
+
+from __future__ import annotations
+
+import os
+
+from krishiv_py.connectors.sink import FolderSink, Sink
+from krishiv_py.disk import absolute
+from krishiv_py.plan.checks import a_text
+
+
+def a_folder(value: str | os.PathLike[str]) -> str:
+    """A folder as text; converts the `path` of a sink."""
+    return a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+
+
+def folder_of(sink: Sink | None) -> str | None:
+    """The folder a sink writes into, the same for every task wherever its process was started; None if it has none."""
+    return absolute(os.fspath(sink.path)) if isinstance(sink, FolderSink) else None

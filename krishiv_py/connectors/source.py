@@ -1,0 +1,83 @@
+"""What a source states of itself, and how it plans and reads its rows (docs/sources.md, "Your own source")."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import attrs
+import pyarrow as pa
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | dict[str, JsonValue] | None"
+"""What a position or a range may be: it is noted on disk as JSON."""
+
+
+@attrs.frozen
+class Planned:
+    """The next micro-batch of a source.
+
+    Attributes
+    ----------
+    position : JSON value
+        Where the source stands after this batch: numbers, texts, lists and dicts, for instance the offset of each partition.
+    ranges : sequence of JSON values
+        What tasks read in this batch, at least one range; each is read by one task.
+    """
+
+    position: JsonValue
+    ranges: Sequence[JsonValue]
+
+
+class Source(ABC):
+    """Rows from anywhere: the driver plans ranges, tasks read them as Arrow.
+
+    The library notes position and ranges before a batch runs. After a crash the same ranges are read again, so a restart is
+    exact if a range always gives the same rows. Only ranges travel through the JVM. A source is sent to the tasks with pickle.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns of its rows.
+    finite : bool
+        Whether it ends: then :meth:`plan` returns None once everything is planned, the end of input fires all windows, and
+        ``collect()`` can read it. Otherwise None means that there is nothing new at the moment.
+    source_column : str or None
+        The text column that names the watermark source of each row; None if it is one source.
+    watermark_sources : tuple of str
+        The names of its watermark sources, all values of `source_column`. ``with_watermark`` must declare each of them.
+    parallelism : int
+        How many tasks read the ranges of a batch at the same time. More than one costs a small shuffle of ranges.
+    poll_seconds : float
+        How long to wait after :meth:`plan` returned None before it is called again.
+    """
+
+    schema: pa.Schema
+    finite: bool = False
+    source_column: str | None = None
+    watermark_sources: tuple[str, ...] = ()
+    parallelism: int = 1
+    poll_seconds: float = 0.1
+
+    @abstractmethod
+    def plan(self, last: JsonValue) -> Planned | None:
+        """The next batch behind the position `last` (None at first); None if there is nothing. Runs on the driver."""
+
+    @abstractmethod
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table]:
+        """The rows of one range, in order. Runs in a task, possibly more than once.
+
+        Parameters
+        ----------
+        planned : JSON value
+            One of the ranges of :meth:`plan`.
+        columns : sequence of str
+            The columns that are needed. Batches may have others; they are ignored.
+        """
+
+    def until_now(self) -> Source:
+        """This source, but only up to what there is now: for ``Batches.available_now()``. By default the source itself.
+
+        It is then planned until :meth:`plan` returns None, so override this if more could come faster than it is planned.
+        """
+        return self

@@ -1,0 +1,61 @@
+"""A sink with transactions: the rows of a batch, and the fact that they are there, become visible at once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from krishiv_py.connectors.sink import OnRepeat, OutputBatch, TableSink
+
+
+class TransactionalSink(TableSink):
+    """Exactly once into anything that has transactions, such as a database (docs/outputs.md, "Your own sink").
+
+    For each micro-batch with rows the driver calls :meth:`begin`, :meth:`write` for each table, and :meth:`commit`, in one
+    thread. The next batch may come in another thread. If one of them raises, it calls :meth:`abort` and the query stops.
+
+    :meth:`commit` must make the rows visible together with a note of ``batch.query_id``, ``batch.output`` and
+    ``batch.batch_id``; :meth:`last_committed` reads the note. After a crash the query runs the unfinished batch again: if
+    the note is there, the batch is skipped; if not, nothing of it is visible, and it is written.
+    """
+
+    __slots__ = ()
+    on_repeat: ClassVar[OnRepeat] = "skip"
+
+    @abstractmethod
+    def last_committed(self, batch: OutputBatch) -> int | None:
+        """Number of the last batch with this ``query_id`` and ``output`` that was committed; None if there is none.
+
+        It is called once, before the first `batch` of a run.
+        """
+
+    @abstractmethod
+    def begin(self, batch: OutputBatch) -> None:
+        """Begin the transaction of one `batch`."""
+
+    @abstractmethod
+    def write(self, batch: OutputBatch, table: pa.Table) -> None:
+        """Add the rows of `table`, at least one, to the transaction of this `batch`; called one or more times."""
+
+    @abstractmethod
+    def commit(self, batch: OutputBatch) -> None:
+        """Make the rows visible, together with the note that this `batch` was committed."""
+
+    def abort(self, batch: OutputBatch) -> None:
+        """Give up the transaction of this `batch`; by default nothing, for stores that roll back by themselves."""
+
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """Run the transaction of one `batch` with the rows of `tables`; nothing for a batch without rows."""
+        if not tables:
+            return
+        self.begin(batch)
+        try:
+            for table in tables:
+                self.write(batch, table)
+            self.commit(batch)
+        except BaseException:
+            self.abort(batch)
+            raise

@@ -1,0 +1,123 @@
+"""What travels beside rows: notes of a task on a micro-batch, the report of a bucket. Only here they become bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from krishiv_py.kernels.input.prepare import COUNTERS, Prepared
+from krishiv_py.plan.control import Control
+from krishiv_py.plan.counters import under_new_names
+from krishiv_py.plan.durations import UNSET
+
+FIRINGS = "firings"
+"""What results are counted under."""
+
+
+def none_counted() -> dict[str, int]:
+    """Counters at the beginning."""
+    return dict.fromkeys(COUNTERS, 0)
+
+
+def count(into: dict[str, int], counted: Mapping[str, int]) -> None:
+    """Add counters to others, in place."""
+    for name, n in counted.items():
+        into[name] = into.get(name, 0) + n
+
+
+@attrs.define
+class Notes:
+    """What one task learnt of a micro-batch beside its rows.
+
+    Attributes
+    ----------
+    counters : dict
+        Rows by fate.
+    maxima : dict
+        Largest event time by source, µs.
+    advances : list of Control
+        What was told of the watermark.
+    """
+
+    counters: dict[str, int] = attrs.field(factory=none_counted)
+    maxima: dict[str, int] = attrs.field(factory=dict)
+    advances: list[Control] = attrs.field(factory=list)
+
+    def take(self, prepared: Prepared) -> None:
+        """Add what was learnt of a batch of rows."""
+        count(self.counters, prepared.counters)
+        for source, time_us in prepared.maxima.items():
+            self.maxima[source] = max(self.maxima.get(source, UNSET), time_us)
+
+    def refuse(self, n: int) -> None:
+        """Count malformed input."""
+        count(self.counters, {"rows": n, "malformed": n})
+
+    def latest_us(self) -> int:
+        """The latest processing time that was told, µs; 0 if none was."""
+        return max((a.now_us for a in self.advances), default=0)
+
+    def to_bytes(self) -> bytes:
+        """As it travels through a shuffle."""
+        told = [[a.watermark_us, a.source, a.now_us] for a in self.advances]
+        return json.dumps([self.counters, self.maxima, told]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Notes:
+        """What :meth:`to_bytes` wrote."""
+        counters, maxima, told = json.loads(data)
+        return cls(counters, maxima, [Control(*values) for values in told])
+
+
+@attrs.frozen
+class Report:
+    """What a bucket reports after a micro-batch.
+
+    Attributes
+    ----------
+    counters : dict
+        Rows by fate, and firings, since the query began.
+    open_windows, open_rows, state_bytes : int
+        What its state holds.
+    notes : tuple of Notes
+        The maxima and advances of the tasks whose notes came to it. Their counters are part of `counters`.
+    wakeup_now_us : int or None
+        The processing time at which it has something to do even without rows.
+    """
+
+    counters: dict[str, int]
+    open_windows: int
+    open_rows: int
+    state_bytes: int
+    notes: tuple[Notes, ...] = ()
+    wakeup_now_us: int | None = None
+
+    def saved(self) -> dict[str, Any]:
+        """As plain data, as the metrics file of a checkpoint holds it too."""
+        return {
+            "counters": self.counters,
+            "open_windows": self.open_windows,
+            "open_rows": self.open_rows,
+            "state_bytes": self.state_bytes,
+            "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances]] for n in self.notes],
+            "wakeup_now": self.wakeup_now_us,
+        }
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> Report:
+        """What :meth:`saved` gave."""
+        notes = (Notes({}, maxima, [Control(*told) for told in advances]) for maxima, advances in saved.get("notes", []))
+        sizes = saved["open_windows"], saved["open_rows"], saved["state_bytes"]
+        return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"))
+
+    def to_bytes(self) -> bytes:
+        """As it travels to the driver."""
+        return json.dumps(self.saved()).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """What :meth:`to_bytes` wrote."""
+        return cls.restored(json.loads(data))

@@ -1,0 +1,145 @@
+"""One stage of a plan as it runs: pack before the shuffle, step after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.engine.notes import FIRINGS, Notes, count
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.input.malformed import malformed_rows
+from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.results.contract import StepResult, WindowOperator
+from krishiv_py.kernels.results.snapshot import early_results
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.wrappers.rename import ProjectedOperator
+
+
+@attrs.frozen(eq=False)
+class Packed:
+    """What a stage is given of a micro-batch, of one bucket: rows that are judged and combined.
+
+    Attributes
+    ----------
+    chunks : sequence of pyarrow.Table
+        Combined rows, in order of arrival.
+    late : sequence of pyarrow.Table
+        Rows that were refused when they were judged.
+    notes : sequence of Notes
+        What was learnt of them.
+    """
+
+    chunks: Sequence[pa.Table] = ()
+    late: Sequence[pa.Table] = ()
+    notes: Sequence[Notes] = ()
+
+
+@attrs.frozen(eq=False)
+class BatchDone:
+    """What came out of a stage in a micro-batch, of one bucket.
+
+    Attributes
+    ----------
+    results : pyarrow.Table
+        Results, in firing order. They are the rows of the next stage, if there is one.
+    late : list of pyarrow.Table
+        Late rows: those refused when they were judged, then those the state refused. Tables without rows are left out.
+    counters : dict
+        What was counted in this batch, firings included.
+    step : StepResult
+        What the operator says of its state, and when it wants to be woken.
+    moment : Moment
+        What was in force.
+    """
+
+    results: pa.Table
+    late: list[pa.Table]
+    counters: dict[str, int]
+    step: StepResult
+    moment: Moment
+
+
+class Stage:
+    """A stage: its stateless half and its operator. One instance serves all buckets of a task.
+
+    The results of a stage go to the next one in the same micro-batch: see :mod:`krishiv_py.engine.chain`.
+    """
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.spec = spec
+        self.prepare = Prepare(spec)
+        self.operator: WindowOperator = operator_for(spec)
+
+    @property
+    def layout(self) -> Layout:
+        """Its columns."""
+        return self.prepare.layout
+
+    def pack(self, moment: Moment) -> Packing:
+        """Begin to pack the rows of a micro-batch that are judged by what is in force at `moment`."""
+        return Packing(self, moment)
+
+    def early(self, bucket: Bucket, moment: Moment) -> pa.Table:
+        """What is open in a bucket, as early results (SEMANTICS §10). Leaves it as it is."""
+        around = self.operator if isinstance(self.operator, ProjectedOperator) else None
+        operator, layout = (self.operator, self.layout) if around is None else (around.inner, around.layout)
+        found = early_results(layout, operator.state(bucket), moment.watermark_us)
+        return found if around is None else around.project(found)
+
+    def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
+        """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place."""
+        step = self.operator.step(bucket, list(packed.chunks), moment)
+        counted: dict[str, int] = {}
+        for notes in packed.notes:
+            count(counted, notes.counters)
+        count(counted, step.counters)
+        count(counted, {FIRINGS: step.firings})
+        late = [t for t in (*packed.late, step.late) if t is not None and t.num_rows]
+        return BatchDone(step.results, late, counted, step, moment)
+
+
+class Packing:
+    """Rows of one micro-batch in one task: judged, counted, and combined when they are taken out."""
+
+    def __init__(self, stage: Stage, moment: Moment) -> None:
+        self._stage = stage
+        self._moment = moment
+        self.notes = Notes()
+        self.late: list[pa.Table] = []
+        self._rows: list[pa.Table] = []
+        self.waiting = 0
+        """How many rows :meth:`chunk` would combine."""
+
+    def take(self, batch: pa.RecordBatch) -> dict[str, int]:
+        """Judge a batch of source rows; gives its largest event times by source."""
+        prepared = self._stage.prepare(batch, self._moment.watermark_us, self._moment.now_us)
+        self.notes.take(prepared)
+        if prepared.late.num_rows:
+            self.late.append(prepared.late)
+        if prepared.rows.num_rows:
+            self._rows.append(prepared.rows)
+            self.waiting += prepared.rows.num_rows
+        return prepared.maxima
+
+    def refuse(self, malformed: Sequence[Sequence[str | int | None]]) -> None:
+        """Put input aside that is no row; columns are file, line, text and problem."""
+        self.notes.refuse(len(malformed[0]))
+        self.late.append(malformed_rows(self._stage.layout, malformed, self._moment.watermark_us))
+
+    def chunk(self) -> pa.Table | None:
+        """The rows that wait, combined; None if there are none."""
+        if not self._rows:
+            return None
+        rows = self._rows[0] if len(self._rows) == 1 else pa.concat_tables(self._rows)
+        self._rows, self.waiting = [], 0
+        return self._stage.operator.combine(rows)
+
+    def packed(self) -> Packed:
+        """All of it, for a stage that has one bucket."""
+        chunk = self.chunk()
+        return Packed(() if chunk is None else (chunk,), self.late, (self.notes,))

@@ -1,0 +1,71 @@
+"""Paths for Arrow's file systems as Spark reads them, and files that are there whole or not at all."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pyarrow.fs as pafs
+
+from krishiv_py.disk import private_folder, sync
+
+
+def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The Arrow file system and path of a Spark path. Spark encodes no character: a name may hold ``#``, ``?`` or ``%20``."""
+    if uri.startswith("file:"):
+        rest = uri[len("file:") :]
+        return pafs.LocalFileSystem(), "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+    scheme, remote, rest = uri.partition("://")
+    if not remote:
+        return pafs.LocalFileSystem(), uri
+    host, slash, path = rest.partition("/")
+    system, found = pafs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{host}{slash}{quote(path)}")
+    return system, str(found)
+
+
+def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: bool = False) -> None:
+    """Write a file, or replace it, whole or not at all; its folder is made if need be.
+
+    With `durable` it survives a loss of power once this has returned (object stores and HDFS see to that themselves).
+    """
+    make_folder(system, path.rpartition("/")[0])
+    with system.open_output_stream(path + ".tmp") as stream:
+        stream.write(data)
+    if durable:
+        sync_files(system, [path + ".tmp"])
+    system.move(path + ".tmp", path)
+    if durable:
+        sync_files(system, [path.rpartition("/")[0]])
+
+
+def read_whole(system: pafs.FileSystem, path: str) -> bytes | None:
+    """What a file holds; None if it is not there."""
+    try:
+        with system.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None
+
+
+def make_folder(system: pafs.FileSystem, path: str) -> None:
+    """Make a folder of the library's own: on this machine for this user alone."""
+    if isinstance(system, pafs.LocalFileSystem):
+        private_folder(path)
+    else:
+        system.create_dir(path, recursive=True)
+
+
+def sync_files(system: pafs.FileSystem, paths: list[str]) -> None:
+    """Let files, or the names in folders, survive a loss of power."""
+    if isinstance(system, pafs.LocalFileSystem):
+        for path in paths:
+            sync(path)
+
+
+def arrow_reads(path: str) -> bool:
+    """Whether Arrow knows the file system of a path."""
+    return "://" not in path or path.split(":", 1)[0] in ("file", "hdfs", "s3", "s3a", "gs", "gcs")
+
+
+def is_local_path(path: str) -> bool:
+    """Whether a path is on this machine's own file system."""
+    return "://" not in path or path.startswith("file:")

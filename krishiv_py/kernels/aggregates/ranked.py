@@ -1,0 +1,91 @@
+"""top_k, bottom_k, max_by and min_by: aggregates that rank the rows of a group by a value (SEMANTICS §5.6)."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.errors import ExpressionError, message
+from krishiv_py.kernels.aggregates.collections import TimedLists
+from krishiv_py.kernels.aggregates.extremes import ranks
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.arrays.grouping import normal_key
+from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.plan.aggregates import AggCall
+
+
+def _places(by: pa.Array, side: Literal["min", "max"]) -> Ints:
+    """Whole numbers that ascend from the first rank on; nulls come last."""
+    rank, ordered = ranks(normal_key(by.drop_null()))
+    place = np.full(len(by), len(ordered), np.int64)
+    some = slice(None) if by.null_count == 0 else by.is_valid().to_numpy(zero_copy_only=False)
+    place[some] = rank if side == "min" else len(ordered) - 1 - rank
+    return place
+
+
+@attrs.frozen
+class Ranked(TimedLists):
+    """The first `k` rows of a group, as structs whose first field ranks them; ties by event time, then arrival."""
+
+    side: Literal["min", "max"]
+    k: int
+
+    def noted(self, func: str) -> str:
+        """A partial of fewer rows could not be read as one of more."""
+        return func if self.k == 1 else f"{func} of {self.k}"
+
+    def picked(self, times: Ints, values: pa.Array, ids: Ints) -> Ints:
+        """See TimedLists."""
+        order = np.lexsort((times, _places(values.field(0), self.side), ids))
+        groups = ids[order]
+        heads = np.flatnonzero(np.diff(groups, prepend=-1))
+        rank = np.arange(len(groups)) - np.repeat(heads, np.diff(heads, append=len(groups)))
+        return order[rank < self.k]
+
+
+@attrs.frozen
+class ValueBy(Ranked):
+    """The second field of the first row whose first field is not null."""
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return self.type.field(1).type
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        lengths = partials[1].value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+        heads = np.cumsum(lengths) - lengths
+        by, values = partials[1].flatten().take(pa.array(heads, mask=lengths == 0)).flatten()
+        return pc.if_else(by.is_valid(), values, pa.scalar(None, values.type))
+
+
+def _made(call: AggCall, type_: pa.DataType) -> AggKernel:
+    by = type_.field(0).type
+    if pa.types.is_nested(by) or pa.types.is_null(by):
+        raise ExpressionError(
+            message(
+                f"{call.func} ranks rows by values that can be compared",
+                f"`by` of type {by}",
+                "the rows have no order",
+                "rank by a number, a text, a time or a field of the value",
+            )
+        )
+    side: Literal["min", "max"] = "max" if call.func in ("max_by", "top_k") else "min"
+    if call.func in ("top_k", "bottom_k"):
+        return Ranked(type_, side, call.k)
+    if pa.types.is_null(type_.field(1).type):
+        raise ExpressionError(
+            message(
+                f"{call.func} takes values of some type",
+                "null only",
+                "the result would have no type",
+                'cast it: col("x").cast("int")',
+            )
+        )
+    return ValueBy(type_, side, 1)
+
+
+RANKED: Final = Definition(_made)

@@ -1,0 +1,134 @@
+"""The windows that a user's assigner gives to rows, checked (SEMANTICS §3.9)."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from krishiv_py.errors import RAISED, OperatorError, message, shown, told
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
+from krishiv_py.plan.schema import TimeKind
+from krishiv_py.plan.windows.base import Window
+
+_FIX = "fix `assign` of the assigner"
+
+
+@attrs.frozen(eq=False)
+class Spans:
+    """Rows and the bounds of their windows in µs: one entry for every row and window, rows ascending.
+
+    Attributes
+    ----------
+    rows, starts, ends : ndarray of int64
+        Row number and bounds.
+    tiled : bool
+        Whether the assigner says that every row is in exactly one window.
+    """
+
+    rows: Ints
+    starts: Ints
+    ends: Ints
+    tiled: bool
+
+    def last_ends(self, times: Ints) -> Ints:
+        """The latest end of a window of every row; its own time for a row in no window."""
+        ends = times.copy()
+        np.maximum.at(ends, self.rows, self.ends)
+        return ends
+
+    def kept(self, keep: Mask) -> Spans:
+        """Some of the entries."""
+        return self if keep.all() else Spans(self.rows[keep], self.starts[keep], self.ends[keep], False)
+
+    def of_rows(self, rows: Ints) -> Spans:
+        """The entries with the numbers `rows` have instead of 0, 1, …"""
+        return attrs.evolve(self, rows=rows[self.rows])
+
+
+def spans_of(window: Window, times: Ints, kind: TimeKind) -> Spans:
+    """Ask the assigner of a `window`.
+
+    Raises
+    ------
+    OperatorError
+        For an assigner that fails or breaks its contract; names it.
+    """
+    if not len(times):
+        return Spans(times, times, times, True)
+    assigner = window.assigner
+    assert assigner is not None
+    try:
+        given = assigner.assign(times.copy())  # it is a user's: what it changes are its own
+    except RAISED as problem:  # user code: whatever it raises is reported with its class
+        raise OperatorError(
+            message(f"window assigner {assigner.name} failed", f"{len(times)} event times", told(problem), _FIX)
+        ) from problem
+    spans = _shaped(window, given, len(times))
+    _check(window, spans, times, kind)
+    return spans
+
+
+def _shaped(window: Window, given: object, n: int) -> Spans:
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        raise _wrong(window, "does not return two or three arrays", shown(given))
+    for array in given:
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind != "i":
+            raise _wrong(window, "returns something that is no array of whole numbers", _shape(array))
+    parts = [array.astype(np.int64, copy=False) for array in given]
+    if len(parts) == 2:
+        if not len(parts[0]) == len(parts[1]) == n:
+            raise _wrong(window, f"returns other than one window for each of {n} rows", ", ".join(map(_shape, given)))
+        return Spans(np.arange(n), parts[0], parts[1], True)
+    rows, starts, ends = parts
+    if not len(rows) == len(starts) == len(ends):
+        raise _wrong(window, "returns arrays of different lengths", ", ".join(map(_shape, given)))
+    if len(rows) and (rows.min() < 0 or rows.max() >= n):
+        raise _wrong(window, f"names rows other than 0 to {n - 1}", f"{rows.min()} to {rows.max()}")
+    if not (rows[1:] > rows[:-1]).all():
+        order = np.lexsort((ends, starts, rows))
+        rows, starts, ends = rows[order], starts[order], ends[order]
+        if ((rows[1:] == rows[:-1]) & (starts[1:] == starts[:-1]) & (ends[1:] == ends[:-1])).any():
+            raise _wrong(window, "gives a row the same window twice", "equal row, start and end")
+    return Spans(rows, starts, ends, False)
+
+
+def _check(window: Window, spans: Spans, times: Ints, kind: TimeKind) -> None:
+    of_row = times[spans.rows] if not spans.tiled else times
+    tick = 1_000 if kind == "bigint_ms" else 1
+    length = spans.ends - spans.starts
+    for what, wrong in (
+        ("gives a window that ends before it starts", spans.ends <= spans.starts),
+        ("gives a window that does not contain the row", (of_row < spans.starts) | (of_row >= spans.ends)),
+        (f"gives a window longer than its longest, {show_us(window.length_us)}", (length > window.length_us) | (length < 0)),
+        (
+            "gives a window with a bound that is finer than the time column",
+            ((spans.starts % tick) | (spans.ends % tick)) != 0 if tick > 1 else np.zeros(0, np.bool_),
+        ),
+        (
+            "gives a window beyond the end of time",
+            (spans.starts < UNSET + window.length_us + tick) | (spans.ends > END_OF_TIME - window.length_us - tick),
+        ),
+    ):
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            row, start, end = (_shown(x, kind) for x in (of_row[at], spans.starts[at], spans.ends[at]))
+            raise _wrong(window, what, f"event time {row}, window {start} to {end}")
+
+
+def _shown(us: np.int64, kind: TimeKind) -> str:
+    try:
+        value = unstamp(np.array([us], np.int64), kind).to_pylist()[0]
+    except (OverflowError, ValueError):  # further off than Python's dates reach
+        return f"{us} µs"
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+def _shape(array: object) -> str:
+    return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else shown(array)
+
+
+def _wrong(window: Window, what: str, got: str) -> OperatorError:
+    assert window.assigner is not None
+    return OperatorError(message(f"window assigner {window.assigner.name} {what}", got, "results would be wrong", _FIX))

@@ -1,0 +1,144 @@
+"""Deduplication (SEMANTICS §8): the first row of an identity passes at once, and is remembered while a duplicate can come.
+
+A batch looks its identities up by hash. Only rows whose hash is in state, or more than once in the batch, are compared by
+value; the others pass.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.arrays.grouping import group_rows, key_hashes
+from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.times import time_type, unstamp
+from krishiv_py.kernels.dedup.first_arrivals import first_arrivals
+from krishiv_py.kernels.dedup.passed_log import PassedLog
+from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.state.sections import Section
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.plan.dedup import DUPLICATE, Deduplication
+from krishiv_py.plan.durations import UNSET
+
+
+@attrs.define
+class _Reached(Section):
+    """The watermark of the last step."""
+
+    dedup_at: int = UNSET
+
+
+class DedupOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        assert isinstance(spec.window, Deduplication)
+        self.within = spec.window.within_us
+        self.keep_us = self.within + spec.options.allowed_lateness_us
+        self.aside = spec.window.duplicates == "side_output"
+        self.layout = layout = Layout(spec)
+        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
+        self._columns = [working[n] for n in layout.result_schema.names]
+        self._late_columns = [working[n] for n in spec.late_columns] if self.aside else []
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """The rows as they are."""
+        return rows
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        _Reached(moment.watermark_us).store(bucket)
+        log = self._log(bucket, moment.watermark_us)
+        log.expire()
+        results, late, dropped = self.layout.result_schema.empty_table(), None, 0
+        fresh = pa.concat_tables(chunks) if chunks else None
+        if fresh is not None and fresh.num_rows:
+            passed = self._pass(log, fresh)
+            dropped = len(passed) - int(np.count_nonzero(passed))
+            if dropped and self.aside:
+                late = self._refused(fresh.filter(pa.array(~passed)), moment.watermark_us)
+            fresh = fresh.filter(pa.array(passed)) if dropped else fresh
+            results = pa.Table.from_arrays([fresh[n] for n in self._columns], schema=self.layout.result_schema)
+        expires = log.next_us
+        wakeup = None if expires is None else expires + self.keep_us
+        return StepResult(results, wakeup, 0, len(log), results.num_rows, {"duplicates": dropped}, late)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """Identities with the event time of a row that passed, until when it is remembered, and ``last_update``."""
+        log = self._log(bucket, _Reached.of(bucket).dedup_at)
+        rows = log.written()
+        times: Ints = rows[TIME].to_numpy()
+        alive = times > self._over(_Reached.of(bucket).dedup_at)
+        rows, times = rows.filter(pa.array(alive)), times[alive]
+        kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
+        until = unstamp(times + self.keep_us, kind)
+        columns = [*(rows[k] for k in self.layout.key_names), unstamp(times, kind), until]
+        columns.append(unstamp(rows[WRITTEN].to_numpy(), "timestamp"))
+        types = [*self.layout.key_types, time_type(kind), time_type(kind), time_type("timestamp")]
+        names = [*keys, *(_free(n, keys) for n in ("passed_at", "kept_until", "last_update"))]
+        return pa.Table.from_arrays(columns, schema=pa.schema(list(zip(names, types, strict=True)))).take(
+            pa.array(stable_order(times))
+        )
+
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that would have been remembered longer."""
+        gone = DeadKeys.of(dead, self.layout.key_names)
+        removed = self._log(bucket, moment.watermark_us).remove(gone.hashes, gone.rows)
+        return int(np.count_nonzero(removed[TIME].to_numpy() > self._over(moment.watermark_us)))
+
+    def _over(self, watermark_us: int) -> int:
+        return floor_watermark(watermark_us, self.keep_us)
+
+    def _log(self, bucket: Bucket, watermark_us: int) -> PassedLog:
+        return PassedLog(bucket, self.layout, self._over(watermark_us))
+
+    def _pass(self, log: PassedLog, fresh: pa.Table) -> Mask:
+        """Rows that pass; they are remembered."""
+        keys = [fresh[k] for k in self.layout.key_names]
+        hashes = key_hashes(list(keys), fresh.num_rows)
+        order = stable_order(hashes)
+        ordered = hashes[order]
+        again = np.zeros(len(ordered) + 1, np.bool_)
+        np.equal(ordered[1:], ordered[:-1], out=again[1:-1])
+        held = log.lookup(ordered[~again[:-1]])
+        doubtful = again[1:] | again[:-1]
+        if held.num_rows:
+            known = sorted_unique(held[HASH].to_numpy())
+            at = np.minimum(np.searchsorted(known, ordered), len(known) - 1)
+            doubtful |= known[at] == ordered
+        passed = np.ones(fresh.num_rows, np.bool_)
+        if doubtful.any():
+            rows = np.sort(order[doubtful])
+            passed[rows] = self._compared(held, fresh.take(pa.array(rows)))
+        kept = order if passed.all() else order[passed[order]]
+        columns = [pa.array(hashes), fresh[TIME], *keys]
+        log.append(pa.Table.from_arrays(columns, schema=log.schema).take(pa.array(kept)))
+        return passed
+
+    def _compared(self, held: pa.Table, rows: pa.Table) -> Mask:
+        """The same of rows that may be duplicates of held ones, or of one another."""
+        groups = group_rows(self.layout.key_names, held, rows)
+        n = held.num_rows
+        held_times, times = held[TIME].to_numpy(), rows[TIME].to_numpy()
+        return first_arrivals(groups.ids[n:], times, groups.ids[:n], held_times, self.within)
+
+    def _refused(self, rows: pa.Table, watermark_us: int) -> pa.Table:
+        """Duplicates in the late layout."""
+        reasons = pa.repeat(pa.scalar(DUPLICATE), rows.num_rows)
+        notes = self.layout.refusal_notes(reasons, watermark_us)
+        return pa.Table.from_arrays([*(rows[c] for c in self._late_columns), *notes], schema=self.layout.late_schema)
+
+
+def _free(name: str, taken: tuple[str, ...]) -> str:
+    """The name, or one like it that no column has."""
+    while name in {t.lower() for t in taken}:
+        name = f"state_{name}"
+    return name

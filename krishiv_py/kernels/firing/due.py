@@ -1,0 +1,65 @@
+"""What is due in a step: between which watermarks windows fire, and which are over (SEMANTICS §5.1, §5.4)."""
+
+from __future__ import annotations
+
+import attrs
+
+from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.options.query import QueryOptions
+
+
+@attrs.frozen
+class Due:
+    """Windows that end after `from_us` and not after `to_us` fire; those that end at or before `horizon_us` are over.
+
+    Attributes
+    ----------
+    from_us, to_us : int
+        The watermark before and now, each less what results wait for.
+    horizon_us : int
+        The watermark now, less what state waits for.
+    reached_us : int
+        The watermark now; it never moves back.
+    """
+
+    from_us: int
+    to_us: int
+    horizon_us: int
+    reached_us: int
+
+
+@attrs.frozen
+class Patience:
+    """How far results and state stay behind the watermark.
+
+    Attributes
+    ----------
+    wait_us : int
+        A window fires when the watermark has passed its end by so much: with final results the allowed lateness.
+    keep_us : int
+        State of a window is kept until the watermark has passed its end by so much.
+    """
+
+    wait_us: int
+    keep_us: int
+
+    @classmethod
+    def of(cls, options: QueryOptions) -> Patience:
+        """What the plan says: results that may be followed by others do not wait."""
+        lateness_us = options.allowed_lateness_us
+        return cls(lateness_us if options.emit_mode == "final" else 0, lateness_us)
+
+    def due(self, moment: Moment, fired_at: int = UNSET) -> Due:
+        """What is due at a moment, after all that was due up to the watermark `fired_at`."""
+        reached = max(fired_at, moment.watermark_us)
+        return Due(self.fired(fired_at), self.fired(reached), self.over(reached), reached)
+
+    def fired(self, watermark_us: int) -> int:
+        """Windows that end up to here have fired under this watermark."""
+        return floor_watermark(watermark_us, self.wait_us)
+
+    def over(self, watermark_us: int) -> int:
+        """Windows that end up to here are over under this watermark."""
+        return floor_watermark(watermark_us, self.keep_us)

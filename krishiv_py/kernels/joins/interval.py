@@ -1,0 +1,147 @@
+"""Interval joins (SEMANTICS §9.1): a batch's rows meet one another and those held, which leave when no partner can come.
+
+A batch reads the rows it meets and those that leave: each side is a log by key and time
+(:mod:`~krishiv_py.kernels.state.span_log`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.joins.base import Joined, JoinOperator
+from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, Pool, Tally, among_fresh, results, same_keys, times_of, with_held
+from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, Fresh, Half
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.plan.joins.interval import IntervalJoin
+
+
+class IntervalJoinOperator(JoinOperator):
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        assert isinstance(spec.window, IntervalJoin)
+        self.window = spec.window
+        self.given = GIVEN.get(spec.window.how, (False, False))
+        self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
+
+    def _sides(self, bucket: Bucket, at: int) -> tuple[Half, Half]:
+        """The state of both sides; rows of the left one are over `upper` after their time, those of the right one `-lower`."""
+        horizons = self._horizons(at)
+        left, right = (
+            Half(half, schema, bucket, over) for half, schema, over in zip(self.halves, self.schemas, horizons, strict=True)
+        )
+        return left, right
+
+    def _horizons(self, at: int) -> tuple[int, int]:
+        """Before which time a row of either side meets nobody any more, by the watermark."""
+        upper_us, lower_us = self.window.upper_us, self.window.lower_us
+        return floor_watermark(at, self.late_us + upper_us), floor_watermark(at, self.late_us - lower_us)
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        known = Joined.of(bucket)
+        left, right = self._sides(bucket, known.joined_at)
+        fresh = known.fresh(chunks, self.halves, self.schemas)
+        known.joined_at = max(known.joined_at, moment.watermark_us)
+        known.store(bucket)
+        pools = Pool(fresh[0].table), Pool(fresh[1].table)
+        pairs = self._met(fresh, (left, right), pools)
+        tables = pools[0].table(), pools[1].table()
+        pairs = pairs.only(same_keys(self.layout.key_names, *tables, pairs))
+        out = [self._given(pairs, left, pools[0], tables[0])]
+        counters = {"unmatched": 0} | ({} if self.window.max_rows_per_key is None else {"limited": 0})
+        for at, (half, horizon) in enumerate(zip((left, right), self._horizons(known.joined_at), strict=True)):
+            met = (pairs.left, pairs.right)[at]
+            alone = self._settled(half, fresh[at], pools[at], tables[at], met, horizon, at, counters)
+            if self.given[at]:
+                places = pools[at].add(alone) + np.arange(alone.num_rows)
+                nobody = np.full(alone.num_rows, NOBODY)
+                out.append(Pairs(places, nobody) if at == 0 else Pairs(nobody, places))
+            else:
+                counters["unmatched"] += alone.num_rows
+        table = self._table(pools, out)
+        held = len(left.log) + len(right.log)
+        return StepResult(table, self._wakeup(left, right), held, held, table.num_rows, counters)
+
+    def _met(self, fresh: tuple[Fresh, Fresh], halves: tuple[Half, Half], pools: tuple[Pool, Pool]) -> Pairs:
+        """All pairs with a row of this batch, by hash and time."""
+        left, right = fresh
+        window, tally = self.window, Tally(self.layout)
+        ahead, back = left.wanted(window.lower_us, window.upper_us), right.wanted(-window.upper_us, -window.lower_us)
+        found = [among_fresh(left, right, ahead, tally)]
+        found += [Pairs(one, other) for one, other in with_held(left, ahead, halves[1].log, pools[1], tally)]
+        found += [Pairs(other, one) for one, other in with_held(right, back, halves[0].log, pools[0], tally)]
+        return Pairs(np.concatenate([p.left for p in found]), np.concatenate([p.right for p in found]))
+
+    def _given(self, pairs: Pairs, left: Half, pool: Pool, rows: pa.Table) -> Pairs:
+        """What is given of the pairs: all, none, or of semi joins the left rows that had not met anybody before."""
+        if self.window.how == "anti":
+            return Pairs(pairs.left[:0], pairs.right[:0])
+        if self.window.how != "semi":
+            return pairs
+        first = np.unique(rows[NUMBER].to_numpy()[pairs.left], return_index=True)[1]
+        places = pairs.left[first]
+        held = places[places >= pool.fresh]
+        if len(held):
+            known = left.marked(rows.take(pa.array(held)))
+            places = np.concatenate([places[places < pool.fresh], held[~known]])
+        return Pairs(places, np.full(len(places), NOBODY))
+
+    def _settled(
+        self,
+        half: Half,
+        fresh: Fresh,
+        pool: Pool,
+        rows: pa.Table,
+        places: Ints,
+        horizon: int,
+        side: int,
+        counters: dict[str, int],
+    ) -> pa.Table:
+        """Keep the new rows of a side, and let go what is over; gives the rows that leave and met nobody."""
+        n = fresh.table.num_rows
+        met = np.zeros(n, np.bool_)
+        met[places[places < n]] = True
+        half.mark(rows.take(pa.array(np.unique(places[places >= n]))))
+        stays = fresh.times >= horizon
+        if not self.given[side]:  # nobody will ask for rows that can meet nobody
+            seeking = np.zeros(n, np.bool_)
+            seeking[fresh.seeks] = True
+            stays &= seeking
+        leaves: Mask = ~stays & ~met
+        over = half.beyond(fresh.table, stays, self.window.max_rows_per_key)
+        if over.any():
+            counters["limited"] += int(np.count_nonzero(over))
+        stays &= ~over
+        half.keep(*_only(fresh.table, met, stays))
+        return pa.concat_tables([fresh.table.filter(pa.array(leaves)), half.leaving(horizon)])
+
+    def _table(self, pools: tuple[Pool, Pool], out: list[Pairs]) -> pa.Table:
+        pairs = Pairs(np.concatenate([p.left for p in out]), np.concatenate([p.right for p in out]))
+        if not len(pairs.left):
+            return self.layout.result_schema.empty_table()
+        left, right = pools[0].table(), pools[1].table()
+        return results(self.layout, self.names, left, right, pairs, times_of(left, right, pairs))
+
+    def _wakeup(self, left: Half, right: Half) -> int | None:
+        """The next watermark at which a row leaves."""
+        after = self.window.upper_us, -self.window.lower_us
+        found = [h.log.next + a + self.late_us + 1 for h, a in zip((left, right), after, strict=True) if h.log.next is not None]
+        return min(found, default=None)
+
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had met nobody."""
+        keys = DeadKeys.of(dead, self.layout.key_names)
+        return sum(half.remove(keys.rows) for half in self._sides(bucket, Joined.of(bucket).joined_at))
+
+
+def _only(rows: pa.Table, met: Mask, kept: Mask) -> tuple[pa.Table, Mask]:
+    return (rows, met) if kept.all() else (rows.filter(pa.array(kept)), met[kept])

@@ -1,0 +1,109 @@
+"""Lookup joins (SEMANTICS §9.3): rows of a batch against a table, by key and, on request, by when its rows are valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.kernels.arrays.grouping import key_hashes, normal_key
+from krishiv_py.kernels.arrays.ranges import expand
+from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.times import stamp
+from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, same_keys
+from krishiv_py.plan.schema import TimeKind
+
+
+@attrs.frozen
+class Validity:
+    """Between which times a row of the table is valid: from one column on, until before another; null is no bound."""
+
+    at: str
+    at_kind: TimeKind
+    starts: str
+    ends: str
+    kind: TimeKind
+
+
+@attrs.define(eq=False)
+class Lookup:
+    """The step: a function of a batch. What is known of the table is worked out once for each of its versions."""
+
+    current: Callable[[], tuple[int, pa.Table]]
+    keys: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]
+    keeps: bool
+    validity: Validity | None = None
+    _known: tuple[int, pa.Table, Ints, Ints] | None = None
+    __name__ = "lookup_join"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {a.name: None if a.name == "_known" else getattr(self, a.name) for a in attrs.fields(type(self))}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the batch with the columns looked up; a row that has several partners comes once for each."""
+        table, hashes, order = self._index()
+        names = [f"k{i}" for i in range(len(self.keys))]
+        rows = pa.Table.from_arrays([normal_key(batch.column(ours)) for ours, _ in self.keys], names=names)
+        wanted = key_hashes(list(rows.columns), batch.num_rows)
+        start, stop = np.searchsorted(hashes, wanted, side="left"), np.searchsorted(hashes, wanted, side="right")
+        at, left = expand(start, stop)
+        pairs = Pairs(left, order[at])
+        theirs = pa.Table.from_arrays([_normal(table[their]) for _, their in self.keys], names=names)
+        pairs = pairs.only(same_keys(names, rows, theirs, pairs))
+        if self.validity is not None:
+            pairs = pairs.only(self._valid(self.validity, batch, table, pairs))
+        if self.keeps:
+            pairs = _with_all(pairs, batch.num_rows)
+        right = pa.array(pairs.right, mask=pairs.right == NOBODY)
+        found = [_one(table[column].take(right)) for column, _ in self.columns]
+        kept = [c.take(pa.array(pairs.left)) for c in batch.columns]
+        return pa.RecordBatch.from_arrays([*kept, *found], names=[*batch.schema.names, *(name for _, name in self.columns)])
+
+    def _index(self) -> tuple[pa.Table, Ints, Ints]:
+        version, table = self.current()
+        if self._known is None or self._known[0] != version:
+            hashes = key_hashes([_normal(table[their]) for _, their in self.keys], table.num_rows)
+            order = stable_order(hashes)
+            self._known = version, table, hashes[order], order
+        return self._known[1:]
+
+    @staticmethod
+    def _valid(validity: Validity, batch: pa.RecordBatch, table: pa.Table, pairs: Pairs) -> Mask:
+        stamped = stamp(batch.column(validity.at), validity.at_kind)
+        starts, ends = (stamp(_one(table[n]), validity.kind) for n in (validity.starts, validity.ends))
+        times = stamped.times[pairs.left]
+        begun = starts.null[pairs.right] | (starts.times[pairs.right] <= times)
+        open_ = ends.null[pairs.right] | (times < ends.times[pairs.right])
+        known: Mask = ~(stamped.null | stamped.out_of_range)[pairs.left]
+        return known & begun & open_
+
+
+def _with_all(pairs: Pairs, n: int) -> Pairs:
+    alone = np.ones(n, np.bool_)
+    alone[pairs.left] = False
+    some = np.flatnonzero(alone)
+    left = np.concatenate([pairs.left, some])
+    order = stable_order(left)
+    return Pairs(left[order], np.concatenate([pairs.right, np.full(len(some), NOBODY)])[order])
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return pc.take(column, pa.array([], pa.int64())).combine_chunks() if not len(column) else _joined(column)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _normal(column: pa.ChunkedArray) -> pa.Array:
+    return normal_key(_one(column))

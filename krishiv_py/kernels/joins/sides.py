@@ -1,0 +1,178 @@
+"""One side of a join: its new rows, those it keeps, and which of these have met a row of the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.kernels.arrays.grouping import key_hashes
+from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.span_log import SpanLog, Wanted, by_key
+from krishiv_py.kernels.state.store import Bucket
+
+IS_LEFT: Final = "s"
+NUMBER: Final = "n"
+"""The number of a row among those of its side, in order of arrival."""
+MET: Final = "m"
+"""Whether a row met another in the batch that brought it."""
+GIVEN: Final = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
+"""Of which sides a row that met nobody is given."""
+_MARKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64())])
+
+
+@attrs.frozen
+class HalfLayout:
+    """What is kept of the rows of a side: keys, and the columns it brings to results."""
+
+    is_left: bool
+    keys: tuple[str, ...]
+    own: tuple[str, ...]
+
+    @property
+    def prefix(self) -> str:
+        """What its tables are called."""
+        return "jl" if self.is_left else "jr"
+
+    def of(self, chunk: pa.Table) -> pa.Table:
+        """The rows of this side in a combined chunk."""
+        mine = chunk[IS_LEFT] if self.is_left else pc.invert(chunk[IS_LEFT])
+        picked = mine.to_numpy()
+        if not picked.any():
+            return chunk.select([]).slice(0, 0)
+        rows = chunk.select([HASH, TIME, *self.keys, *self.own])
+        return rows if picked.all() else rows.filter(mine)
+
+
+def combined(layout: Layout, rows: pa.Table, left: HalfLayout, right: HalfLayout, side: str, left_name: str) -> pa.Table:
+    """Working rows as they are shuffled: with the hash of their key; of one side only its own columns, if all are of one."""
+    is_left = pc.equal(rows[side], left_name)
+    mask = is_left.to_numpy()
+    both = mask.any() and not mask.all()
+    own = [*left.own, *right.own] if both else list(left.own if mask.any() else right.own)
+    hashes = key_hashes([rows[k] for k in layout.key_names], rows.num_rows)
+    names = [TIME, *layout.key_names, *own]
+    return pa.Table.from_arrays(
+        [pa.array(hashes), is_left, *(rows[n] for n in names)],
+        schema=pa.schema([pa.field(HASH, pa.int64()), pa.field(IS_LEFT, pa.bool_()), *(rows.schema.field(n) for n in names)]),
+    )
+
+
+@attrs.frozen(eq=False)
+class Fresh:
+    """The rows a batch brings to a side, by key hash, then time, then arrival.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        Hash, time, number, keys, own columns.
+    seeks : ndarray of int64
+        Positions of those whose keys are all there: the others meet nobody.
+    """
+
+    table: pa.Table
+    seeks: Ints
+
+    @property
+    def times(self) -> Ints:
+        """Event times."""
+        found: Ints = self.table[TIME].to_numpy()
+        return found
+
+    def wanted(self, before_us: int, after_us: int) -> Wanted:
+        """What they look for on the other side: from so far before their time until so far after it."""
+        times = self.times[self.seeks]
+        return Wanted(self.table[HASH].to_numpy()[self.seeks], times + before_us, times + after_us)
+
+
+def fresh_rows(layout: HalfLayout, schema: pa.Schema, chunks: list[pa.Table], arrived: int) -> Fresh:
+    """The rows of a side in a batch, as rows of that `schema`, numbered from `arrived` on."""
+    found = [t for t in map(layout.of, chunks) if t.num_rows]
+    if not found:
+        return Fresh(schema.empty_table(), np.empty(0, np.int64))
+    rows = pa.concat_tables(found)
+    numbers = pa.array(np.arange(arrived, arrived + rows.num_rows, dtype=np.int64))
+    rows = rows.add_column(2, NUMBER, numbers)
+    if MET in schema.names:
+        rows = rows.append_column(MET, pa.repeat(pa.scalar(False), rows.num_rows))
+    rows = by_key(rows)
+    null = np.zeros(rows.num_rows, np.bool_)
+    for key in layout.keys:
+        if rows[key].null_count:
+            null |= rows[key].is_null().to_numpy()
+    return Fresh(rows, np.flatnonzero(~null))
+
+
+class Half:
+    """The state of one side in one bucket."""
+
+    def __init__(self, layout: HalfLayout, schema: pa.Schema, bucket: Bucket, over: int) -> None:
+        self.layout = layout
+        self.schema = schema
+        self.log = SpanLog(bucket, layout.prefix)
+        self._marks = KeyedLog(bucket, f"{layout.prefix}m", _MARKS, lambda rows, _: _still_of_use(rows, over))
+
+    def beyond(self, rows: pa.Table, stays: Mask, most: int | None) -> Mask:
+        """Which of the rows that would stay find no room, since their key has `most` rows; the first to arrive have it."""
+        over = np.zeros(rows.num_rows, np.bool_)
+        at = np.flatnonzero(stays)
+        if most is None or not len(at):
+            return over
+        hashes = rows[HASH].to_numpy()[at]
+        order = np.lexsort((rows[NUMBER].to_numpy()[at], hashes))
+        keys, first, ids = np.unique(hashes[order], return_index=True, return_inverse=True)
+        rank = np.arange(len(at)) - first[ids]
+        over[at[order]] = rank >= most - self.log.counts(keys)[ids]
+        return over
+
+    def keep(self, rows: pa.Table, met: Mask) -> None:
+        """Add rows, with whether they met another."""
+        self.log.append(rows.set_column(rows.num_columns - 1, MET, pa.array(met)))
+
+    def mark(self, rows: pa.Table) -> None:
+        """Note that held rows met another."""
+        rows = rows.filter(pc.invert(rows[MET]))
+        if not rows.num_rows:
+            return
+        numbers, first = np.unique(rows[NUMBER].to_numpy(), return_index=True)
+        times = rows[TIME].to_numpy()[first]
+        self._marks.append(pa.Table.from_arrays([pa.array(numbers), pa.array(times)], schema=_MARKS))
+
+    def marked(self, rows: pa.Table) -> Mask:
+        """Whether held rows met another, in the batch that brought them or later."""
+        met: Mask = rows[MET].to_numpy().copy()
+        numbers = rows[NUMBER].to_numpy()
+        found = self._marks.lookup(sorted_unique(numbers[~met]))
+        if found.num_rows:
+            met |= np.isin(numbers, found[HASH].to_numpy())
+        return met
+
+    def leaving(self, horizon: int) -> pa.Table:
+        """Take out the rows before `horizon`; gives those that met nobody."""
+        unmet = []
+        for rows in self.log.take_before(horizon):
+            alone = ~self.marked(rows)
+            if alone.any():
+                unmet.append(rows.filter(pa.array(alone)))
+        if not len(self.log):
+            self._marks.clear()
+        return pa.concat_tables([self.schema.empty_table(), *unmet])
+
+    def remove(self, gone: Callable[[pa.Table], Mask]) -> int:
+        """Take out the rows `gone` picks; gives how many of them had met nobody."""
+        rows = self.log.remove(gone)
+        return 0 if rows is None else int(np.count_nonzero(~self.marked(rows)))
+
+
+def _still_of_use(marks: pa.Table, over: int) -> pa.Table:
+    """Each row once, and none that is over."""
+    kept = np.unique(marks[HASH].to_numpy(), return_index=True)[1]
+    kept = kept[marks[TIME].to_numpy()[kept] >= over]
+    return marks.take(pa.array(kept))

@@ -1,0 +1,38 @@
+"""Names of counters, and what earlier versions called them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from krishiv_py.deprecation import deprecated
+
+RENAMED: Final = {"out_of_range": "time_out_of_range"}
+"""Old names, with the new ones: a counter is called like the reason in a late row."""
+
+
+class Counters(dict[str, int]):
+    """Counts by name. An old name gives the count of the new one, and warns."""
+
+    def __missing__(self, name: str) -> int:
+        return self._renamed(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The count of `name`, or the `default`."""
+        if name not in self and RENAMED.get(name) in self:
+            return self._renamed(name)
+        return super().get(name, default)
+
+    def _renamed(self, name: str) -> int:
+        new = RENAMED.get(name)
+        if new is None or new not in self:
+            raise KeyError(name)
+        deprecated(f"the counter {name!r}", repr(new), callers=2)
+        return self[new]
+
+
+def under_new_names(counters: dict[str, int]) -> dict[str, int]:
+    """The `counters` of a checkpoint, which an earlier version may have written; changed in place."""
+    for old, new in RENAMED.items():
+        if old in counters:
+            counters[new] = counters.get(new, 0) + counters.pop(old)
+    return counters

@@ -1,0 +1,116 @@
+"""Deduplication (SEMANTICS §8): of rows that are equal in some columns and close in time, the first to arrive passes.
+
+::
+
+    within         ├────────┤
+    rows           ●   ×   ×●   ×      a row is compared with rows that passed, not with duplicates
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.checks import one_of
+from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.schema import RESERVED
+from krishiv_py.plan.windows.base import LateBy, Window
+
+Duplicates: TypeAlias = Literal["count", "side_output"]
+DUPLICATE: Final = "duplicate"
+"""The reason of duplicates among late rows."""
+
+
+@attrs.frozen
+class Deduplication(Window):
+    """Rows pass unless a row with equal keys passed less than `within_us` before or after them, by event time.
+
+    Attributes
+    ----------
+    within_us : int
+        The length of time, µs.
+    duplicates : {"count", "side_output"}
+        Whether duplicates are only counted, or also handed to the late handler.
+    """
+
+    kind: ClassVar[str] = "deduplication"
+    heading: ClassVar[str] = "Deduplicate"
+    late_by: ClassVar[LateBy] = "time"
+    gives_rows: ClassVar[bool] = True
+    keeps_carried: ClassVar[bool] = False
+    within_us: int
+    duplicates: Duplicates = "count"
+
+    def identity(self) -> dict[str, str]:
+        return {"within_us": repr(self.within_us)}  # who gets the duplicates may change
+
+    def unwaiting(self) -> str | None:
+        return "deduplicated rows do not wait for the watermark: a row passes in the micro-batch in which it arrives"
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        """How far the watermark of results is behind that of the rows: no row passes that is older."""
+        return options.allowed_lateness_us
+
+    @property
+    def result_time(self) -> Literal["row"]:
+        """The event time of a result is that of the row, in its own column."""
+        return "row"
+
+    def describe(self) -> str:
+        aside = ", duplicates to the late output" if self.duplicates == "side_output" else ""
+        return f"first row within {show_us(self.within_us)}{aside}"
+
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        return told.filled(emit="final")  # a row passes once, whatever the allowed lateness
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+        if fires or options.emit_mode != "final":
+            raise PlanError(
+                message(
+                    "deduplication knows neither triggers nor emit modes",
+                    options.describe(),
+                    "a row passes once, when it arrives, and is never taken back",
+                    "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them",
+                )
+            )
+
+    def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
+        """What to say of state that lives `ttl_us`, with the allowed `lateness_us`; None if it lives long enough."""
+        if ttl_us >= self.within_us + lateness_us:
+            return None
+        return "shorter than `within` and the allowed lateness: after a pause of its key a duplicate passes"
+
+    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+        # keys of floating point are compared by their normal form, and come out as they came
+        return tuple(f.name for f in passing(row) if f.name not in keys or pa.types.is_floating(f.type))
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return passing(row)
+
+
+def passing(row: pa.Schema) -> list[pa.Field]:
+    """The columns of a `row` that are its own."""
+    return [f for f in row if not f.name.startswith(RESERVED)]
+
+
+def deduplication(within: Duration, duplicates: Duplicates = "count") -> Deduplication:
+    """A checked :class:`Deduplication`."""
+    if within is None:
+        raise PlanError(
+            message(
+                "drop_duplicates needs a length of time",
+                "within=None",
+                "every row would be kept in state for ever",
+                'write within="10 minutes", as far apart as duplicates can be',
+            )
+        )
+    one_of(duplicates, "duplicates", ("count", "side_output"))
+    return Deduplication(to_us(within, "within"), duplicates)

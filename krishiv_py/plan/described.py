@@ -1,0 +1,86 @@
+"""What a user's class says of itself, for errors, ``explain()`` and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from krishiv_py.errors import RAISED, PlanError, message, told
+from krishiv_py.plan.checks import a_text
+
+
+class Described:
+    """Base of what a user brings: its name and what it depends on."""
+
+    @property
+    def name(self) -> str:
+        """What errors and ``explain()`` call it; the name of the class unless overridden."""
+        return type(self).__name__
+
+    def describe(self) -> str:
+        """What ``explain()`` says of it; name and parameters unless overridden."""
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
+
+    def parameters(self) -> Mapping[str, object]:
+        """What its answers depend on, by name; the attributes of the instance unless overridden.
+
+        Checkpoints note their ``repr``, which must be the same after a restart.
+        """
+        of_class: Any = type(self)
+        if attrs.has(of_class):
+            return {f.name: getattr(self, f.name) for f in attrs.fields(of_class)}
+        fields: Mapping[str, object] = getattr(self, "__dataclass_fields__", {})
+        return {name: getattr(self, name) for name in fields} or dict(vars(self) if hasattr(self, "__dict__") else {})
+
+
+@attrs.frozen
+class Description:
+    """The checked name and parameters of what a user brings."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+
+
+def description_of(brought: Described, what: str) -> Description:
+    """The checked description of what a user `brought`; errors call it a `what`.
+
+    Raises
+    ------
+    PlanError
+        If it fails, or if a checkpoint could not note a parameter.
+    """
+    try:
+        name, parameters = brought.name, dict(brought.parameters())
+        a_text(brought.describe(), "describe", "return a text")
+        noted = tuple(sorted((str(key), repr(value)) for key, value in parameters.items()))
+    except RAISED as problem:  # user code: whatever it raises is reported with its class
+        failed = f"{what} {type(brought).__name__} cannot be described"
+        raise PlanError(message(failed, told(problem), "a checkpoint could not note it", "fix the class")) from problem
+    for key, text in noted:
+        if " at 0x" in text:
+            raise PlanError(
+                message(
+                    f"parameter {key!r} of {what} {type(brought).__name__} has no text of its own",
+                    text,
+                    "a checkpoint could not tell whether it changed",
+                    "give its class a __repr__, or override parameters()",
+                )
+            )
+    return Description(a_text(name, "name", "return a text"), noted)
+
+
+def told_by(brought: Described, attribute: str, what: str, consequence: str) -> Any:
+    """What a user `brought` says under an `attribute`; errors call it a `what`.
+
+    Raises
+    ------
+    PlanError
+        If it fails, with the `consequence`.
+    """
+    try:
+        return getattr(brought, attribute)
+    except RAISED as problem:  # user code: whatever it raises is reported with its class
+        failed = f"{what} {type(brought).__name__} cannot be described"
+        raise PlanError(message(failed, told(problem), consequence, "fix the class")) from problem

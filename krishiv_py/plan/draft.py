@@ -1,0 +1,57 @@
+"""What a user has said of a query so far, from the watermark on: the one value that every stage of the builder holds."""
+
+from __future__ import annotations
+
+import attrs
+
+from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.nodes import AssignWatermark, Prefix, WindowAggregate
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.presets import preset_of
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.windows.base import Window
+from krishiv_py.redaction import shown_text
+
+
+@attrs.frozen(eq=False)
+class Draft:
+    """A query as it was told so far.
+
+    Nothing is filled in before it is asked for, so the order of the steps makes no difference. Then the preset fills what is
+    unset, the window fills what is still unset or refuses what contradicts it, and defaults fill the rest.
+    """
+
+    input: AssignWatermark = attrs.field(repr=shown_text)
+    late_handler: LateEventHandler
+    keys: tuple[str, ...] = ()
+    told: ToldOptions = attrs.field(factory=ToldOptions)
+    window: Window | None = None
+    aggs: tuple[AggCall, ...] = ()
+    output: tuple[tuple[str, str], ...] | None = None
+    after: tuple[Prefix, ...] = ()
+
+    @property
+    def options(self) -> QueryOptions:
+        """The options in force.
+
+        Raises
+        ------
+        PlanError
+            For options that contradict the window.
+        """
+        return self._filled.options()
+
+    @property
+    def _filled(self) -> ToldOptions:
+        told = preset_of(self.told)
+        return told if self.window is None else self.window.settled(told)
+
+    def node(self) -> WindowAggregate:
+        """The logical plan of a draft that has its window."""
+        assert self.window is not None
+        told, mark = self._filled, self.input
+        if told.initial_us is not None:
+            mark = attrs.evolve(mark, spec=mark.spec.starting(told.initial_us))
+        window = self.window.following(told)
+        return WindowAggregate(mark, self.keys, window, self.aggs, told.options(), self.output, self.after)

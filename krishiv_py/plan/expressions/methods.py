@@ -1,0 +1,166 @@
+"""Functions as methods of expressions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions.expr import Func
+
+TruncUnit: TypeAlias = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "second"]
+
+
+class FunctionMethods:
+    """What can be called on an expression; each is Spark's function of that name (docs/expressions.md)."""
+
+    __slots__ = ()
+
+    def _call(self, name: str, *more: object) -> Func:
+        raise NotImplementedError
+
+    def lower(self) -> Func:
+        """The text in lower case."""
+        return self._call("lower")
+
+    def upper(self) -> Func:
+        """The text in upper case; one letter may become two."""
+        return self._call("upper")
+
+    def length(self) -> Func:
+        """Characters of a text, bytes of binary."""
+        return self._call("length")
+
+    def starts_with(self, part: object) -> Func:
+        """Whether the text starts with `part`, a column or constant."""
+        return self._call("starts_with", part)
+
+    def ends_with(self, part: str) -> Func:
+        """Whether the text ends with `part`, a constant."""
+        return self._call("ends_with", part)
+
+    def contains(self, part: object) -> Func:
+        """Whether `part`, a column or constant, lies in the text."""
+        return self._call("contains", part)
+
+    def like(self, pattern: str) -> Func:
+        r"""Whether the whole text is like `pattern`: ``%`` any text, ``_`` one character, ``\%`` a percent sign."""
+        return self._call("like", pattern)
+
+    def ilike(self, pattern: str) -> Func:
+        """:meth:`like` `pattern`, upper and lower case alike."""
+        return self._call("ilike", pattern)
+
+    def rlike(self, pattern: str) -> Func:
+        """Whether a part of the text matches Java's regular expression `pattern`.
+
+        Raises
+        ------
+        ExpressionError
+            For a pattern that cannot be evaluated as Spark does: look-around, back references, flags, word bounds.
+        """
+        return self._call("rlike", pattern)
+
+    def regexp_extract(self, pattern: str, group: int = 1) -> Func:
+        """The group numbered `group` (0: all) of the first match of `pattern`; empty text where nothing matches."""
+        return self._call("regexp_extract", pattern, group)
+
+    def regexp_replace(self, pattern: str, by: str) -> Func:
+        """Every match of `pattern` replaced `by` a text, in which ``$1`` is the first group."""
+        return self._call("regexp_replace", pattern, by)
+
+    def split(self, pattern: str) -> Func:
+        """A list of the texts between matches of the regular expression `pattern`; ``.split("/")[0]`` is the first."""
+        return self._call("split", pattern)
+
+    def substring(self, start: int, length: int | None = None) -> Func:
+        """At most `length` characters from place `start` on, which counts from 1, below 0 from the end."""
+        return self._call("substring", start) if length is None else self._call("substring", start, length)
+
+    def trim(self, characters: str = " ") -> Func:
+        """Without blanks, or without `characters`, at both ends."""
+        return self._call("trim") if isinstance(characters, str) and characters == " " else self._call("trim", characters)
+
+    def ltrim(self, characters: str = " ") -> Func:
+        """:meth:`trim` of `characters` at the begin only."""
+        return self._call("ltrim") if isinstance(characters, str) and characters == " " else self._call("ltrim", characters)
+
+    def rtrim(self, characters: str = " ") -> Func:
+        """:meth:`trim` of `characters` at the end only."""
+        return self._call("rtrim") if isinstance(characters, str) and characters == " " else self._call("rtrim", characters)
+
+    def concat(self, *others: object) -> Func:
+        """The text, then `others`, columns or constants; null if one is null."""
+        return self._call("concat", *others)
+
+    def abs(self) -> Func:
+        """The number without its sign."""
+        return self._call("abs")
+
+    def round(self, digits: int = 0) -> Func:
+        """Rounded half away from zero to `digits` after the point; below 0 to tens."""
+        return self._call("round", digits)
+
+    def nullif(self, other: object) -> Func:
+        """Null where it equals `other`."""
+        return self._call("nullif", other)
+
+    def getitem(self, place: int) -> Func:
+        """The element of a list at `place`, a constant that counts from 0; an error where the list is shorter."""
+        return self._call("item", place)
+
+    def __getitem__(self, place: int) -> Func:
+        return self._call("item", place)
+
+    __iter__ = None  # an index alone would make it a sequence without an end
+
+    def year(self) -> Func:
+        """The year of a date or time, in UTC; ``int``, as all such parts."""
+        return self._call("year")
+
+    def quarter(self) -> Func:
+        """The quarter, 1 to 4."""
+        return self._call("quarter")
+
+    def month(self) -> Func:
+        """The month, 1 to 12."""
+        return self._call("month")
+
+    def weekofyear(self) -> Func:
+        """The ISO week of the year, 1 to 53."""
+        return self._call("weekofyear")
+
+    def day(self) -> Func:
+        """The day of the month, 1 to 31."""
+        return self._call("day")
+
+    def dayofyear(self) -> Func:
+        """The day of the year, 1 to 366."""
+        return self._call("dayofyear")
+
+    def dayofweek(self) -> Func:
+        """The day of the week: 1 is Sunday, 7 Saturday."""
+        return self._call("dayofweek")
+
+    def hour(self) -> Func:
+        """The hour, 0 to 23, in UTC."""
+        return self._call("hour")
+
+    def minute(self) -> Func:
+        """The minute, 0 to 59."""
+        return self._call("minute")
+
+    def second(self) -> Func:
+        """The second, 0 to 59."""
+        return self._call("second")
+
+    def date_add(self, days: object) -> Func:
+        """The date so many `days` later; a column or constant."""
+        return self._call("date_add", days)
+
+    def date_sub(self, days: object) -> Func:
+        """The date so many `days` earlier; a column or constant."""
+        return self._call("date_sub", days)
+
+    def datediff(self, start: object) -> Func:
+        """Days from `start` to this date."""
+        return self._call("datediff", start)

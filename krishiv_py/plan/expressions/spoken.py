@@ -1,0 +1,96 @@
+"""Functions of SQL text: from sqlglot's nodes to the library's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from sqlglot import expressions as sg
+
+from krishiv_py.plan.expressions.case import Case
+from krishiv_py.plan.expressions.expr import BinOp, Expr, Func, Lit, UnOp
+
+Read: TypeAlias = Callable[[sg.Expression], Expr]
+
+_PLAIN: Final[dict[type[sg.Expression], tuple[str, tuple[str, ...]]]] = {
+    sg.Lower: ("lower", ()),
+    sg.Upper: ("upper", ()),
+    sg.Length: ("length", ()),
+    sg.Abs: ("abs", ()),
+    sg.StartsWith: ("starts_with", ("expression",)),
+    sg.EndsWith: ("ends_with", ("expression",)),
+    sg.Contains: ("contains", ("expression",)),
+    sg.Like: ("like", ("expression",)),
+    sg.ILike: ("ilike", ("expression",)),
+    sg.RegexpLike: ("rlike", ("expression",)),
+    sg.RegexpExtract: ("regexp_extract", ("expression", "group")),
+    sg.RegexpReplace: ("regexp_replace", ("expression", "replacement")),
+    sg.RegexpSplit: ("split", ("expression",)),
+    sg.Substring: ("substring", ("start", "length")),
+    sg.DPipe: ("concat", ("expression",)),
+    sg.Year: ("year", ()),
+    sg.Quarter: ("quarter", ()),
+    sg.Month: ("month", ()),
+    sg.WeekOfYear: ("weekofyear", ()),
+    sg.Day: ("day", ()),
+    sg.DayOfMonth: ("day", ()),
+    sg.DayOfYear: ("dayofyear", ()),
+    sg.DayOfWeek: ("dayofweek", ()),
+    sg.Hour: ("hour", ()),
+    sg.Minute: ("minute", ()),
+    sg.Second: ("second", ()),
+    sg.DateDiff: ("datediff", ("expression",)),
+}
+_READ: Final = ("this", "expression", "group", "replacement", "start", "length", "negate", "safe", "null_if_pos_overflow")
+_MANY: Final[dict[type[sg.Expression], str]] = {sg.Coalesce: "coalesce", sg.Greatest: "greatest", sg.Least: "least"}
+_SIDES: Final = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+
+
+def spoken(node: sg.Expression, read: Read) -> Expr | None:
+    """The expression of a function call, read with `read`; None for another node."""
+    if type(node) in _PLAIN:
+        name, more = _PLAIN[type(node)]
+        if any(value for key, value in node.args.items() if key not in _READ and value not in (None, [], False)):
+            return None
+        rest = [node.args[key] for key in more if node.args.get(key) is not None]
+        found = Func(name, (read(_bare(node.this)), *(read(_bare(a)) for a in rest)))
+        return UnOp("not", found) if node.args.get("negate") else found
+    if type(node) in _MANY:
+        return Func(_MANY[type(node)], tuple(read(e) for e in [node.this, *node.expressions]))
+    if isinstance(node, sg.Concat):
+        return Func("concat", tuple(map(read, node.expressions)))
+    if isinstance(node, sg.Trim):
+        characters = node.args.get("expression")
+        name = _SIDES.get(node.args.get("position") or "", "trim")
+        return Func(name, (read(node.this), *([read(characters)] if characters is not None else [])))
+    if isinstance(node, sg.Case):
+        return _case(node, read)
+    if isinstance(node, sg.Bracket) and len(node.expressions) == 1:
+        return Func("item", (read(node.this), read(node.expressions[0])))
+    return _dates(node, read)
+
+
+def _bare(node: sg.Expression) -> sg.Expression:
+    """Without the conversion sqlglot puts around a date."""
+    return node.this if isinstance(node, sg.TsOrDsToDate) and not node.args.get("safe") else node
+
+
+def _case(node: sg.Case, read: Read) -> Expr:
+    subject = read(node.this) if node.this is not None else None
+    args: list[Expr] = []
+    for branch in node.args["ifs"]:
+        condition = read(branch.this)
+        args += [condition if subject is None else BinOp("==", subject, condition), read(branch.args["true"])]
+    default = node.args.get("default")
+    return Case((*args, *([read(default)] if default is not None else [])))
+
+
+def _dates(node: sg.Expression, read: Read) -> Expr | None:
+    if isinstance(node, sg.TimestampTrunc) and node.unit and node.args.get("zone") is None:
+        return Func("date_trunc", (Lit(node.unit.name.lower()), read(node.this)))
+    if isinstance(node, sg.TsOrDsAdd) and node.unit and node.unit.name.upper() == "DAY":
+        days = node.expression
+        if isinstance(days, sg.Mul) and isinstance(days.expression, sg.Neg) and days.expression.this.name == "1":
+            return Func("date_sub", (read(_bare(node.this)), read(days.this)))
+        return Func("date_add", (read(_bare(node.this)), read(days)))
+    return None

@@ -1,0 +1,29 @@
+"""The columns a stage adds to its results for the stage that follows: their event time, and what their order goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from krishiv_py.plan.schema import RESERVED
+
+WINDOW_TIME: Final = "window_time"
+_ORDER: Final = f"{RESERVED}order_"
+
+
+def time_name(names: Iterable[str]) -> str:
+    """What the event time of results is called beside columns of these `names`."""
+    taken, name = {n.lower() for n in names}, WINDOW_TIME
+    while name in taken:
+        name += "_"
+    return name
+
+
+def order_name(at: int) -> str:
+    """The column that results are ordered by in place `at`: end, start, then the keys (SEMANTICS §7.3)."""
+    return f"{_ORDER}{at}"
+
+
+def in_order_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Which of the columns called `names` say in which order results arrive."""
+    return tuple(sorted((n for n in names if n.startswith(_ORDER)), key=lambda n: int(n.removeprefix(_ORDER))))

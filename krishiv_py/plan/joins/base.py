@@ -1,0 +1,79 @@
+"""What all joins of two streams share (SEMANTICS §9)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.joins.sides import JoinColumns
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.windows.base import LateBy, ResultTime, Window
+
+JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+
+@attrs.frozen
+class Join(Window):
+    """Two streams in one layout, whose rows meet.
+
+    Attributes
+    ----------
+    sides : JoinColumns
+        Where the columns of each side are.
+    how : str
+        Which rows are given.
+    """
+
+    gives_rows: ClassVar[bool] = True
+    late_by: ClassVar[LateBy] = "time"
+    sides: JoinColumns
+    how: JoinType
+
+    @property
+    def left_only(self) -> bool:
+        """Whether results are rows of the left side alone."""
+        return self.how in ("semi", "anti")
+
+    @property
+    def has_time(self) -> bool:
+        """Whether results have a column for the time of both rows."""
+        return not self.left_only
+
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        return told.filled(emit="final")  # what is given never changes
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+        if options.emit_mode != "final" or fires:
+            raise PlanError(
+                message(
+                    "joins know neither triggers nor emit modes",
+                    options.describe(),
+                    "a result of a join is given once, and never changes",
+                    "leave .trigger, .accumulation, .with_pane and .emit out",
+                )
+            )
+
+    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+        return (self.sides.side, *self.sides.left, *(() if self.left_only else self.sides.right))
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        fields = [*keys, *map(row.field, self.sides.left)]
+        if self.left_only:
+            return fields
+        fields += map(row.field, self.sides.right)
+        return [*fields, pa.field(self.sides.time, bound)] if self.has_time else fields
+
+    @property
+    def result_time(self) -> ResultTime | None:
+        return "row"
+
+    def row_time(self, time_column: str) -> str:
+        """The result column with the event time of a result (SEMANTICS §9.1)."""
+        return self.sides.time if self.has_time else self.sides.left_time

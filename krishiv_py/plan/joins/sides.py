@@ -1,0 +1,270 @@
+"""Two streams as one: rows of both sides in one layout, told apart by a column that names the side.
+
+::
+
+    left    user, at, price                    user │ at    price   seen  │ side    time
+    right   user, seen           →       left  a    │ 10:00 5       null  │ left    10:00
+                                         right a    │ null  null    10:02 │ right   10:02
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
+from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
+from krishiv_py.plan.nodes import AssignWatermark, Node, Project, StageOutput, UnionSource, source_of
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.schema import RESERVED, is_key_type, time_kind
+
+LEFT, RIGHT = "left", "right"
+TIME: Final = f"{RESERVED}time"
+"""The event time of both sides in the common layout."""
+JOIN_TIME: Final = "join_time"
+"""The event time of a result, unless a column has that name: ``_`` is put behind until it is free."""
+
+
+@attrs.frozen
+class Side:
+    """One stream of a join: its watermark, its rows, and the columns it is joined on."""
+
+    mark: AssignWatermark
+    schema: pa.Schema = attrs.field(eq=str)
+    keys: tuple[str, ...]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Its columns that are no keys."""
+        return tuple(n for n in self.schema.names if n not in self.keys)
+
+
+@attrs.frozen
+class JoinColumns:
+    """Where the columns of both sides are in the common layout, besides the keys.
+
+    Attributes
+    ----------
+    left, right : tuple of str
+        Their names there.
+    side : str
+        The column that names the side.
+    left_time : str
+        The event time of left rows, as the user knows it.
+    time : str
+        The event time of a result that is made of both.
+    """
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    side: str
+    left_time: str
+    time: str
+
+
+@attrs.frozen(eq=False)
+class Both:
+    """Two sides in the common layout: their rows, with both watermarks, and where the columns of each are."""
+
+    input: AssignWatermark
+    keys: tuple[str, ...]
+    columns: JoinColumns
+
+
+def check_keys(left: Side, right: Side) -> None:
+    """Refuse keys that cannot be held against one another.
+
+    Raises
+    ------
+    PlanError
+        For no keys, and another number of keys on one side.
+    ColumnError
+        For types that differ, and types that cannot be keys.
+    """
+    if not left.keys or len(left.keys) != len(right.keys):
+        raise PlanError(
+            message(
+                "a join needs the same number of keys on both sides, at least one",
+                f"left {list(left.keys)}, right {list(right.keys)}",
+                "rows of the two streams could not meet",
+                'write on="user", on=["user", "shop"], or on={"user": "customer"} where they have other names',
+            )
+        )
+    for ours, theirs in zip(left.keys, right.keys, strict=True):
+        one, other = left.schema.field(ours).type, right.schema.field(theirs).type
+        for name, type_ in ((ours, one), (theirs, other)):
+            if not is_key_type(type_):
+                raise ColumnError(
+                    message(
+                        f"column {name!r} cannot be a key",
+                        type_,
+                        "only plain values can be compared",
+                        "join on a field of it, or cast it",
+                    )
+                )
+        if one != other:
+            raise ColumnError(
+                message(
+                    "the keys of both sides have other types",
+                    f"{ours!r} is {one}, {theirs!r} is {other}",
+                    "no row would ever meet another",
+                    f'cast one before .watermark(...): .with_column({theirs!r}, col({theirs!r}).cast("{one}"))',
+                )
+            )
+
+
+def named(
+    left: Side, right: Side, suffixes: tuple[str, str] | None, *, left_only: bool, taken: tuple[str, ...] = ()
+) -> JoinColumns:
+    """Names of the columns of both sides, each once.
+
+    Parameters
+    ----------
+    left, right : Side
+        The sides.
+    suffixes : (str, str) or None
+        What is put behind names that both sides have; None: such names are refused.
+    left_only : bool
+        Whether results have columns of the left side only, so that names of the right one are nobody's concern.
+    taken : tuple of str
+        Names that results have for columns of their own.
+
+    Raises
+    ------
+    SchemaError
+        For columns of one name.
+    """
+    if suffixes is None and left_only:
+        suffixes = ("", "_right")
+    ours, theirs = {n.lower() for n in left.schema.names}, {n.lower() for n in right.others}
+    twice = [n for n in right.others if n.lower() in ours]
+    if twice and suffixes is None:
+        raise SchemaError(
+            message(
+                "both sides have columns of one name that are no keys",
+                ", ".join(twice),
+                "one would hide the other in results",
+                'write suffixes=("", "_right"), or rename them before .watermark(...): .rename(old="new")',
+            )
+        )
+    one, other = suffixes or ("", "")
+    keys = {k.lower() for k in left.keys}
+    lefts = {n: f"{n}{one}" if n.lower() in theirs and n.lower() not in keys else n for n in left.others}
+    rights = {n: f"{n}{other}" if n.lower() in ours else n for n in right.others}
+    _check_distinct([*taken, *left.keys, *lefts.values(), *rights.values()])
+    known = {n.lower() for n in (*left.keys, *lefts.values(), *rights.values())}
+    time = left.mark.column
+    names = tuple(lefts.values()), tuple(rights.values())
+    return JoinColumns(*names, _free("side", known), lefts.get(time, time), _free(JOIN_TIME, known))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return _free(f"{name}_", taken) if name in taken else name
+
+
+def _check_distinct(names: list[str]) -> None:
+    lowered = [n.lower() for n in names]
+    twice = [n for n in names if lowered.count(n.lower()) > 1]
+    if twice:
+        raise SchemaError(
+            message(
+                "two columns of the result have one name",
+                ", ".join(sorted(set(twice))),
+                "one would hide the other",
+                "choose other suffixes, or rename columns before .watermark(...)",
+            )
+        )
+
+
+def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> Both:
+    """The rows of two sides as one stream, whose watermark is the lesser of theirs (SEMANTICS §2.4)."""
+    kinds = {time_kind(s.schema, s.mark.column) for s in (left, right)}
+    casts = len(kinds) > 1
+    time = pa.timestamp("us", "UTC") if casts else _time_type(left)
+    fields = [pa.field(k, left.schema.field(k).type) for k in left.keys]
+    fields += [pa.field(n, left.schema.field(o).type) for n, o in zip(columns.left, left.others, strict=True)]
+    fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
+    common = pa.schema([*fields, pa.field(TIME, time)])
+    parts = (
+        (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)), common, casts)),
+        (RIGHT, _laid_out(right, left.keys, dict(zip(columns.right, right.others, strict=True)), common, casts)),
+    )
+    merged = common.append(pa.field(columns.side, pa.string()))
+    bounded = all(source_of(s.mark).bounded for s in (left, right))
+    marks = _mark(left, LEFT), _mark(right, RIGHT)
+    start_us = min(spec.initial_us for _, spec in marks)
+    spec = MultiSourceWatermarkSpec(
+        tuple((name, attrs.evolve(own, idle_advance_us=None)) for name, own in marks),
+        idle_timeout_us,
+        start_us,
+        idle_advance_us=_advance(*(own.idle_advance_us for _, own in marks)),
+    )
+    union = UnionSource(parts, columns.side, merged, bounded)
+    return Both(AssignWatermark(union, TIME, spec, columns.side), left.keys, columns)
+
+
+def _time_type(side: Side) -> pa.DataType:
+    type_ = side.schema.field(side.mark.column).type
+    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else type_
+
+
+def _laid_out(side: Side, keys: tuple[str, ...], own: dict[str, str], common: pa.Schema, casts: bool) -> Project:
+    """The rows of a side in the common layout; columns of the other side are null."""
+    named = {**dict(zip(keys, side.keys, strict=True)), **own}
+    columns: list[tuple[str, Expr]] = []
+    for field in common:
+        if field.name == TIME:
+            columns.append((TIME, _time_of(side, field.type if casts else None)))
+        elif field.name in named:
+            columns.append((field.name, Col(named[field.name])))
+        else:
+            columns.append((field.name, Cast(Lit(None), field.type)))
+    node: Node = side.mark.input
+    return Project(node, tuple(columns), picks=True)
+
+
+def _time_of(side: Side, common: pa.DataType | None) -> Expr:
+    time = Col(side.mark.column)
+    if common is None:
+        return time
+    unit = pa.timestamp("ms", "UTC") if time_kind(side.schema, side.mark.column) == "bigint_ms" else common
+    return Cast(time, unit, tried=True)
+
+
+def _mark(side: Side, name: str) -> tuple[str, WatermarkSpec]:
+    spec = side.mark.spec
+    if isinstance(source_of(side.mark), StageOutput):
+        raise PlanError(
+            message(
+                f"the {name} side of a join is the result of a stage",
+                source_of(side.mark).detail(),
+                "a join reads streams as they come from their sources",
+                "join first and aggregate behind it, or write these results with .start(sink) and read them as a stream",
+            )
+        )
+    if not isinstance(spec, WatermarkSpec) or isinstance(source_of(side.mark), UnionSource):
+        raise PlanError(
+            message(
+                f"the {name} side of a join has several sources of its own",
+                shown(spec),
+                "one watermark of each side is known only",
+                "join each of the streams, or unite them in a query of their own",
+            )
+        )
+    return name, spec
+
+
+def _advance(left_us: int | None, right_us: int | None) -> int | None:
+    """After how long a silence of both sides the watermark goes on with the clock (SEMANTICS §10)."""
+    if (left_us is None) != (right_us is None):
+        raise PlanError(
+            message(
+                "one side of a join goes on with the clock when it is quiet, the other does not",
+                f"idle_advance of left {left_us} µs, of right {right_us} µs",
+                "a join has one watermark",
+                "write idle_advance on both sides, or on none",
+            )
+        )
+    return left_us if left_us is None or right_us is None else max(left_us, right_us)

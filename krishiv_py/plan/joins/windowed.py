@@ -1,0 +1,62 @@
+"""Window joins (SEMANTICS §9.3): rows of two streams meet when they are in one window, tumbling or hopping.
+
+::
+
+    left     ──●1───●2──┊───●3──────┊──     results   1a, 2a  │  3b, 3c
+    right    ────●a─────┊──●b──●c───┊──
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.plan.joins.base import Join
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.windows.base import LateBy, ResultTime
+from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.grid import Grid
+
+
+@attrs.frozen
+class WindowJoin(Join):
+    """Rows of equal key and equal window meet once the window is final."""
+
+    kind: ClassVar[str] = "window join"
+    late_by: ClassVar[LateBy] = "windows"
+    window: HoppingWindow
+
+    @property
+    def has_time(self) -> bool:
+        return False  # a result has the time of its window
+
+    @property
+    def grid(self) -> Grid | None:
+        return self.window.grid
+
+    @property
+    def length_us(self) -> int:
+        return self.window.size_us
+
+    def describe(self) -> str:
+        return f"{self.how} join in windows, {self.window.describe()}"
+
+    def no_end(self, end_us: int) -> str | None:
+        return self.window.no_end(end_us)
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        found = super().result_fields(keys, row, bound) or []
+        bounds = [pa.field("window_start", bound), pa.field("window_end", bound)]
+        return [*keys, *bounds, *found[len(keys) :]]
+
+    @property
+    def result_time(self) -> ResultTime | None:
+        return "before_end"
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        return options.allowed_lateness_us
+
+    def warnings(self) -> tuple[str, ...]:
+        return self.window.warnings()

@@ -1,0 +1,220 @@
+"""Calendar windows in a time zone (SEMANTICS §3.10), an assigner like any other: hours, days, weeks, months, quarters, years.
+
+The bounds around a stretch of time are worked out once, day by day in the zone, and kept; rows are then looked up in them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+import attrs
+import numpy as np
+
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import a_number, a_text, one_of
+from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
+from krishiv_py.plan.windows.assigner import Times, WindowAssigner
+
+CalendarUnit: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
+Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+_UNITS: Final = ("hour", "day", "week", "month", "quarter", "year")
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DAYS: Final = {"hour": 1 / 24, "day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
+_SECOND: Final = 1_000_000
+_HOUR: Final = 3_600 * _SECOND
+_DAY: Final = 24 * _HOUR
+_BLOCK: Final = 512 * _DAY
+"""How long the stretches are for which bounds are kept."""
+_EPOCH: Final = dt.datetime(1970, 1, 1)
+_CYCLE: Final = 146_097
+"""Days in 400 years, after which the calendar, and the last rules of a time zone, repeat."""
+_FIRST, _LAST = (dt.date(2, 1, 1) - dt.date(1970, 1, 1)).days, (dt.date(9998, 1, 1) - dt.date(1970, 1, 1)).days
+
+
+@attrs.frozen
+class CalendarWindows(WindowAssigner):
+    """Windows that begin where the calendar of a time zone says so."""
+
+    unit: CalendarUnit
+    time_zone: str
+    every: int
+    week_start: Weekday
+
+    @property
+    def name(self) -> str:
+        return "calendar_window"
+
+    @property
+    def longest(self) -> dt.timedelta:
+        """A zone may put its clock back by a day, where it crosses the date line."""
+        return dt.timedelta(days=_DAYS[self.unit] * self.every, hours=49)
+
+    def describe(self) -> str:
+        """For instance ``2 calendar weeks from monday in Europe/Berlin``."""
+        many = f"calendar {self.unit}" if self.every == 1 else f"{self.every} calendar {self.unit}s"
+        return many + f" from {self.week_start}" * (self.unit == "week") + f" in {self.time_zone}"
+
+    def assign(self, times: Times) -> tuple[Times, Times]:
+        """Look rows up in the bounds around them."""
+        low, high = int(times.min()) // _BLOCK, int(times.max()) // _BLOCK
+        blocks = [low] if low == high else np.unique(times // _BLOCK).tolist()
+        bounds = _bounds(self, blocks[0]) if low == high else np.unique(np.concatenate([_bounds(self, b) for b in blocks]))
+        at = np.searchsorted(bounds, times, side="right")
+        return bounds[at - 1], bounds[at]
+
+    def numbers(self, first_day: int, last_day: int) -> range:
+        """Numbers of all windows that begin between two local days (counted from 1970), and of one more on either side."""
+        low, high = (self._number(day) for day in (first_day, last_day))
+        return range(low - 1, high + 2)
+
+    def _number(self, day: int) -> int:
+        """The window that holds a local day; of hours: the day itself."""
+        if self.unit == "hour":
+            return day
+        if self.unit == "day":
+            return day // self.every
+        if self.unit == "week":
+            return (day - self._monday) // (7 * self.every)
+        year, month = _month_of(day)
+        return (year * 12 + month - 1) // (_MONTHS[self.unit] * self.every)
+
+    @property
+    def _monday(self) -> int:
+        """The first day of the week that holds 1970-01-01, a Thursday."""
+        return (_WEEKDAYS.index(self.week_start) - 3) % 7 - 7 if self.week_start != "thursday" else 0
+
+    def starts(self, number: int) -> list[int]:
+        """When window `number` begins, in µs; of hours: all windows of that day."""
+        zone = ZoneInfo(self.time_zone)
+        if self.unit == "hour":
+            hours = range(0, 24, self.every)
+            midnight, next_one = (_instant(zone, day, 0, 0) for day in (number, number + 1))
+            if next_one - midnight == _DAY:  # a day like any other, of which no hour has to be looked at
+                return [midnight + h * _HOUR for h in hours]
+            folds = (0, 1) if self.every == 1 else (0,)
+            return [_instant(zone, number, 3_600 * h, fold) for h in hours for fold in folds]
+        if self.unit == "day":
+            day = number * self.every
+        elif self.unit == "week":
+            day = self._monday + number * 7 * self.every
+        else:
+            months = number * _MONTHS[self.unit] * self.every
+            day = _day_of(months // 12, months % 12 + 1)
+        return [_instant(zone, day, 0, 0)]
+
+
+@lru_cache(maxsize=256)
+def _bounds(windows: CalendarWindows, block: int) -> Times:
+    """Bounds from the last one at or before a block of time to the first one after it, ascending."""
+    first, last = block * _BLOCK, (block + 1) * _BLOCK
+    numbers = windows.numbers(first // _DAY - 2, last // _DAY + 2)
+    found = np.unique(np.array([start for n in numbers for start in windows.starts(n)], np.int64))
+    return found[np.searchsorted(found, first, side="right") - 1 : np.searchsorted(found, last, side="left") + 1]
+
+
+def _instant(zone: ZoneInfo, day: int, second: int, fold: int) -> int:
+    """The instant, µs, at which a clock in the zone shows a time of a local day; where it is skipped, the first one after.
+
+    `fold` is 1 for the second of two instants. Far from now, the same day a few times 400 years nearer stands for the day.
+    """
+    cycles = (day - _FIRST) // _CYCLE if day < _FIRST else -(-(day - _LAST) // _CYCLE) if day > _LAST else 0
+    wall = _EPOCH + dt.timedelta(days=day - cycles * _CYCLE, seconds=second)
+    at = wall.replace(tzinfo=zone, fold=fold).astimezone(dt.timezone.utc)
+    if at.astimezone(zone).replace(tzinfo=None) != wall:
+        at = _end_of_gap(zone, wall)
+    return _us(at) + cycles * _CYCLE * _DAY
+
+
+def _end_of_gap(zone: ZoneInfo, wall: dt.datetime) -> dt.datetime:
+    """When the clock jumps over a time it never shows."""
+    before, after = sorted(wall.replace(tzinfo=zone, fold=f).astimezone(dt.timezone.utc) for f in (0, 1))
+    while after - before > dt.timedelta(seconds=1):
+        middle = before + (after - before) // 2
+        middle = middle.replace(microsecond=0)
+        middle = middle if middle > before else before + dt.timedelta(seconds=1)
+        if middle.astimezone(zone).replace(tzinfo=None) < wall:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def _us(at: dt.datetime) -> int:
+    return (at.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _day_of(year: int, month: int) -> int:
+    """The first day of a month, counted from 1970, of any year."""
+    cycles = year // 400 - 5
+    return (dt.date(year - 400 * cycles, month, 1) - dt.date(1970, 1, 1)).days + cycles * _CYCLE
+
+
+def _month_of(day: int) -> tuple[int, int]:
+    """Year and month of a day counted from 1970."""
+    cycles = day // _CYCLE
+    date = dt.date(1970, 1, 1) + dt.timedelta(days=day - cycles * _CYCLE)
+    return date.year + 400 * cycles, date.month
+
+
+def calendar_window(
+    unit: CalendarUnit, time_zone: str = "UTC", every: int = 1, *, week_start: Weekday = "monday"
+) -> AssignedWindow:
+    """Windows of the calendar in a time zone, for ``stream.window(...)`` (SEMANTICS §3.10).
+
+    Parameters
+    ----------
+    unit : {"hour", "day", "week", "month", "quarter", "year"}
+        What a window is a number of.
+    time_zone : str
+        Name of a zone, such as ``"Europe/Berlin"``. Event times are instants; those of ``bigint`` and ``timestamp_ntz`` columns
+        count as UTC.
+    every : int
+        How many units a window has, from 1. Hours: a divisor of 24, counted from midnight. Days are counted from 1970-01-01,
+        weeks from the one that holds it, months, quarters and years from January of the year 0.
+    week_start : str
+        The day on which weeks begin, for instance ``"sunday"``.
+
+    Raises
+    ------
+    PlanError
+        For an unknown unit, time zone or weekday, and numbers that do not fit.
+
+    Examples
+    --------
+    >>> calendar_window("month", "Europe/Berlin").describe()
+    'calendar month in Europe/Berlin, windows of at most 793 h'
+    """
+    one_of(unit, "unit", _UNITS)
+    one_of(week_start, "week_start", _WEEKDAYS)
+    if week_start != "monday" and unit != "week":
+        raise PlanError(
+            message("only weeks have a first day", f"week_start={week_start!r}", f"a {unit} has none", "leave week_start out")
+        )
+    zone = a_text(time_zone, "time_zone", 'pass the name of a zone: "Europe/Berlin"')
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):  # not found; a malformed name; a folder of zones
+        raise PlanError(
+            message(
+                "there is no such time zone",
+                shown(zone),
+                "the calendar is not known",
+                'pass a name such as "Europe/Berlin"; where the system has no zones, install the package tzdata',
+            )
+        ) from None
+    a_number(every, "every", 1, f"pass how many {unit}s a window has", most=1_000)
+    if unit == "hour" and 24 % every:
+        raise PlanError(
+            message(
+                "hours of a window do not divide a day",
+                f"every={every}",
+                "windows are counted from midnight",
+                "use 1, 2, 3, 4, 6, 8, 12 or 24",
+            )
+        )
+    return assigned(CalendarWindows(unit, zone, every, week_start))

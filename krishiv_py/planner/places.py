@@ -1,0 +1,112 @@
+"""Which folders a query reads and writes, by whatever spelling, and which of them may not be one, nor one inside another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final, TypeAlias
+
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.errors import PlanError, message
+from krishiv_py.files import file_system, is_local_path
+from krishiv_py.plan.nodes import Source
+
+Place: TypeAlias = tuple[str, ...]
+RESULTS: Final = "results"
+LATE: Final = "late rows"
+
+
+def place_of(path: str) -> Place:
+    """File system and folders of a path: two spellings of one folder are equal. Patterns stay patterns."""
+    if is_local_path(path):
+        return ("", *(p for p in os.path.realpath(file_system(path)[1]).split("/") if p))
+    scheme, _, rest = path.partition("://")
+    return (f"{scheme.replace('s3a', 's3')}://", *(p for p in os.path.normpath(rest).split("/") if p))
+
+
+def check_places(
+    results: Sink | None,
+    late: Sink | None,
+    source: Source,
+    checkpoint: str | None,
+    further: Sequence[Sink | None] = (),
+) -> None:
+    """Refuse outputs that would replace, or be read as, one another, the input, or the checkpoint.
+
+    `late` takes the late rows of the last stage, `further` those of the stages before.
+
+    Raises
+    ------
+    PlanError
+        Naming both and their folders.
+    """
+    for aside in (late, *further):
+        if aside is not None and aside is results and aside.exclusive:
+            raise _one_sink(aside)
+    own = [id(sink) for sink in (late, *further) if sink is not None and sink.exclusive]
+    if len(set(own)) < len(own):
+        raise PlanError(
+            message(
+                "late rows of two stages go to one sink",
+                late,
+                "those of one stage would replace those of the other",
+                "pass a sink of its own to each handler",
+            )
+        )
+    folders = [(RESULTS, folder_of(results)), *((LATE, folder_of(aside)) for aside in (late, *further))]
+    written = [(name, folder) for name, folder in folders if folder is not None]
+    others = [*source.places, *([("the checkpoint", checkpoint)] if checkpoint is not None else [])]
+    for at, one in enumerate(written):
+        for other in (*written[at + 1 :], *others):
+            _check_pair(one, other)
+    for one in others[:-1] if checkpoint is not None else ():
+        _check_pair(others[-1], one)
+
+
+def _one_sink(aside: Sink) -> PlanError:
+    return PlanError(
+        message(
+            "results and late rows go to one sink",
+            aside,
+            "the late rows of a batch would replace its results",
+            "pass two: SideOutputLateEventHandler(MemorySink())",
+        )
+    )
+
+
+def _check_pair(one: tuple[str, str], other: tuple[str, str]) -> None:
+    a, b = place_of(one[1]), place_of(other[1])
+    short, long = sorted((a, b), key=len)
+    if not all(_same(x, y) for x, y in zip(short, long, strict=False)):
+        return
+    rest = long[len(short) :]
+    if rest and rest[0].startswith(("_", ".")):  # readers of folders skip such names
+        return
+    what = "one folder" if not rest else "folders of which one lies in the other"
+    raise PlanError(
+        message(
+            f"{one[0]} and {other[0]} have {what}",
+            f"{one[1]} and {other[1]}",
+            "one would replace the files of the other, or be read with them",
+            "use folders side by side, or an inner one whose name begins with an underscore",
+        )
+    )
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two names of a folder can be one; either may be a pattern, as in the path of a source."""
+    return one == other or any(fnmatchcase(one, p) for p in _spelt(other)) or any(fnmatchcase(other, p) for p in _spelt(one))
+
+
+def _spelt(pattern: str) -> list[str]:
+    """A pattern with every choice in braces made; nothing for a plain name."""
+    if not any(c in pattern for c in "*?[{"):
+        return []
+    head, brace, rest = pattern.partition("{")
+    inside, closed, tail = rest.partition("}")
+    if not brace or not closed:
+        return [pattern]
+    tails = _spelt(tail) or [tail]
+    return [head + choice + t for choice in inside.split(",") for t in tails]

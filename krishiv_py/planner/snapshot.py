@@ -1,0 +1,64 @@
+"""Whether what is open can be given as early results (SEMANTICS §10)."""
+
+from __future__ import annotations
+
+import warnings
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.planner.physical import PhysicalPlan
+
+
+def check_snapshot(plan: PhysicalPlan) -> None:
+    """Refuse plans whose open windows cannot be shown, and warn of those that hide which results are early.
+
+    Raises
+    ------
+    PlanError
+        For several stages, retractions, and where state holds no aggregates.
+    """
+    spec = plan.spec
+    if len(plan.stages) > 1:
+        raise PlanError(
+            message(
+                "a snapshot shows the open windows of one stage",
+                f"{len(plan.stages)} stages",
+                "what is open in the first ones would be missing in it",
+                "read query.state(), or take the snapshot of a query with the first stage",
+            )
+        )
+    if spec.window.gives_rows:
+        raise PlanError(
+            message(
+                "a snapshot shows open windows, and rows are in none",
+                spec.window.describe(),
+                "there would be nothing to give early",
+                "leave snapshot out",
+            )
+        )
+    mode = spec.options.emit_mode
+    if mode == "retractions":
+        raise PlanError(
+            message(
+                "early results of a snapshot do not go into a change log",
+                'emit("retractions")',
+                "nothing would ever take them back",
+                'use emit("final") or emit("updates"), or read query.state()',
+            )
+        )
+    operator_for(spec).state(Bucket(MemoryStore()))
+    if spec.window.submits is not None:
+        raise PlanError(
+            message(
+                "a snapshot tells no handler",
+                spec.window.describe(),
+                "the results of this query are what handlers submit",
+                "leave submits out, or read query.state()",
+            )
+        )
+    if mode == "final" and not spec.options.pane:
+        warnings.warn(
+            "the early results of a snapshot look like final ones. Hint: add .with_pane(), and tell them by pane_timing",
+            stacklevel=6,
+        )

@@ -1,0 +1,56 @@
+"""Files of a memory stream as they lie on disk: the sends, each with its checksum, and the book of their numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from krishiv_py.checksums import check_parquet, checksum, missing
+
+BOOK_BYTES: Final = 48
+WAY_OUT: Final = "put the file back from a copy, or begin anew: another memory stream and a new checkpoint"
+
+
+def written_book(first: int, following: int, identity: bytes) -> bytes:
+    """The book of a memory stream: its first and following number, and what tells it from others."""
+    body = b"%012d %012d %s " % (first, following, identity)
+    return b"%s%08x\n" % (body, checksum(body))
+
+
+def read_book(data: bytes) -> tuple[int, int, bytes]:
+    """First and following number and identity; nothing where a crash cut them: then the files alone tell."""
+    body = data[:39]
+    if len(data) != BOOK_BYTES or data != b"%s%08x\n" % (body, checksum(body)):
+        return 0, 0, b""
+    return int(body[:12]), int(body[13:25]), body[26:38]
+
+
+def open_sent(system: pafs.FileSystem, path: str) -> pq.ParquetFile:
+    """Read a file of a spool, or a control file, and look at its checksum.
+
+    Raises
+    ------
+    CheckpointError
+        When it is not there, or not what was written; names the file.
+    """
+    try:
+        with system.open_input_file(path) as file:
+            data = file.read_buffer()
+    except FileNotFoundError as problem:
+        raise missing(path, WAY_OUT) from problem
+    return opened(data, path)
+
+
+def opened(data: pa.Buffer, where: str) -> pq.ParquetFile:
+    """A file of a spool, or a control file, after a look at its checksum.
+
+    Raises
+    ------
+    CheckpointError
+        When it is not what was written; names the file, `where`.
+    """
+    check_parquet(data, where, WAY_OUT)
+    return pq.ParquetFile(pa.BufferReader(data))

@@ -1,0 +1,330 @@
+"""A memory stream on disk: every send is one parquet file, so that a restarted query can replay it.
+
+File names are the order: twelve digits, one number a send. Control files carry a watermark instead of rows: an explicit
+advance, or the end of input. Every file holds its checksum, and the file ``_krishiv_spool`` says which numbers there are, so
+that a damaged or missing send is an error and not a gap. It is also the lock that senders take in turn, in threads and in
+processes. Names that begin with an underscore or a dot are not looked at; anything else in the folder is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py.checksums import missing, sealed_parquet
+from krishiv_py.disk import create, locked, sync, take_name
+from krishiv_py.errors import CheckpointError, SenderClosedError, message
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.control import Control
+from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
+from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, opened, read_book, written_book
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels.input import rows
+else:
+    rows = lazy("krishiv_py.kernels.input.rows")
+
+CONTROL: Final = "__krishiv_control_us"
+_CONTROL_SCHEMA: Final = pa.schema(
+    [pa.field(CONTROL, pa.int64()), pa.field("source", pa.string()), pa.field("now_us", pa.int64())]
+)
+_NOW: Final = b"krishiv_now_us"
+_SNAPSHOT: Final = b"krishiv_snapshot"
+_STREAM: Final = b"krishiv_stream"
+_FIRST_MTIME: Final = 1_000_000_000
+_NAME: Final = re.compile(r"[0-9]{12}\.parquet")
+_BOOK: Final = "_krishiv_spool"
+
+
+def wall_clock_us() -> int:
+    """Processing time, µs since the epoch."""
+    return time.time_ns() // 1_000
+
+
+@attrs.define
+class ReplayLog:
+    """The folder of one memory stream.
+
+    Attributes
+    ----------
+    folder : str
+        Where it is.
+    durable : bool
+        Whether what was sent must survive a loss of power.
+    """
+
+    folder: str
+    durable: bool = False
+    _next: int = attrs.field(default=0, init=False, eq=False)
+    _id: bytes = attrs.field(default=b"", init=False, eq=False)
+
+    def files(self) -> list[str]:
+        """All files, in order of sending.
+
+        Raises
+        ------
+        CheckpointError
+            When a send is missing or was trimmed, or a file is there that no sender wrote; names it.
+        """
+        if self.first():
+            raise CheckpointError(
+                message(
+                    f"the first sends of {self.folder} were trimmed",
+                    f"{self.first()} of them",
+                    "their rows would be missing",
+                    "go on from a checkpoint that has read them",
+                )
+            )
+        return self._present()
+
+    def first(self) -> int:
+        """The number of the first send that is kept."""
+        return self._book()[0]
+
+    def drop_before(self, number: int) -> int:
+        """Remove the sends before a number; returns how many. Stopped half way, the rest is removed by the next call."""
+        with locked(f"{self.folder}/{_BOOK}") as book:
+            first, following, identity = read_book(os.pread(book, BOOK_BYTES + 1, 0))
+            upto = max(first, min(number, following))
+            if upto > first:
+                os.pwrite(book, written_book(upto, following, identity), 0)
+                os.fsync(book)
+            old = [n for n in self._numbers() if n < upto]
+            for n in old:
+                os.unlink(self._path(n))
+        return len(old)
+
+    def _present(self) -> list[str]:
+        first, following, _ = self._book()
+        found = [number for number in self._numbers() if number >= first]
+        wanted = range(first, max(following, found[-1] + 1 if found else 0))
+        if found != list(wanted):
+            lost = next((n for n in wanted if n not in set(found)), found[0] if found else first)
+            raise missing(self._path(lost), WAY_OUT)
+        return [self._path(number) for number in found]
+
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(os.path.getsize(f) for f in self.files())
+
+    def append(self, table: pa.Table, what: str = "send()") -> int:
+        """Write the next file, whole or not at all; returns its number. `what` is the call it is for.
+
+        Raises
+        ------
+        SenderClosedError
+            When another sender has closed the stream.
+        """
+        held = pa.BufferOutputStream()
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})
+        pq.write_table(table, held, compression="lz4")
+        pieces = sealed_parquet(held.getvalue())
+        with locked(f"{self.folder}/{_BOOK}") as book:
+            first, following, _ = read_book(os.pread(book, BOOK_BYTES, 0))
+            number = max(self._next, following)
+            while os.path.exists(self._path(number)):  # of a sender that died before it wrote so into the book
+                number += 1
+            if number > self._next and number > first and self._ends(self._path(number - 1)):
+                raise SenderClosedError(_closed(what))
+            hidden = f"{self.folder}/_{uuid.uuid4().hex}.tmp"
+            # Spark takes files by modification time: strictly increasing, and never in the future, keeps the order of sending
+            create(hidden, pieces, durable=self.durable, mtime_s=_FIRST_MTIME + number)
+            while not take_name(hidden, self._path(number)):  # where there are no locks, another sender was faster
+                number += 1
+                os.utime(hidden, (_FIRST_MTIME + number,) * 2)
+            self._next = number + 1
+            os.pwrite(book, written_book(first, self._next, self._id), 0)
+            if self.durable:
+                os.fsync(book)
+                sync(self.folder)
+        return number
+
+    def control(self, control: Control, what: str) -> int:
+        """Write a control file, for the call `what`."""
+        return self.append(control_table(control), what)
+
+    def closed(self) -> bool:
+        """Whether the last file says that no more will come."""
+        files = self._present()
+        return bool(files) and self._ends(files[-1])
+
+    def tidy(self) -> None:
+        """Remove what senders that died left behind."""
+        self.identity()
+        with locked(f"{self.folder}/{_BOOK}"):
+            for path in Path(self.folder).glob("_*.tmp"):
+                path.unlink(missing_ok=True)
+
+    def identity(self) -> str:
+        """What tells this stream from any other, also after its folder was moved; every file says it."""
+        if not self._id:
+            with locked(f"{self.folder}/{_BOOK}") as book:
+                data = os.pread(book, BOOK_BYTES + 1, 0)
+                self._id = read_book(data)[2]
+                if not self._id:  # nobody wrote it, or a crash cut it
+                    found = self._numbers()
+                    self._id = self._told(self._path(found[0])) if found else uuid.uuid4().hex[:12].encode()
+                    os.ftruncate(book, 0)
+                    first, following = (found[0], found[-1] + 1) if found else (0, 0)  # those before it may have been trimmed
+                    os.pwrite(book, written_book(first, following, self._id), 0)
+        return self._id.decode()
+
+    def _told(self, path: str) -> bytes:
+        metadata = opened(pa.memory_map(path).read_buffer(), path).schema_arrow.metadata or {}
+        return bytes(metadata.get(_STREAM, b"0" * 12))
+
+    def _path(self, number: int) -> str:
+        return f"{self.folder}/{number:012d}.parquet"
+
+    def _ends(self, path: str) -> bool:
+        parquet = opened(pa.memory_map(path).read_buffer(), path)
+        last = control_of(parquet.read()) if parquet.schema_arrow.names[:1] == [CONTROL] else None
+        return last is not None and last.watermark_us == END_OF_TIME and last.source is None
+
+    def _book(self) -> tuple[int, int, bytes]:
+        try:
+            return read_book(Path(self.folder, _BOOK).read_bytes())
+        except FileNotFoundError:
+            return 0, 0, b""
+
+    def _numbers(self) -> list[int]:
+        with os.scandir(self.folder) as entries:
+            seen = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(("_", "."))]
+        foreign = sorted(name for name, folder in seen if folder or not _NAME.fullmatch(name))
+        if foreign:
+            raise CheckpointError(
+                message(
+                    f"{self.folder}/{foreign[0]} was written by no sender",
+                    "a folder" if dict(seen)[foreign[0]] else "another name than twelve digits and .parquet",
+                    "it would not be read, and it is not known what it should be",
+                    "keep nothing else in the folder of a memory stream; read other files with read_parquet()",
+                )
+            )
+        return sorted(int(name[:12]) for name, _ in seen)
+
+
+def control_table(control: Control) -> pa.Table:
+    """What a control file holds."""
+    row = [[control.watermark_us], [control.source], [control.now_us]]
+    columns = [pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)]
+    schema = _CONTROL_SCHEMA.with_metadata({_SNAPSHOT: b"1"}) if control.snapshot else _CONTROL_SCHEMA
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def control_of(table: pa.Table) -> Control | None:
+    """What a control file says; None for rows."""
+    if table.schema.names != _CONTROL_SCHEMA.names:
+        return None
+    row = table.to_pylist()[0]
+    return Control(row[CONTROL], row["source"], row["now_us"], _SNAPSHOT in (table.schema.metadata or {}))
+
+
+def sent_at(schema: pa.Schema) -> int | None:
+    """Processing time at which a file of rows was sent, µs; None for files of other origin."""
+    found = (schema.metadata or {}).get(_NOW)
+    return None if found is None else int(found)
+
+
+def _closed(what: str) -> str:
+    return (
+        f"{what} on a closed sender: the end of input was declared and every window has fired. Hint: open another memory_stream"
+    )
+
+
+class Sender:
+    """Feeds a memory stream. Every call of :meth:`send` is one micro-batch; calls from several threads are put in order."""
+
+    def __init__(
+        self,
+        spool: ReplayLog,
+        schema: pa.Schema,
+        clock: Callable[[], int] = wall_clock_us,
+        trimming: Callable[[str], int] = lambda folder: 0,
+    ) -> None:
+        self._trimming = trimming
+        self._spool = spool
+        self._clock = clock
+        self._schema = schema
+        self._lock = threading.Lock()
+        spool.tidy()
+        self._closed = spool.closed()
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, on this sender or another of the same stream."""
+        return self._closed or self._spool.closed()
+
+    def send(self, batch: Any) -> int:
+        """Send one micro-batch.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+            Rows of the stream's schema; an empty batch is legal.
+
+        Returns
+        -------
+        int
+            Number of the batch, from 0.
+
+        Raises
+        ------
+        SchemaError
+            Naming column, wrong type and (for dicts) row.
+        SenderClosedError
+            After :meth:`close`.
+        """
+        table = pa.Table.from_batches([rows.as_batch(batch, self._schema)])
+        with self._lock:
+            self._check("send()")
+            return self._spool.append(table.replace_schema_metadata({_NOW: str(self._clock()).encode()}))
+
+    def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
+        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime."""
+        return self._control(time_point_us(to, "to"), source, "advance_watermark()")
+
+    def close_windows_up_to(self, to: TimePoint) -> int:
+        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed."""
+        return self._control(time_point_us(to, "to"), None, "close_windows_up_to()")
+
+    def trim(self) -> int:
+        """Remove from the spool what no query will read again; returns how many sends.
+
+        Those are the sends that every query with a checkpoint has read in a micro-batch that Spark cannot go back to any more
+        (docs/state.md). Nothing is removed while no query has read the stream. Afterwards neither ``collect()`` nor a query
+        with a new checkpoint can read it from its start; both say so.
+        """
+        return self._trimming(self._spool.folder)
+
+    def close(self) -> None:
+        """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless."""
+        if not self._closed:
+            with contextlib.suppress(SenderClosedError):  # another sender was faster
+                self._control(END_OF_TIME, None, "close()")
+        self._closed = True
+
+    def _control(self, watermark_us: int, source: str | None, what: str) -> int:
+        with self._lock:
+            self._check(what)
+            return self._spool.control(Control(watermark_us, source, self._clock()), what)
+
+    def _check(self, what: str) -> None:
+        if self._closed:
+            raise SenderClosedError(_closed(what))
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,89 @@
+"""What the driver knows of a running query: the reports of its buckets, summed up."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import attrs
+
+from krishiv_py.engine.notes import Report, count
+from krishiv_py.kernels.input.prepare import refused
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.progress import Progress, of_stages
+from krishiv_py.planner.physical import StagePlan
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.tasks.batch import stage_of
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """Metrics of all buckets, as the driver last heard of them; safe to read from any thread."""
+
+    notes: CheckpointNotes
+    stages: tuple[StagePlan, ...]
+    buckets: dict[str, Report] = attrs.field(factory=dict)
+    batch_id: int = -1
+    watermark_us: int = UNSET
+    sources_us: dict[str, int] = attrs.field(factory=dict)
+    advances: int = 0
+    _lock: Any = attrs.field(factory=threading.Lock)
+
+    def take(
+        self,
+        batch_id: int,
+        reported: dict[str, Report],
+        watermark_us: int,
+        sources_us: dict[str, int],
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Remember what the buckets reported in a batch (or, `whole`, all there is), and where the watermark stands."""
+        with self._lock:
+            self.buckets = dict(reported) if whole else {**self.buckets, **reported}
+            self.batch_id = batch_id
+            self.advances += watermark_us > self.watermark_us
+            self.watermark_us = max(self.watermark_us, watermark_us)
+            self.sources_us = sources_us
+            if reported:
+                saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
+                told = {"buckets": saved, "watermark": self.watermark_us, "sources": sources_us, "advances": self.advances}
+                self.notes.keep_metrics(told)
+
+    def restore(self) -> None:
+        """Begin with what an earlier run of this checkpoint knew."""
+        kept = self.notes.metrics()
+        self.buckets = {bucket: Report.restored(saved) for bucket, saved in kept.get("buckets", {}).items()}
+        self.watermark_us = kept.get("watermark", UNSET)
+        self.sources_us = kept.get("sources", {})
+        self.advances = kept.get("advances", 0)
+
+    def progress(self) -> Progress:
+        """The sums over all buckets."""
+        with self._lock:
+            entries, batch_id, watermark = dict(self.buckets), self.batch_id, self.watermark_us
+        last, found = len(self.stages) - 1, {}
+        for number, stage in enumerate(self.stages):
+            reached = Moment(watermark).behind(stage.behind_us).watermark_us
+            mine = [report for bucket, report in entries.items() if stage_of(bucket, last) == number]
+            found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
+        return attrs.evolve(of_stages(found), watermark_advances=self.advances)
+
+
+def _sums(entries: list[Report], batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
+    counters: dict[str, int] = {}
+    for entry in entries:
+        count(counters, entry.counters)
+    return Progress(
+        batch_id=batch_id,
+        watermark_us=watermark_us,
+        rows=counters.get("rows", 0),
+        late=refused(counters),
+        counters=counters,
+        open_windows=max((e.open_windows for e in entries), default=0),
+        open_rows=sum(e.open_rows for e in entries),
+        state_bytes=sum(e.state_bytes for e in entries),
+        firings=counters.get("firings", 0),
+        source_watermarks_us=sources_us,
+    )

@@ -1,0 +1,135 @@
+"""A thread on the driver that lets a user's source plan, one batch ahead of what the query reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from krishiv_py.checksums import missing
+from krishiv_py.connectors.ranges import RangeSource, next_ranges
+from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
+from krishiv_py.files import file_system
+from krishiv_py.plan.control import Control
+from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.nodes import Source
+from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.spark.reading.ranged.log import RangeLog
+from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
+
+_MOST_BATCHES: Final = 100_000
+
+
+@attrs.define(eq=False)
+class RangePlanner:
+    """Plans for one source of a query; `at` is its place among the sources, in Spark's log too."""
+
+    node: RangeSource
+    at: int
+    checkpoint: str
+    log: RangeLog
+    now: Callable[[], int]
+    _taken: int = -1
+    _woken: threading.Event = attrs.field(factory=threading.Event)
+    _stopped: threading.Event = attrs.field(factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def plan_next(self) -> bool:
+        """Note the next batch, or the end of a finite source; False if there is nothing to note."""
+        if self.log.ended:
+            return False
+        planned = next_ranges(self.node.source, self.node.name, self.log.position)
+        if planned is not None:
+            self.log.note(planned)
+        elif self.node.bounded:
+            self.log.end(Control(END_OF_TIME, None, self.now()))
+        return planned is not None or self.node.bounded
+
+    def begin(self, *, everything: bool) -> None:
+        """Plan what the query begins with: `everything` there is now, or one batch.
+
+        Raises
+        ------
+        CheckpointError
+            When the newest part of the log is missing: the source would plan again what was read.
+        SourceError
+            When the source cannot plan.
+        """
+        batches = batches_of(self.checkpoint)
+        if batches:
+            self._look(batches[-1])
+        if self.log.last < self._taken:
+            raise missing(f"{self.log.folder}/{self._taken:020d}.parquet", BEGIN_ANEW)
+        if everything:
+            self._plan_all()
+        elif self.log.last <= self._taken:
+            self.plan_next()
+
+    def _plan_all(self) -> None:
+        if not self.node.bounded:
+            self.node = attrs.evolve(self.node, source=self.node.source.until_now())
+        for _ in range(_MOST_BATCHES):
+            if not self.plan_next():
+                return
+        raise SourceError(
+            message(
+                f"the source {self.node.name} has no end that can be planned",
+                f"{_MOST_BATCHES} batches, and more to come",
+                "available_now() would never begin",
+                f"implement {type(self.node.source).__name__}.until_now, or plan larger batches",
+            )
+        )
+
+    def start(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+        """Go on planning while the query is `running`; let it `fail` when the source cannot plan."""
+        self._thread = threading.Thread(
+            target=self._run, args=(running, fail), name=f"krishiv-plan-{self.node.name}", daemon=True
+        )
+        self._thread.start()
+
+    def taken(self, batch_id: int) -> None:
+        """A batch begins: the next one may be planned, and files of finished ones go."""
+        self._look(batch_id)
+        self._woken.set()
+        self.log.drop_read(self._taken)
+
+    def stop(self) -> None:
+        """Plan no more."""
+        self._stopped.set()
+        self._woken.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _look(self, batch_id: int) -> None:
+        system, root = file_system(self.checkpoint)
+        self._taken = offsets_of(system, f"{root}/offsets/{batch_id}").get(self.at, self._taken)
+
+    def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+        while not self._stopped.is_set() and not self.log.ended and running():
+            self._woken.clear()
+            try:
+                noted = self.log.last <= self._taken and self.plan_next()
+            except KrishivError as problem:
+                return fail(problem)
+            except RAISED as problem:
+                what = f"what the source {self.node.name} planned cannot be noted"
+                return fail(SourceError(message(what, self.log.folder, told(problem), "see to the checkpoint's folder")))
+            if not noted:
+                self._woken.wait(self.node.source.poll_seconds)
+
+
+def logged(source: Source, checkpoint: str, at: int) -> Source:
+    """A source as a streaming query reads it: one that plans ranges has its log in the checkpoint."""
+    return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
+
+
+def planners(sources: list[Source], checkpoint: str, now: Callable[[], int], *, durable: bool) -> tuple[RangePlanner, ...]:
+    """What plans for the sources of a query."""
+    found = [(at, logged(source, checkpoint, at)) for at, source in enumerate(sources)]
+    return tuple(
+        RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now)
+        for at, source in found
+        if isinstance(source, RangeSource)
+    )

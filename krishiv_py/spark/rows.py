@@ -1,0 +1,57 @@
+"""Streams without windows on Spark: ``scan → steps → publish``, without a shuffle and without a stateful operator."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from krishiv_py.engine.failures import PREPARE
+from krishiv_py.engine.stage import Stage
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.spark.reading.ranged.planning import logged
+from krishiv_py.spark.reading.scan import Reader, scan
+from krishiv_py.spark.setup.types import spark_ddl
+from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.spark.tasks.outputs import TaskOutput
+from krishiv_py.spark.tasks.processor import OUT_DDL
+from krishiv_py.spark.tasks.rows import GiveRows, done, packing_of, take
+
+
+def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:
+    """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
+    frames = []
+    for at, branch in enumerate(plan.stage.inputs):
+        found = scan(spark, logged(branch.source, checkpoint, at), branch.spec.needs_columns, streaming=True)
+        give = GiveRows(branch.spec, found.reader, output, at)
+        frames.append(found.frame.mapInArrow(give.__call__, OUT_DDL))
+    return functools.reduce(DataFrame.union, frames)
+
+
+@attrs.frozen(eq=False)
+class PlainRows:
+    """The mapInArrow function of a DataFrame that goes on in plain Spark."""
+
+    spec: OperatorSpec
+    reader: Reader
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = Stage(self.spec)
+        with in_task(self.spec.name, PREPARE):
+            for batch in batches:
+                for scanned in self.reader(batch):
+                    if scanned.malformed:
+                        raise scanned.malformed[0].error()  # nobody would see it: such a frame has one output
+                    packing = packing_of(stage)
+                    take(packing, scanned)
+                    yield from done(stage, packing).results.to_batches()
+
+
+def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
+    """A streaming DataFrame of the rows of a plan with one source."""
+    found = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
+    return found.frame.mapInArrow(PlainRows(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))

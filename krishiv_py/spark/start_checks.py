@@ -1,0 +1,94 @@
+"""What is settled before a query begins: its folders, its right to its checkpoint, how long what it writes must last."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+import attrs
+import pyarrow.fs as pafs
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.disk import absolute, private_folder
+from krishiv_py.errors import KrishivError
+from krishiv_py.files import file_system
+from krishiv_py.plan.nodes import Source
+from krishiv_py.planner.places import check_places
+from krishiv_py.spark.checkpoint.cluster import check_cluster
+from krishiv_py.spark.checkpoint.lease import Lease, take
+from krishiv_py.spark.query import StreamQuery
+from krishiv_py.spark.setup.config import FSYNC
+
+_SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
+
+
+@attrs.frozen
+class Opened:
+    """A checkpoint a query may run from.
+
+    Attributes
+    ----------
+    checkpoint : str
+        Its path, the same for every process.
+    lease : Lease
+        The right to it.
+    durable : bool
+        Whether what is written must survive a loss of power.
+    kept : bool
+        Whether it stays when the session ends.
+    """
+
+    checkpoint: str
+    lease: Lease
+    durable: bool
+    kept: bool
+
+
+def open_checkpoint(
+    spark: SparkSession,
+    title: str,
+    checkpoint: str | None,
+    temporary: Callable[[], str],
+    outputs: tuple[Sink | None, ...],
+    source: Source,
+) -> Opened:
+    """Take the checkpoint of a query, or a temporary one.
+
+    Raises
+    ------
+    PlanError
+        When folders of the query are one, or lie in each other, or where not every task finds them.
+    CheckpointError
+        While another query runs from the checkpoint.
+    """
+    home = absolute(checkpoint).rstrip("/") if checkpoint is not None else None
+    check_cluster(spark, home, [*outputs], source)
+    check_places(outputs[0], outputs[1], source, home, outputs[2:])
+    where = home if home is not None else temporary()
+    _make_private(where)
+    durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
+    return Opened(where, take(where, title), durable, home is not None)
+
+
+def _make_private(checkpoint: str) -> None:
+    """Make the checkpoint, and the folders Spark would let everybody read, for this user alone."""
+    system, root = file_system(checkpoint)
+    if isinstance(system, pafs.LocalFileSystem):
+        for folder in (root, *(f"{root}/{name}" for name in _SPARKS)):
+            private_folder(folder)
+
+
+def release_at_end(lease: Lease, query: StreamQuery) -> None:
+    """Let others run from the checkpoint once the query has ended, in whatever way; end it when its lease is lost."""
+    lease.running = lambda: query.status == "running"
+    lease.lost = query.fail
+
+    def wait() -> None:
+        with contextlib.suppress(KrishivError, Py4JError):  # what ended it is told to whoever asks the query
+            query.await_termination()
+        lease.release()
+
+    threading.Thread(target=wait, name="krishiv-lease", daemon=True).start()

@@ -1,0 +1,81 @@
+"""State as a table, read from a checkpoint with Spark's ``statestore`` source (SEMANTICS §6.5).
+
+Every bucket's chunks lie in one partition of the state store; the kernels make its open windows of them in the task that reads
+it, and only these come to the driver. What is read is the state after the last finished micro-batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+from pyspark.sql import SparkSession
+
+from krishiv_py.files import file_system
+from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.results.state_table import in_order
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.storage.chunk_files import ChunkFolder, chunk_of
+from krishiv_py.spark.storage.codec import decode, encode
+from krishiv_py.spark.tasks.processor import META, STATE
+
+_DDL: Final = "blob binary"
+_SCHEMA: Final = pa.schema([pa.field("blob", pa.binary())])
+_PIECE: Final = 1 << 16
+
+
+@attrs.frozen(eq=False)
+class OpenWindows:
+    """In a task: rows ``(bucket, name, blob)`` of the state store to encoded state tables."""
+
+    spec: OperatorSpec
+    blobs: ChunkFolder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: dict[int, dict[str, bytes]] = {}
+        for batch in batches:
+            for bucket, name, blob in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                held.setdefault(bucket, {})[name] = blob
+        operator = operator_for(self.spec)
+        for bucket, values in held.items():
+            meta = json.loads(values.pop(META))
+            folder = self.blobs.of_bucket(bucket)
+            found = operator.state(Bucket(MemoryStore({name: chunk_of(value, folder) for name, value in values.items()}), meta))
+            pieces = [encode(found.slice(at, _PIECE)) for at in range(0, found.num_rows, _PIECE)]
+            yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
+
+
+def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes) -> pa.Table:
+    """The open windows of the last stage of the query with this checkpoint, running or not.
+
+    Raises
+    ------
+    CheckpointError
+        When no query has begun there, or one with another plan.
+    PlanError
+        Where the state of a window kind holds no aggregates.
+    """
+    notes.check(plan)
+    spec, stage = plan.spec, len(plan.stages) - 1
+    tables = [operator_for(spec).state(Bucket(MemoryStore()))]
+    if _has_batch(notes.checkpoint):
+        # Spark numbers the operators of a query from the last one: without a number that is what is read
+        state = spark.read.format("statestore").option("stateVarName", STATE).load(notes.checkpoint)
+        chunks = state.select("key.bucket", "user_map_key.name", "user_map_value.blob")
+        found = chunks.mapInArrow(OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=stage)).__call__, _DDL).toArrow()
+        tables += [decode(blob.as_py()) for blob in found["blob"]]
+    return in_order(tables, len(spec.keys))
+
+
+def _has_batch(checkpoint: str) -> bool:
+    """Whether a micro-batch was finished: before that Spark's source refuses to read."""
+    system, path = file_system(f"{checkpoint}/commits")
+    files = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    return any(f.base_name.isdigit() for f in files)

@@ -1,0 +1,104 @@
+"""A stage as the driver holds it: its operator and its state in memory, all in one bucket."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.engine.chain import follow, packed_results
+from krishiv_py.engine.failures import PREPARE, STEP, at_step
+from krishiv_py.engine.notes import FIRINGS, count, none_counted
+from krishiv_py.engine.stage import BatchDone, Stage
+from krishiv_py.kernels.input.prepare import refused
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.progress import Progress
+from krishiv_py.planner.physical import StagePlan
+
+
+@attrs.define(eq=False)
+class DrivenStage:
+    """One stage of a plan, and what it holds.
+
+    Attributes
+    ----------
+    stage : Stage
+        Its two halves.
+    behind_us : int
+        How far its watermark is behind that of the first stage, µs.
+    handed : Moment
+        What was in force in it when the stage before fired last.
+    """
+
+    stage: Stage
+    behind_us: int
+    handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
+    store: MemoryStore = attrs.field(factory=MemoryStore)
+    meta: Meta = attrs.field(factory=dict)
+    counters: dict[str, int] = attrs.field(factory=lambda: {**none_counted(), FIRINGS: 0})
+    open_windows: int = 0
+    open_rows: int = 0
+
+    @classmethod
+    def of(cls, plan: StagePlan) -> DrivenStage:
+        """A stage that has seen nothing."""
+        return cls(Stage(plan.spec), plan.behind_us)
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """Its specification."""
+        return self.stage.spec
+
+    def bucket(self, now_us: int) -> Bucket:
+        """Its state."""
+        return Bucket(self.store, self.meta, now_us // 1_000)
+
+    def account(self, done: BatchDone) -> None:
+        """Count what was done."""
+        count(self.counters, done.counters)
+        self.open_windows, self.open_rows = done.step.open_windows, done.step.open_rows
+
+    def follow(self, before: BatchDone, batch_id: int) -> list[BatchDone]:
+        """Take the results of the stage before, and fire."""
+        moment = before.moment.behind(self.behind_us)
+        judged = attrs.evolve(self.handed, now_us=moment.now_us)
+        with at_step(self.spec.name, PREPARE, batch_id):
+            packed = packed_results(self.stage, before.results, judged)
+        with at_step(self.spec.name, STEP, batch_id):
+            found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
+        self.handed = moment
+        for done in found:
+            self.account(done)
+        return found
+
+    def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
+        """Where it stands."""
+        return Progress(
+            batch_id=batch_id,
+            watermark_us=watermark_us,
+            rows=self.counters["rows"],
+            late=refused(self.counters),
+            counters=dict(self.counters),
+            open_windows=self.open_windows,
+            open_rows=self.open_rows,
+            state_bytes=sum(t.nbytes for t in self.store.tables.values()),
+            firings=self.counters[FIRINGS],
+            source_watermarks_us=sources_us,
+        )
+
+    def go_on_from(self, other: DrivenStage) -> None:
+        """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
+        saved: dict[str, Any] = json.loads(json.dumps({"meta": other.meta, "counters": other.counters}))
+        self.meta, self.counters = saved["meta"], saved["counters"]
+        self.handed = other.handed
+        for name, table in other.store.tables.items():
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            self.store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())

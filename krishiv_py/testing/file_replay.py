@@ -1,0 +1,72 @@
+"""Files replayed by the driver without a JVM: the micro-batches that a query made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.errors import PlanError, SourceError, message, shown, told
+from krishiv_py.testing.driver import Driver
+from krishiv_py.testing.output import StepOutput
+
+
+def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *, close: bool = True) -> StepOutput:
+    """Run a stream over parquet files, one micro-batch a file, as a query with ``max_files_per_batch=1`` took them.
+
+    Parameters
+    ----------
+    stream : AggregatedStream
+        The pipeline, made of :func:`stream_of` with the columns of the files.
+    files : iterable of str or os.PathLike
+        The files, in the order in which they came. Columns that the stream has not are left out.
+    close : bool
+        Whether the input ends with the last file, so that what is open fires.
+
+    Returns
+    -------
+    StepOutput
+        All results, all late rows, and the watermark at the end.
+
+    Raises
+    ------
+    PlanError
+        For what is no sequence of files.
+    SourceError
+        For a file that cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import stream_of
+    >>> latest = stream_of("at bigint").watermark("at", 0).lookback_window("30 s", emit="arrival").agg(count())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"at": [0, 10_000]}), f"{folder}/1.parquet")
+    ...     pq.write_table(pa.table({"at": [20_000, 40_000]}), f"{folder}/2.parquet")
+    ...     replay(latest, [f"{folder}/1.parquet", f"{folder}/2.parquet"]).results["count"].to_pylist()
+    [1, 2, 3, 3]
+    """
+    if isinstance(files, (str, os.PathLike)) or not isinstance(files, Iterable):
+        hint = "pass them in the order in which they came: sorted(folder.glob('*.parquet'))"
+        raise PlanError(message("replay takes files", shown(files), "their order is unknown", hint))
+    driver = Driver(stream, idle_batches=False)
+    names = driver.spec.source_schema.names
+    done = [driver.send(_rows(file, names)) for file in files]
+    if close or not done:
+        done.append(driver.close() if close else driver.tick())
+    results, late = (pa.concat_tables([getattr(d, name) for d in done]) for name in ("results", "late"))
+    by_stage = {name: pa.concat_tables([d.late_by_stage[name] for d in done]) for name in done[-1].late_by_stage}
+    return StepOutput(results, late, done[-1].watermark_us, by_stage)
+
+
+def _rows(file: str | os.PathLike[str], names: list[str]) -> pa.Table:
+    try:
+        parquet = pq.ParquetFile(os.fspath(file))
+        return parquet.read(columns=[n for n in names if n in parquet.schema_arrow.names])
+    except (OSError, TypeError, pa.ArrowInvalid) as problem:
+        hint = "pass paths of parquet files"
+        raise SourceError(message("a file cannot be replayed", shown(file), told(problem), hint)) from problem

@@ -1,0 +1,57 @@
+"""Keys in the state of a test driver: counted, and closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from krishiv_py.engine.stage import Stage
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.wrappers.ttl import KeyDropping
+
+
+def held_keys(stage: Stage, store: MemoryStore) -> int:
+    """How many keys have something in state; without a key 1, or 0."""
+    names = stage.layout.key_names
+    held = [t.select(names) for t in store.tables.values() if t.num_rows and set(names) <= set(t.column_names)]
+    if not held or not names:
+        return int(bool(held))
+    keys = pa.concat_tables(held)
+    return group([keys[n] for n in names], keys.num_rows).n
+
+
+def close_key(stage: Stage, bucket: Bucket, key: Any, moment: Moment) -> int:
+    """Forget a key; gives how many windows will not have their result.
+
+    Raises
+    ------
+    PlanError
+        For a key with another number of columns, a value of another type, and windows that are not kept by key.
+    """
+    operator: Any = stage.operator
+    while not isinstance(operator, KeyDropping) and hasattr(operator, "inner"):
+        operator = operator.inner
+    if not isinstance(operator, KeyDropping):
+        raise PlanError(
+            message(
+                "a key cannot be closed here",
+                stage.spec.window.describe(),
+                "these windows are kept by their end, and end by themselves",
+                "move the watermark, or use look-back, session or count windows",
+            )
+        )
+    fields, values = stage.layout.key_fields, key if isinstance(key, tuple) else (key,)
+    if len(values) != len(fields):
+        got = f"{shown(key)}, of {len(values)} columns"
+        hint = f"the key columns are {', '.join(stage.spec.keys) or '(none)'}"
+        raise PlanError(message("not a key of this query", got, "nothing can be closed", hint))
+    try:
+        arrays = [pa.array([v], f.type) for v, f in zip(values, fields, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as problem:
+        hint = ", ".join(f"{n} is {f.type}" for n, f in zip(stage.spec.keys, fields, strict=True))
+        raise PlanError(message("not a key of this query", shown(key), "nothing can be closed", hint)) from problem
+    return operator.drop_keys(bucket, pa.Table.from_arrays(arrays, schema=pa.schema(fields)), moment)

@@ -1,0 +1,154 @@
+"""Where a driver's results and late rows go: sinks that need no Spark, and handlers of late rows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed
+from krishiv_py.connectors.side_output import side_output
+from krishiv_py.connectors.sink import FileSink, Sink, TableSink
+from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
+from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.connectors.staging import Publisher, write_staged
+from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.columns.layout import late_names
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import check_places
+
+AnySink: TypeAlias = Sink | BatchConsumer
+
+
+class DriverOutput(Protocol):
+    """One output of a driver."""
+
+    def publish(self, batch_id: int, rows: pa.Table) -> None:
+        """Take what one call gave."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class InMemory:
+    """Rows for a memory sink, behind what is there: several drivers may write into one, and no batch is repeated."""
+
+    sink: MemorySink
+
+    def publish(self, batch_id: int, rows: pa.Table) -> None:
+        """See DriverOutput."""
+        if rows.num_rows:
+            self.sink.put(max(self.sink.tables, default=-1) + 1, [rows])
+
+
+@attrs.frozen(eq=False)
+class ToTables:
+    """Rows for a sink that takes tables."""
+
+    publisher: TablePublisher
+
+    def publish(self, batch_id: int, rows: pa.Table) -> None:
+        """See DriverOutput."""
+        self.publisher.publish(batch_id, [rows] if rows.num_rows else [], is_replay=False)
+
+
+@attrs.frozen(eq=False)
+class ToFiles:
+    """Rows for a sink that writes files."""
+
+    sink: FileSink
+    publisher: Publisher
+
+    def publish(self, batch_id: int, rows: pa.Table) -> None:
+        """See DriverOutput."""
+        with blamed(self.sink, batch_id):
+            to = self.publisher
+            names = [write_staged(self.sink, to.folder, to.mark, batch_id, 0, rows)] if rows.num_rows else []
+        self.publisher.publish(batch_id, names)
+
+
+@attrs.frozen(eq=False)
+class ToHandler:
+    """Late rows for a handler that has no sink."""
+
+    handler: LateEventHandler
+    spec: OperatorSpec
+
+    def publish(self, batch_id: int, rows: pa.Table) -> None:
+        """See DriverOutput."""
+        if not rows.num_rows:
+            return
+        keys = () if self.handler.wants == "count" else self.spec.keys
+        if self.handler.wants != "rows":
+            why = rows.schema.names[-3:]
+            rows = rows.select([*keys, *why]).rename_columns([*keys, *late_names(keys)])
+        hand_over(self.handler, LateRows(rows, self.spec.name, batch_id))
+
+
+@attrs.frozen(eq=False)
+class Outputs:
+    """Both outputs of a driver.
+
+    Attributes
+    ----------
+    results : DriverOutput or None
+        Where results go beside the :class:`~krishiv_py.testing.StepOutput`.
+    late : tuple of DriverOutput
+        Where late rows of each stage go.
+    """
+
+    results: DriverOutput | None
+    late: tuple[DriverOutput, ...]
+
+    def publish(self, batch_id: int, results: pa.Table, late: Sequence[pa.Table]) -> None:
+        """Publish what one call gave, results first, then the `late` rows of each stage."""
+        if self.results is not None:
+            self.results.publish(batch_id, results)
+        for output, rows in zip(self.late, late, strict=True):
+            output.publish(batch_id, rows)
+
+
+def outputs(sink: AnySink | None, plan: PhysicalPlan, query: str, late: Sequence[pa.Schema]) -> Outputs:
+    """The outputs of a driver; `late` are the columns of late rows of each stage.
+
+    Raises
+    ------
+    PlanError
+        For a sink that needs Spark, and for folders or sinks that may not be one (see :func:`check_places`).
+    """
+    taken, mark = None if sink is None else as_sink(sink, "results"), uuid.uuid4().hex[:8]
+    aside = [side_output(stage.late) for stage in plan.stages]
+    check_places(taken, aside[-1], plan.source, None, aside[:-1])
+    results = plan.stage.layout.result_schema
+    return Outputs(
+        None if taken is None else _output(taken, OutputOf(mark, query, "results", results)),
+        tuple(
+            ToHandler(stage.late, stage.spec) if to is None else _output(to, OutputOf(mark, query, "late_rows", schema))
+            for stage, to, schema in zip(plan.stages, aside, late, strict=True)
+        ),
+    )
+
+
+def _output(sink: Sink, output: OutputOf) -> DriverOutput:
+    match sink:
+        case MemorySink():
+            return InMemory(sink)
+        case TableSink():
+            return ToTables(TablePublisher(sink, output))
+        case FileSink():
+            return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id))
+    rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
+    raise PlanError(
+        message(
+            f"a Driver cannot write {rows} to a sink that needs Spark",
+            sink.title,
+            "the sink would stay empty",
+            f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink, or read StepOutput.{attribute}",
+        )
+    )

@@ -1,0 +1,32 @@
+"""A user's source without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from krishiv_py.connectors.ranges import next_ranges, node_of, read_range
+from krishiv_py.connectors.source import Source
+from krishiv_py.kernels.input.rows import as_batch
+
+
+def micro_batches(source: Source) -> Iterator[pa.Table]:
+    """The micro-batches of a `source`, planned and read as a query would, until it plans nothing; for ``Driver.send``.
+
+    Position and ranges pass through JSON, and every batch is held to the schema, so a source that works here works in a query.
+
+    Raises
+    ------
+    PlanError
+        When it is no source, or what it states does not fit together.
+    SourceError
+        When it cannot plan or be read, naming position or range.
+    SchemaError
+        When a batch does not have the columns of the schema.
+    """
+    node, position = node_of(source, None), None
+    while (planned := next_ranges(source, node.name, position)) is not None:
+        position = planned.position
+        parts = [b for r in planned.ranges for b in read_range(source, node.name, r, node.schema.names)]
+        yield pa.Table.from_batches([as_batch(part, node.schema) for part in parts], node.schema)

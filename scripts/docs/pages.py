@@ -1,0 +1,53 @@
+"""What the site adds to the pages: those at the top of the repository, titles of links, places of numbered rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
+_RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
+PAGES = {"CHANGELOG.md": "development/changes.md", "CONTRIBUTING.md": "development/contributing.md"}
+
+
+def _moved(link: str) -> str:
+    """A link of a file at the top of the repository, as seen from its place in the site."""
+    target, mark, anchor = link.partition("#")
+    if target in PAGES:
+        target = PAGES[target].rpartition("/")[2]
+    elif target == "README.md":
+        target = "../index.md"
+    elif target.startswith("docs/"):
+        target = "../" + target.removeprefix("docs/")
+    return target + mark + anchor
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages."""
+    root = Path(config.config_file_path).parent
+    for name, place in PAGES.items():
+        text = (root / name).read_text(encoding="utf-8")
+        moved = re.sub(r"\]\(([^)\s:]+)\)", lambda found: f"]({_moved(found[1])})", text)
+        files.append(File.generated(config, place, content=moved))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Call links by the title of a page, as the repository calls them by its file; let rules such as §2.3 be linked to."""
+    docs = Path(config.docs_dir)
+    titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", markdown)
+    if page.file.src_uri != "semantics.md":
+        return titled
+    return _RULES.sub(lambda found: "".join(map(_place, re.findall(r"[\d.]+", found[1]))) + "**", titled)
+
+
+def _title(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") if path.exists() else None
+
+
+def _place(rule: str) -> str:
+    return f'<a id="rule-{rule.replace(".", "-")}"></a>'

@@ -1,0 +1,68 @@
+"""The site is built strictly: a broken link, a role that names nothing or a page without a place is an error."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.test_reference import entries
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of the theme, about a successor that reads the same file
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder
+
+
+@pytest.mark.xdist_group("site")
+def test_every_public_name_has_a_place_on_a_page(site: Path) -> None:
+    pages = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
+    ids = set(re.findall(r'id="([^"]+)"', pages))
+    assert [name for name in entries() if name != "krishiv_py.errors" and name not in ids] == []
+    assert {
+        "krishiv_py.Session.memory_stream",
+        "krishiv_py.Session.read_parquet",
+        "krishiv_py.KeyedStream.tumbling_window",
+    } <= ids
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_needs_no_other_host(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?([^\"' >]+)", page.read_text())
+        loaded += re.findall(r"<link\b[^>]*\bhref=[\"']?([^\"' >]+)", page.read_text())
+        assert [address for address in loaded if re.match(r"(?:https?:)?//", address)] == [], page
+    for style in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//", style.read_text()) == [], style
+
+
+@pytest.mark.xdist_group("site")
+def test_the_search_knows_every_page_and_works_without_a_server(site: Path) -> None:
+    text = (site / "search" / "search_index.js").read_text()
+    found = json.loads(text.removeprefix("var __index = "))["docs"]
+    pages = {str(page.relative_to(site)) for page in site.rglob("*.html")} - {"404.html"}
+    assert {entry["location"].partition("#")[0] for entry in found} == pages
+    assert any(entry["location"].endswith("#krishiv_py.Session.sql") for entry in found)
+
+
+@pytest.mark.xdist_group("site")
+def test_no_mark_of_another_format_is_left(site: Path) -> None:
+    """Roles, double backquotes and lists that were not understood stand in the text as they are."""
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", page.read_text(), flags=re.S)
+        text = html.unescape(re.sub(r"<[^>]+>", "", text))
+        assert re.findall(r":(?:class|func|meth|mod|attr):|``|^>>> .*|^ *- \w.*", text, re.M) == [], page

@@ -1,0 +1,203 @@
+"""Joins under odd circumstances: keys of any type, options, wrong calls, hot keys (SEMANTICS §9)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import krishiv_py as kv
+from krishiv_py import windows
+from krishiv_py.errors import ColumnError, DurationError, OperatorError, OrderError, PlanError, SchemaError
+from krishiv_py.testing import Driver, StepOutput, stream_of
+
+
+def left(ddl: str = "key string, at bigint", lag: int = 0) -> Any:
+    return stream_of(ddl).watermark("at", lag)
+
+
+def right(ddl: str = "key string, seen bigint", lag: int = 0) -> Any:
+    return stream_of(ddl).watermark("seen", lag)
+
+
+KEYS: dict[str, list[Any]] = {
+    "double": [1.5, float("nan"), -0.0, None],
+    "float": [1.5, float("nan"), -0.0, None],
+    "decimal(10, 2)": [Decimal("1.50"), Decimal("0.00"), None],
+    "binary": [b"\x00", b"", None],
+    "string": ["", "ä" * 3_000, "\u0000", None],
+    "date": [dt.date(1, 1, 1), dt.date(2024, 2, 29), None],
+    "timestamp": [dt.datetime(1900, 1, 1, tzinfo=dt.timezone.utc), None],
+    "boolean": [True, False, None],
+    "tinyint": [-128, 127, None],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_any_plain_type_meet_themselves_and_null_meets_nothing(kind: str) -> None:
+    joined = left(f"key {kind}, at bigint").interval_join(
+        right(f"key {kind}, seen bigint"), "key", lower=-5, upper=5, how="full"
+    )
+    driver = Driver(joined)
+    driver.send({"left": [{"key": k, "at": 1} for k in KEYS[kind]]})
+    driver = driver.restarted()
+    again = [0.0 if k == 0 and isinstance(k, float) else k for k in KEYS[kind]]
+    met = driver.send({"right": [{"key": k, "seen": 3} for k in again]}).results
+    assert met.num_rows == len(KEYS[kind]) - 1
+    assert driver.close().results.num_rows == 2, "the null of each side"
+
+
+def test_several_keys_one_of_them_null() -> None:
+    joined = left("a string, b bigint, at bigint").interval_join(
+        right("x string, y bigint, seen bigint"), {"a": "x", "b": "y"}, lower=0, upper=0, how="left"
+    )
+    driver = Driver(joined)
+    out = driver.send(
+        {
+            "left": [{"a": "p", "b": 1, "at": 5}, {"a": "p", "b": None, "at": 5}, {"a": None, "b": None, "at": 5}],
+            "right": [{"x": "p", "y": 1, "seen": 5}, {"x": "p", "y": None, "seen": 5}],
+        }
+    )
+    assert out.results.to_pylist() == [{"a": "p", "b": 1, "at": 5, "seen": 5, "join_time": 5}]
+    assert [r["seen"] for r in driver.close().results.to_pylist()] == [None, None]
+
+
+def test_pairs_of_a_batch_come_by_time_then_key_then_arrival_however_sent() -> None:
+    def pairs(batches: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        joined = left("id bigint, key bigint, at bigint", 50).interval_join(
+            right("rid bigint, key bigint, seen bigint", 50), "key", lower=-20, upper=20
+        )
+        driver = Driver(joined)
+        return [(r["join_time"], r["key"], r["id"], r["rid"]) for b in batches for r in driver.send(b).results.to_pylist()]
+
+    lefts = [{"id": i, "key": i % 3, "at": 10 + i % 4} for i in range(12)]
+    rights = [{"rid": i, "key": i % 3, "seen": 10 + i % 5} for i in range(12)]
+    together = pairs([{"left": lefts, "right": rights}])
+    assert [t for t, *_ in together] == sorted(t for t, *_ in together)
+    assert together == pairs([{"right": rights, "left": lefts}])
+    by_key = {k: [p for p in together if p[1] == k] for k in range(3)}
+    for pairs_of in by_key.values():
+        assert pairs_of == sorted(pairs_of)
+    assert sorted(together) == sorted(pairs([{"left": lefts}, {"right": rights}]))
+
+
+def test_a_key_without_rows_for_its_time_to_live_is_dropped_and_counted() -> None:
+    plans = {
+        "interval": left().interval_join(right(), "key", lower=-90, upper=90, how="full"),
+        "as-of": left().asof_join(right(), "key", direction="nearest", tolerance=90),
+        "windows": left().window_join(right(), "key", window=windows.tumbling(200)),
+    }
+    for plan in plans.values():
+        driver = Driver(plan.with_state_ttl(kv.StateTtlConfig(40)))
+        driver.send({"left": [{"key": "a", "at": 100}, {"key": "b", "at": 100}], "right": [{"key": "b", "seen": 100}]})
+        driver = driver.restarted()
+        for at in range(110, 150, 5):
+            driver.send({"left": [{"key": "b", "at": at}], "right": [{"key": "b", "seen": at}]})
+        assert driver.counters["ttl_dropped"] >= 1
+        keys = {row["key"] for row in driver.close().results.to_pylist()}
+        assert "a" not in keys
+
+
+@pytest.mark.parametrize("how", ["inner", "full", "semi"])
+def test_options_of_any_query_work(how: Any) -> None:
+    joined = left(lag=5).interval_join(right(lag=5), "key", lower=-10, upper=10, how=how)
+    plan = joined.null_keys("side_output").late_rule("window").future_tolerance(50, "side_output", "watermark")
+    driver = Driver(plan)
+    assert driver.send({"left": [{"key": "a", "at": 100}], "right": [{"key": "a", "seen": 101}]}).results.num_rows == 1
+    out = driver.send({"left": [{"key": None, "at": 100}, {"key": "a", "at": 500}, {"key": "a", "at": None}]})
+    assert sorted(out.late["reason"].to_pylist()) == ["future", "null_key", "null_time"]
+    assert set(out.late["side"].to_pylist()) == {"left"}
+    assert driver.send({"right": [{"key": "a", "seen": 2}]}).late["reason"].to_pylist() == ["late"]
+
+
+def test_bounds_as_wide_as_time_itself() -> None:
+    joined = left().interval_join(right(), "key", lower="-1000000 hours", upper="1000000 hours", how="full")
+    driver = Driver(joined)
+    driver.send({"left": [{"key": "a", "at": -(10**13)}], "right": [{"key": "a", "seen": 10**11}]})
+    assert driver.close().results.num_rows >= 1
+
+
+def test_too_many_pairs_of_one_key_are_an_error_that_names_it() -> None:
+    driver = Driver(left().interval_join(right(), "key", lower=-5, upper=5).max_listed(50))
+    rows = {"left": [{"key": "hot", "at": 1}] * 8, "right": [{"key": "hot", "seen": 1}] * 8}
+    with pytest.raises(OperatorError, match=r"64 for key key='hot'.*max_listed\(128\)"):
+        driver.send(rows)
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_a_hot_key_is_bounded_and_what_is_not_kept_is_counted(how: Any) -> None:
+    joined = left(lag=1_000).interval_join(right(lag=1_000), "key", lower=-500, upper=500, how=how, max_rows_per_key=5)
+    driver = Driver(joined)
+    for at in range(40):
+        driver.send({"left": [{"key": "hot", "at": at}, {"key": f"cold {at}", "at": at}]})
+    assert driver.counters["limited"] == 35
+    assert driver.progress.open_rows == 45
+    met = driver.restarted().send({"right": [{"key": "hot", "seen": 50}, {"key": "cold 39", "seen": 50}]}).results
+    assert sorted(r["at"] for r in met.to_pylist()) == [0, 1, 2, 3, 4, 39]
+    beyond = driver.send({"right": [{"key": "hot", "seen": 50}] * 7, "left": [{"key": "hot", "at": 60}]})
+    assert beyond.results.num_rows == 7 * 6, "rows of one batch meet one another, kept or not"
+    assert driver.counters["limited"] == 35 + 2 + 1
+    rest = driver.close().results
+    assert rest.num_rows == (40 if how == "full" else 0), "the cold ones; of the hot key nothing is known for sure"
+
+
+def given(out: StepOutput) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = out.results.to_pylist()
+    return found
+
+
+def test_names_of_both_sides() -> None:
+    one, other = left("key string, at bigint, v bigint"), right("key string, seen bigint, V bigint")
+    with pytest.raises(SchemaError, match='suffixes=\\("", "_right"\\)'):
+        one.interval_join(other, "key", lower=0, upper=5)
+    found = one.interval_join(other, "key", lower=0, upper=5, suffixes=("", "_right")).schema.names
+    assert found == ["key", "at", "v", "seen", "V_right", "join_time"]
+    with pytest.raises(SchemaError, match="two columns of the result"):
+        one.interval_join(right("key string, seen bigint, v bigint, v2 bigint"), "key", lower=0, upper=5, suffixes=("2", "2"))
+    odd = left("key string, at bigint, side bigint, join_time bigint")
+    out = Driver(odd.interval_join(right(), "key", lower=0, upper=5)).send({"left": [{"key": "a", "at": None, "side": 1}]})
+    assert {"side", "side_"} <= set(out.late.column_names)
+
+
+WRONG: list[tuple[type[Exception], str, Any]] = [
+    (OrderError, "no watermark", lambda: left().interval_join(stream_of("key string"), "key", lower=0, upper=1)),
+    (PlanError, "lookup_join|event time", lambda: left().interval_join(5, "key", lower=0, upper=1)),
+    (PlanError, 'write on="user"', lambda: left().interval_join(right(), lower=0, upper=1)),
+    (PlanError, "beyond `upper`", lambda: left().interval_join(right(), "key", lower=2, upper=1)),
+    (DurationError, "lower", lambda: left().interval_join(right(), "key", lower=0.5, upper=1)),
+    (ColumnError, "other types", lambda: left().interval_join(right("key bigint, seen bigint"), "key", lower=0, upper=1)),
+    (ColumnError, "kei", lambda: left().interval_join(right(), "kei", lower=0, upper=1)),
+    (PlanError, "same number", lambda: left().key_by("key").interval_join(right().key_by("key", "seen"), lower=0, upper=1)),
+    (PlanError, "keyed by other", lambda: left().key_by("at").interval_join(right(), "key", lower=0, upper=1)),
+    (PlanError, "twice", lambda: left().interval_join(right(), ["key", "key"], lower=0, upper=1)),
+    (PlanError, "finer", lambda: left().interval_join(right(), "key", lower=dt.timedelta(microseconds=1), upper=1)),
+    (PlanError, "needs a tolerance", lambda: left().asof_join(right(), "key", direction="nearest")),
+    (PlanError, "tumbling or hopping", lambda: left().window_join(right(), "key", window=5)),
+    (PlanError, "neither triggers", lambda: left().interval_join(right(), "key", lower=0, upper=1).emit("retractions")),
+    (PlanError, "left.*right", lambda: Driver(left().interval_join(right(), "key", lower=0, upper=1)).send([{"key": "a"}])),
+    (PlanError, "no such stream", lambda: Driver(left().interval_join(right(), "key", lower=0, upper=1)).send({"l": []})),
+]
+
+
+@pytest.mark.parametrize(("kind", "told", "call"), WRONG, ids=[w[1] for w in WRONG])
+def test_what_is_wrong_is_refused_at_the_call_with_a_hint(kind: type[Exception], told: str, call: Any) -> None:
+    with pytest.raises(kind, match=f"(?s){told}.*") as caught:
+        call()
+    assert "Hint: " in str(caught.value)
+
+
+def test_results_go_on_to_a_window() -> None:
+    joined = left().interval_join(right(), "key", lower=0, upper=50, how="left")
+    driver = Driver(joined.key_by("key").tumbling_window(100).agg(kv.count(), kv.count("seen").alias("met")))
+    found = []
+    for at in range(0, 400, 20):
+        out = driver.send({"left": [{"key": "ab"[at // 20 % 2], "at": at}], "right": [{"key": "a", "seen": at + 5}]})
+        assert not any(rows.num_rows for rows in out.late_by_stage.values())
+        found += given(out)
+    found += given(driver.close())
+    assert sum(r["count"] for r in found if r["key"] == "b") == 10
+    assert sum(r["met"] for r in found if r["key"] == "b") == 0
+    assert isinstance(joined.schema, pa.Schema)

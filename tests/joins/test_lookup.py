@@ -1,0 +1,113 @@
+"""Lookup joins against a dictionary (SEMANTICS §9.3)."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.errors import ColumnError, PlanError, SchemaError
+from krishiv_py.testing import Driver, stream_of
+
+ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 20)), max_size=10)
+TABLE = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "d", None]), st.none() | st.integers(0, 20), st.none() | st.integers(0, 20)),
+    max_size=8,
+)
+
+
+def seen(stream: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as they come out of the step, in order."""
+    keyed = stream.watermark("at", 10**6).lookback_window(0, with_row=True, emit="arrival").agg(kv.count().alias("_"))
+    driver = Driver(keyed)
+    out = driver.send(rows).results.to_pylist() if rows else []
+    return [{k: v for k, v in r.items() if k not in ("_", "window_start", "window_end")} for r in out]
+
+
+@given(ROWS, TABLE, st.booleans(), st.booleans())
+def test_rows_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, timed: bool) -> None:
+    found = pa.table(
+        {
+            "code": pa.array([k for k, _, _ in table], pa.string()),
+            "from": pa.array([f for _, f, _ in table], pa.int64()),
+            "to": pa.array([t for _, _, t in table], pa.int64()),
+            "n": pa.array(range(len(table)), pa.int64()),
+        }
+    )
+    time: dict[str, Any] = {"validity": ("from", "to"), "at": "at"} if timed else {}
+    stream = stream_of("key string, at bigint").lookup_join(
+        found, {"key": "code"}, columns=["n"], how="inner" if inner else "left", **time
+    )
+    wanted: list[dict[str, Any]] = []
+    for key, at in rows:
+        partners: list[int | None] = [
+            n
+            for n, (k, f, t) in enumerate(table)
+            if k is not None and k == key and (not timed or ((f is None or f <= at) and (t is None or at < t)))
+        ]
+        wanted += [{"key": key, "at": at, "n": n} for n in (partners or ([] if inner else [None]))]
+    found_rows = seen(stream, [{"key": k, "at": t} for k, t in rows])
+    assert sorted(map(repr, found_rows)) == sorted(map(repr, wanted))
+
+
+def test_a_function_is_called_again_when_its_table_is_old() -> None:
+    calls: list[int] = []
+
+    def load() -> pa.Table:
+        calls.append(1)
+        return pa.table({"key": ["a"], "n": pa.array([len(calls)], pa.int64())})
+
+    stream = stream_of("key string, at bigint").lookup_join(load, "key", reload="1 us")
+    assert seen(stream, [{"key": "a", "at": 1}])[0]["n"] >= 2
+    once = stream_of("key string, at bigint").lookup_join(load, "key")
+    before = len(calls)
+    assert len({seen(once, [{"key": "a", "at": t}])[0]["n"] for t in range(3)}) == 1
+    assert len(calls) <= before + 1
+
+
+def test_a_step_travels_with_its_table() -> None:
+    stream = stream_of("key string, at bigint").lookup_join(pa.table({"key": ["a"], "n": [7]}), "key")
+    step = pickle.loads(pickle.dumps(stream.node.function))  # type: ignore[attr-defined]
+    batch = pa.record_batch({"key": ["a", "z"], "at": [1, 2]})
+    assert step(batch).to_pylist() == [{"key": "a", "at": 1, "n": 7}, {"key": "z", "at": 2, "n": None}]
+
+
+SMALL = pa.table({"key": ["a"], "at": [1], "from": [1]})
+WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
+    (PlanError, "takes a table", {"table": 5, "on": "key"}),
+    (SchemaError, "already", {"table": SMALL, "on": "key"}),
+    (ColumnError, "other types", {"table": pa.table({"key": [1]}), "on": "key"}),
+    (ColumnError, "kei", {"table": SMALL, "on": "kei"}),
+    (PlanError, "no key", {"table": SMALL, "on": []}),
+    (PlanError, "needs the time", {"table": SMALL, "on": "key", "columns": [], "validity": ("from", "at")}),
+    (PlanError, "function that loads", {"table": SMALL, "on": "key", "columns": [], "reload": 5}),
+    (PlanError, "how", {"table": SMALL, "on": "key", "columns": [], "how": "full"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "told", "call"), WRONG, ids=[w[1] for w in WRONG])
+def test_what_is_wrong_is_refused_at_the_call(kind: type[Exception], told: str, call: dict[str, Any]) -> None:
+    with pytest.raises(kind, match=f"(?s){told}.*Hint: "):
+        stream_of("key string, at bigint").lookup_join(**call)
+
+
+def test_a_frame_and_an_arrow_table_on_spark(session: kv.Session) -> None:
+    stream, sender = session.memory_stream("key string, at bigint")
+    cities = session.spark.createDataFrame([("a", "Ulm"), ("b", "Rom")], "key string, city string")
+    found = stream.lookup_join(cities, "key").lookup_join(pa.table({"city": ["Rom"], "land": ["IT"]}), "city")
+    plan = found.watermark("at", 0).key_by("city", "land").tumbling_window(10).agg(kv.count())
+    sender.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}, {"key": None, "at": 3}])
+    sender.close()
+    wanted = {("Ulm", None, 1), ("Rom", "IT", 1), (None, None, 1)}
+    assert {(r["city"], r["land"], r["count"]) for r in plan.collect().to_pylist()} == wanted
+    query = plan.start(kv.MemorySink())
+    try:
+        query.process_all_available()
+        assert {(r["city"], r["land"], r["count"]) for r in query.results().to_pylist()} == wanted
+    finally:
+        query.stop()

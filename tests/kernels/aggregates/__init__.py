@@ -1,0 +1,1 @@
+"""Aggregates: values, exactness, accumulators of users, and what they raise."""

@@ -1,0 +1,112 @@
+"""An aggregate of four methods and a line of the registry runs in every kind of window, with every trigger."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, get_args
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from krishiv_py import SlidingWindows, Trigger, col
+from krishiv_py.kernels.aggregates import REGISTRY, AggKernel, Rows
+from krishiv_py.kernels.aggregates.base import numbers
+from krishiv_py.kernels.aggregates.generic.kernel import Definition
+from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.plan.aggregates import AggCall, AggName
+from krishiv_py.testing import Driver, stream_of
+
+TIMES = [0, 3, 3, 7, 20, 21, 26, 40, 41, 44]
+VALUES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+
+
+@attrs.frozen
+class Xor(AggKernel):
+    """Bitwise exclusive or: nothing is overridden."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [pa.int64()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.int64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        return self.merge([rows.values], rows.ids, rows.n)
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        found = np.zeros(n, np.int64)
+        np.bitwise_xor.at(found, ids, numbers(partials[0]))
+        return [pa.array(found)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]
+
+
+def plain(rows: Any) -> int:
+    """The same, value by value."""
+    return functools.reduce(operator.xor, rows, 0)
+
+
+@pytest.fixture
+def xor(monkeypatch: pytest.MonkeyPatch) -> AggCall:
+    name: Any = "xor"
+    monkeypatch.setitem(REGISTRY, name, Definition(lambda call, type_: Xor(), "numbers"))
+    return AggCall(name, col("n"), "x")
+
+
+def sent(stream: Any) -> list[dict[str, Any]]:
+    """The results over the rows in three batches."""
+    driver = Driver(stream)
+    found: list[dict[str, Any]] = []
+    for some in (slice(0, 3), slice(3, 6), slice(6, None)):
+        found += driver.send(pa.table({"at": TIMES[some], "n": VALUES[some]})).results.to_pylist()
+    found += driver.close().results.to_pylist()
+    return found
+
+
+def within(start: int, end: int) -> int:
+    return plain(n for t, n in zip(TIMES, VALUES, strict=True) if start <= t < end)
+
+
+KEYED = "at bigint, n bigint"
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "look-back", "distinct"])
+def test_it_runs_in_every_kind_of_window(kind: str, xor: AggCall) -> None:
+    keyed = stream_of(KEYED).watermark("at", 100)
+    windows: dict[str, Any] = {
+        "tumbling": lambda: keyed.tumbling_window(10),
+        "hopping": lambda: keyed.hopping_window(10, 5),
+        "session": lambda: keyed.session_window(9),
+        "look-back": lambda: keyed.lookback_window(9),
+        "distinct": lambda: keyed.windowed_by(SlidingWindows.of(9).grace(100)),
+    }
+    found = sent(windows[kind]().agg(xor))
+    assert found
+    closed = kind in ("look-back", "distinct")
+    assert [r["x"] for r in found] == [within(r["window_start"], r["window_end"] + closed) for r in found]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "session", "count"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_it_runs_with_triggers_that_count(kind: str, n: int, xor: AggCall) -> None:
+    keyed = stream_of(KEYED).watermark("at", 100)
+    windows: dict[str, Any] = {
+        "tumbling": lambda: keyed.tumbling_window(100),
+        "session": lambda: keyed.session_window(99),
+        "count": lambda: keyed.count_window(100),
+    }
+    found = sent(windows[kind]().trigger(Trigger.on_count(n)).emit("updates").agg(xor))
+    early = [plain(VALUES[:i]) for i in range(n, len(VALUES) + 1, n)]
+    assert [r["x"] for r in found] == [*early, plain(VALUES)][: len(found)]
+    assert len(found) >= len(early)
+
+
+def test_the_registry_has_every_aggregate_of_the_plan() -> None:
+    assert REGISTRY.keys() == set(get_args(AggName))

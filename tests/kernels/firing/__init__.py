@@ -1,0 +1,1 @@
+"""What is written when, whatever the kind of window."""

@@ -1,0 +1,1 @@
+"""Tumbling, hopping, calendar and assigned windows, and panes."""

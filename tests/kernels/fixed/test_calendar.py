@@ -1,0 +1,208 @@
+"""Calendar windows against plain Python: a clock of the zone is read minute by minute."""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.errors import PlanError
+from krishiv_py.plan.windows.calendar import CalendarWindows
+from krishiv_py.testing import Driver, stream_of
+from tests.kernels.fixed.calendar_cases import CASES, Case
+
+UTC: Final = dt.timezone.utc
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE: Final = dt.timedelta(minutes=1)
+ZONES: Final = (
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/Sao_Paulo",  # midnight is skipped
+    "America/Havana",  # midnight comes twice
+    "America/St_Johns",  # clocks were put back a minute after midnight
+    "Asia/Kolkata",  # half an hour off
+    "Australia/Lord_Howe",  # changes by half an hour
+    "Pacific/Apia",  # skipped a day
+    "Africa/Casablanca",  # changes for a month
+    "Asia/Kathmandu",
+)
+
+
+def us(at: dt.datetime) -> int:
+    return (at - EPOCH) // dt.timedelta(microseconds=1)
+
+
+def at(value: int) -> dt.datetime:
+    return EPOCH + dt.timedelta(microseconds=int(value))
+
+
+def assign(windows: CalendarWindows, *times: dt.datetime) -> list[tuple[dt.datetime, dt.datetime]]:
+    starts, ends = windows.assign(np.array([us(t) for t in times], np.int64))
+    return [(at(s), at(e)) for s, e in zip(starts, ends, strict=True)]
+
+
+def shown(zone: ZoneInfo, instant: dt.datetime) -> dt.datetime:
+    return instant.astimezone(zone).replace(tzinfo=None)
+
+
+@cache
+def first_shown(zone: ZoneInfo, wall: dt.datetime) -> dt.datetime:
+    """The first instant at which a clock shows `wall` or more: it is looked at every minute of two and a half days."""
+    low = wall.replace(tzinfo=UTC) - dt.timedelta(hours=30)
+    return next(t for t in (low + n * MINUTE for n in range(60 * 60)) if shown(zone, t) >= wall)
+
+
+def beginning(windows: CalendarWindows, date: dt.date) -> dt.date:
+    """The first day of the window of a day, found by walking back day by day."""
+    day = dt.timedelta(days=1)
+    months = {"month": 1, "quarter": 3, "year": 12}.get(windows.unit)
+
+    def begins(d: dt.date) -> bool:
+        if months is not None:
+            return d.day == 1 and (12 * d.year + d.month - 1) % (months * windows.every) == 0
+        if windows.unit == "day":
+            return (d - dt.date(1970, 1, 1)).days % windows.every == 0
+        names = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+        first = next(f for f in (dt.date(1970, 1, 1) - n * day for n in range(7)) if names[f.weekday()] == windows.week_start)
+        return (d - first).days % (7 * windows.every) == 0
+
+    while not begins(date):
+        date -= day
+    return date
+
+
+def expected(windows: CalendarWindows, instant: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    """The window that holds an instant: of all beginnings near it the last before and the first after."""
+    zone = ZoneInfo(windows.time_zone)
+    step = {"day": 1, "week": 7, "month": 31, "quarter": 93, "year": 366}[windows.unit] * windows.every
+    here = shown(zone, instant).date()
+    half = step // 2  # three quarters may have 273 days, not 279: one step away may be two windows on
+    near = (-step - 3, -step, -half, -2, 0, 2, half, step - 1, step, step + 3)
+    firsts = {beginning(windows, here + dt.timedelta(days=d)) for d in near}
+    starts = sorted({first_shown(zone, dt.datetime.combine(d, dt.time())) for d in firsts})
+    return max(s for s in starts if s <= instant), min(s for s in starts if s > instant)
+
+
+def jumps_over_hour(zone: ZoneInfo, instant: dt.datetime) -> bool:
+    """Whether an hour begins at an instant: the clock shows one, or has jumped ahead over one."""
+    now, before = shown(zone, instant), shown(zone, instant - MINUTE)
+    return now.minute == 0 or (now - before > MINUTE and now.replace(minute=0) > before)
+
+
+def expected_hour(zone: ZoneInfo, instant: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    low = instant.replace(second=0, microsecond=0)
+    high = low + MINUTE
+    while not jumps_over_hour(zone, low):
+        low -= MINUTE
+    while not jumps_over_hour(zone, high):
+        high += MINUTE
+    return low, high
+
+
+INSTANTS: Final = st.datetimes(dt.datetime(1975, 1, 1), dt.datetime(2060, 1, 1), timezones=st.just(UTC))
+CHANGES: Final = [
+    dt.datetime(2024, 3, 31, 1, tzinfo=UTC),  # Berlin
+    dt.datetime(2024, 10, 27, 1, tzinfo=UTC),
+    dt.datetime(2018, 11, 4, 3, tzinfo=UTC),  # Sao Paulo
+    dt.datetime(2019, 2, 17, 2, tzinfo=UTC),
+    dt.datetime(2024, 11, 3, 5, tzinfo=UTC),  # Havana
+    dt.datetime(2006, 10, 29, 2, 31, tzinfo=UTC),  # St. John's
+    dt.datetime(2024, 4, 6, 15, tzinfo=UTC),  # Lord Howe
+    dt.datetime(2024, 10, 5, 15, 30, tzinfo=UTC),
+    dt.datetime(2011, 12, 30, 10, tzinfo=UTC),  # Apia
+]
+NEAR: Final = st.builds(
+    lambda change, minutes, more: change + dt.timedelta(minutes=minutes, microseconds=more),
+    st.sampled_from(CHANGES),
+    st.integers(-3_000, 3_000),
+    st.sampled_from([0, 1, 999_999]),
+)
+
+
+@hypothesis.given(
+    st.sampled_from(ZONES),
+    st.sampled_from(["day", "week", "month", "quarter", "year"]),
+    st.integers(1, 3),
+    st.sampled_from(["monday", "thursday", "friday", "sunday"]),
+    st.lists(INSTANTS | NEAR, min_size=1, max_size=4),
+)
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.example("Australia/Lord_Howe", "quarter", 3, "monday", [dt.datetime(2001, 9, 25, 14, tzinfo=UTC)])
+def test_windows_are_those_of_a_clock(zone: str, unit: Any, every: int, first: Any, instants: list[dt.datetime]) -> None:
+    windows = CalendarWindows(unit, zone, every, first)
+    assert assign(windows, *instants) == [expected(windows, t) for t in instants]
+
+
+@hypothesis.given(st.sampled_from(ZONES), st.lists(INSTANTS | NEAR, min_size=1, max_size=4))
+@hypothesis.settings(max_examples=40, deadline=None)
+def test_hours_are_those_of_a_clock(zone: str, instants: list[dt.datetime]) -> None:
+    windows = CalendarWindows("hour", zone, 1, "monday")
+    assert assign(windows, *instants) == [expected_hour(ZoneInfo(zone), t) for t in instants]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.unit} {c.zone} {c.time}")
+def test_golden_windows(case: Case) -> None:
+    windows = CalendarWindows(case.unit, case.zone, case.every, case.week_start)
+    time, start, end = (dt.datetime.fromisoformat(t) for t in (case.time, case.start, case.end))
+    assert assign(windows, time) == [(start, end)]
+
+
+@pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Manila", "America/Juneau"])
+def test_windows_meet_and_keep_their_longest(unit: Any, every: int, zone: str) -> None:
+    windows = CalendarWindows(unit, zone, every, "monday")
+    years = np.array([-110, -102, -53, -30, 0, 31, 54]) * 365 * 86_400_000_000  # two zones have crossed the date line
+    times = np.concatenate([years, us(CHANGES[-1]) + np.arange(-99, 99) * 3_600_000_000])
+    starts, ends = windows.assign(times)
+    assert (starts <= times).all() and (times < ends).all()
+    assert (ends - starts).max() <= windows.longest / dt.timedelta(microseconds=1)
+    again, _ = windows.assign(ends)
+    before, closing = windows.assign(starts - 1)
+    assert (again == ends).all() and (closing == starts).all() and (before < starts).all()
+
+
+@pytest.mark.parametrize("years", [-140_000, -2_000, 8_000, 20_000, 140_000])
+@pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
+def test_far_times_have_the_windows_of_400_years_nearer(unit: Any, years: int) -> None:
+    windows = CalendarWindows(unit, "Europe/Berlin", 1, "monday")
+    cycle = 146_097 * 86_400_000_000
+    near = us(dt.datetime(2800 if years > 0 else 200, 7, 1, 13, 30, tzinfo=UTC))
+    far = near + cycle * (years // 400)
+    starts, ends = windows.assign(np.array([near, far], np.int64))
+    assert (starts[1] - starts[0], ends[1] - ends[0]) == (far - near, far - near)
+
+
+def test_rows_from_all_over_time_in_one_batch() -> None:
+    days = Driver(stream_of("at bigint").watermark("at", 0).window(kv.calendar_window("day")).agg(kv.count()))
+    far = 4_500_000_000_000_000
+    rows = days.send([{"at": t} for t in (0, -far, far, -1, 5)]).results.to_pylist() + days.close().results.to_pylist()
+    assert [(r["count"], r["window_end"] - r["window_start"]) for r in rows] == [(n, 86_400_000) for n in (1, 1, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"unit": "fortnight"}, "`unit`"),
+        ({"unit": "day", "time_zone": "Mars/Olympus"}, "no such time zone"),
+        ({"unit": "day", "time_zone": "../../etc/passwd"}, "no such time zone"),
+        ({"unit": "day", "time_zone": "Europe"}, "no such time zone"),
+        ({"unit": "day", "time_zone": ""}, "time_zone"),
+        ({"unit": "day", "every": 0}, "every"),
+        ({"unit": "day", "every": True}, "every"),
+        ({"unit": "hour", "every": 5}, "do not divide a day"),
+        ({"unit": "month", "week_start": "sunday"}, "only weeks have a first day"),
+        ({"unit": "week", "week_start": "Sun"}, "`week_start`"),
+    ],
+)
+def test_what_is_no_calendar_is_refused(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(PlanError, match=f"{told}.*Hint:"):
+        kv.calendar_window(**arguments)

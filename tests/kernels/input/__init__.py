@@ -1,0 +1,1 @@
+"""What is judged before rows are taken in: lateness, the future, sources, units of time."""

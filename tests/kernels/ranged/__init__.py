@@ -1,0 +1,1 @@
+"""Look-back and distinct-set windows."""

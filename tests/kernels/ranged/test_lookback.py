@@ -1,0 +1,179 @@
+"""Look-back windows against the plain reference (SEMANTICS §3.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.errors import DurationError, ExpressionError, PlanError
+from krishiv_py.testing import Driver, stream_of
+from tests import reference as ref
+from tests.kernels.ranged.per_row import AGGS, Plan, Seen, expected, observed, plans
+
+SCHEMA = "key string, at bigint, value bigint"
+
+
+def same(plan: Plan, two_sided: bool, exclude_self: bool) -> None:
+    seen = observed(plan, lambda s: s.lookback_window(plan.size, two_sided=two_sided, exclude_self=exclude_self).agg(AGGS))
+    assert seen == expected(plan, ref.LookBack(plan.size, two_sided, exclude_self=exclude_self))
+
+
+@given(plan=plans(), two_sided=st.booleans(), exclude_self=st.booleans())
+def test_one_result_per_row_as_in_the_reference(plan: Plan, two_sided: bool, exclude_self: bool) -> None:
+    same(plan, two_sided, exclude_self)
+
+
+EMITS = st.sampled_from(["final", "updates", "retractions"])
+
+
+@given(plan=plans(lateness=st.integers(0, 8), emit=EMITS), two_sided=st.booleans(), exclude_self=st.booleans())
+def test_mildly_late_rows_change_results_as_in_the_reference(plan: Plan, two_sided: bool, exclude_self: bool) -> None:
+    same(plan, two_sided, exclude_self)
+
+
+@given(plan=plans(lateness=st.integers(1, 8), emit=st.just("retractions")), two_sided=st.booleans())
+def test_folding_the_change_log_gives_the_final_results(plan: Plan, two_sided: bool) -> None:
+    written, _ = observed(plan, lambda s: s.lookback_window(plan.size, two_sided=two_sided).agg(AGGS))
+    standing: Seen = Counter()
+    for step in written:
+        changes = sorted(step.elements(), key=lambda row: row[-1] not in ("-U", "-D"))
+        for *row, op in changes:
+            standing[tuple(row)] += -1 if op in ("-U", "-D") else 1
+            assert standing[tuple(row)] >= 0
+    final = Plan(**{**vars(plan), "emit": "final"})
+    once, _ = observed(final, lambda s: s.lookback_window(plan.size, two_sided=two_sided).agg(AGGS))
+    assert +standing == sum(once, Counter())
+
+
+@given(plan=plans(jitter=st.just(0), advances=st.just(False)), cuts=st.integers(1, 9))
+def test_results_do_not_depend_on_batches_while_nothing_is_late(plan: Plan, cuts: int) -> None:
+    one = observed(plan, lambda s: s.lookback_window(plan.size).agg(AGGS))
+    other = observed(Plan(**{**vars(plan), "batches": cuts}), lambda s: s.lookback_window(plan.size).agg(AGGS))
+    assert not sum(one[1], Counter()) and sum(one[0], Counter()) == sum(other[0], Counter())
+
+
+def rows_of(plan: Plan) -> list[list[dict[str, Any]]]:
+    """The batches of a plan, every row with a number of its own."""
+    batches = [s.rows for s in plan.steps() if isinstance(s, ref.Batch)]
+    numbered = iter(range(10**6))
+    return [[{"id": next(numbered), "key": r.key, "at": r.t, "value": r.value} for r in b] for b in batches]
+
+
+def met(plan: Plan, emit: Any = "final") -> Any:
+    keyed = stream_of("id bigint, " + SCHEMA).watermark("at", plan.lag).key_by("key").emit(emit)
+    return keyed.allowed_lateness(plan.lateness).lookback_window(plan.size)
+
+
+def run(stream: Any, batches: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], set[int]]:
+    """All results, and the numbers of the late rows."""
+    driver = Driver(stream)
+    outs = [driver.send(b) for b in batches] + [driver.close()]
+    late = {i for out in outs for i in out.late["id"].to_pylist()}
+    return [r for out in outs for r in out.results.to_pylist()], late
+
+
+@given(plan=plans(lateness=st.integers(0, 5)), emit=EMITS)
+def test_each_pair_of_rows_that_met_comes_out_once(plan: Plan, emit: Any) -> None:
+    batches = rows_of(plan)
+    condition = "left_value < right_value OR left_value IS NULL"
+    pairs, late = run(met(plan, emit).pairs(condition), batches)
+    kept = sorted((r for b in batches for r in b if r["id"] not in late), key=lambda r: (r["at"], r["id"]))
+    wanted = [
+        (a["id"], b["id"])
+        for a, b in combinations(kept, 2)
+        if a["key"] == b["key"]
+        and b["at"] - a["at"] <= plan.size
+        and (a["value"] is None or (b["value"] is not None and a["value"] < b["value"]))
+    ]
+    assert sorted((p["left_id"], p["right_id"]) for p in pairs) == sorted(wanted)
+
+
+@given(plan=plans(), two_sided=st.booleans())
+def test_matches_are_the_other_rows_in_the_window(plan: Plan, two_sided: bool) -> None:
+    batches = rows_of(plan)
+    keyed = stream_of("id bigint, " + SCHEMA).watermark("at", plan.lag).key_by("key")
+    results, late = run(keyed.lookback_window(plan.size, two_sided=two_sided).matches(), batches)
+    kept = sorted((r for b in batches for r in b if r["id"] not in late), key=lambda r: (r["at"], r["id"]))
+    after = plan.size if two_sided else 0
+    wanted = {
+        a["id"]: [b for b in kept if b is not a and b["key"] == a["key"] and -plan.size <= b["at"] - a["at"] <= after]
+        for a in kept
+    }
+    assert {r["row"]["id"]: r["matches"] for r in results} == wanted
+    assert len(results) == len(kept)
+
+
+def test_panes_say_when_a_result_came() -> None:
+    keyed = stream_of(SCHEMA).watermark("at", 0).key_by("key").allowed_lateness(10).emit("retractions").with_pane()
+    driver = Driver(keyed.lookback_window(10).agg(kv.count()))
+    found = driver.send([{"key": "a", "at": t, "value": 1} for t in (0, 5)]).results
+    found = pa.concat_tables([found, driver.send([{"key": "a", "at": -2, "value": 1}]).results])
+    columns = found.select(["window_end", "count", "op", "pane_timing", "pane_index"]).to_pylist()
+    assert [tuple(row.values()) for row in columns] == [
+        (0, 1, "+I", "on_time", None),
+        (0, 1, "-U", "late", None),
+        (-2, 1, "+I", "late", None),
+        (0, 2, "+U", "late", None),
+    ]
+
+
+def test_results_come_in_ascending_order_of_end_and_are_not_held_back() -> None:
+    driver = Driver(stream_of(SCHEMA).watermark("at", 0).key_by("key").lookback_window(10).agg(kv.count()))
+    rows = [{"key": k, "at": t, "value": 1} for k, t in [("a", 30), ("b", 10), ("a", 20), ("b", 25), ("a", 10)]]
+    assert driver.send(rows).results["window_end"].to_pylist() == [10, 10, 20, 25]
+    assert driver.open_windows == 1
+    assert driver.close().results.to_pylist() == [{"key": "a", "window_start": 20, "window_end": 30, "count": 2}]
+
+
+def test_state_stays_bounded_by_rate_times_size() -> None:
+    """One row per batch runs far ahead of the others it shares a chunk with; they must not stay as long as it does."""
+    driver = Driver(stream_of("at bigint").watermark("at", 1_000).lookback_window(100).agg(kv.count()))
+    held = []
+    for at in range(0, 40_000, 100):
+        driver.send([{"at": at + i} for i in range(100)] + [{"at": at + 900}])
+        held.append(sum(t.num_rows for t in driver._store.tables.values()))
+    assert max(held) < 4 * (1_000 + 100 + 900)  # one row a millisecond, over lag, size and the runner ahead
+
+
+def test_a_row_limit_drops_the_oldest_and_counts_them() -> None:
+    limited = stream_of(SCHEMA).watermark("at", 0).key_by("key").lookback_window(100, max_rows_per_key=3).agg(kv.count())
+    driver = Driver(limited)
+    first = [{"key": "a", "at": t, "value": 1} for t in range(10)] + [{"key": "b", "at": 5, "value": 1}]
+    out = driver.send(first)
+    assert [(r["key"], r["window_end"], r["count"]) for r in out.results.to_pylist()] == [("b", 5, 1), ("a", 7, 1), ("a", 8, 2)]
+    assert (driver.counters["limited"], driver.counters["limited_unfired"]) == (7, 7)
+    assert driver.send([{"key": "a", "at": 20, "value": 1}]).results["count"].to_pylist() == [2]
+    assert (driver.counters["limited"], driver.counters["limited_unfired"]) == (8, 7)
+    assert driver.close().results["count"].to_pylist() == [3]
+
+
+def test_times_to_the_microsecond_over_many_years_and_keys() -> None:
+    """So far apart that key and time do not fit in one number."""
+    schema = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    driver = Driver(stream_of(schema).watermark("at", 0).key_by("key").lookback_window("30 days").agg(kv.count()))
+    times = [1 + i * 17 * 86_400_000_000 for i in range(100)] * 100
+    keys = [i for i in range(100) for _ in range(100)]
+    driver.send(pa.table({"key": keys, "at": pa.array(times, pa.timestamp("us", "UTC"))}, schema=schema))
+    counts = Counter(driver.close().results["count"].to_pylist())
+    assert counts + Counter() == Counter({2: 100})
+
+
+def test_what_cannot_run_is_refused_where_it_is_written() -> None:
+    keyed = stream_of(SCHEMA).watermark("at", 0).key_by("key")
+    with pytest.raises(DurationError):
+        keyed.lookback_window(-1)
+    with pytest.raises(PlanError, match="max_rows_per_key"):
+        keyed.lookback_window(1, max_rows_per_key=0)
+    with pytest.raises(KeyError, match="left_valu"):
+        keyed.lookback_window(1).pairs("left_valu > 3")
+    with pytest.raises(ExpressionError, match="true or false"):
+        keyed.lookback_window(1).pairs("left_value + right_value")
+    with pytest.raises(PlanError, match="retract"):
+        keyed.allowed_lateness(5).emit("retractions").lookback_window(1, max_rows_per_key=3).agg(kv.count())

@@ -1,0 +1,1 @@
+"""What is kept: cost, sections, the state table, time to live, limits."""

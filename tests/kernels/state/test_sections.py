@@ -1,0 +1,57 @@
+"""Sections of the state dictionary: typed by owner, stored under names that belong to the format of checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+import krishiv_py.kernels.registry  # noqa: F401  loads every operator
+from krishiv_py.kernels.state.sections import Fired, Section
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.plan.durations import UNSET
+
+ADAPTERS = {"counters", "sizes", "timer", "moved"}
+
+
+def sections() -> list[type[Section]]:
+    """All sections there are; the registry loads every operator."""
+    found: list[type[Section]] = [Section]
+    for section in found:
+        found.extend(section.__subclasses__())
+    by_name = {
+        (s.__module__, s.__qualname__): s for s in found[1:]
+    }  # attrs makes a class with slots beside the one it was given
+    return list(by_name.values())
+
+
+def names(section: type[Section]) -> set[str]:
+    return {f.name for f in attrs.fields(section)}
+
+
+def test_a_section_reads_and_writes_its_own_names_only() -> None:
+    meta: dict[str, Any] = {"sizes": {"a": 1}, "now_ms": 7}
+    bucket = Bucket(MemoryStore(), meta)
+    assert Fired.of(bucket) == Fired(UNSET)
+    Fired(5).store(bucket)
+    assert meta == {"sizes": {"a": 1}, "now_ms": 7, "fired_at": 5}
+    assert Fired.of(bucket) == Fired(5)
+
+
+def test_owners_that_meet_share_no_name() -> None:
+    around = [s for s in sections() if ".wrappers." in s.__module__]
+    within = [s for s in sections() if ".wrappers." not in s.__module__]
+    assert len(around) == 2
+    assert len(within) >= 6
+    taken = set(ADAPTERS)
+    for own in [*map(names, around), set().union(*map(names, within))]:
+        assert own
+        assert not own & taken
+        taken |= own
+
+
+def test_the_stored_names_are_those_of_format_1() -> None:
+    known = {"fired_at", "closed_at", "seq", "rows", "results", "shown_at", "changed", "new_at", "late_at"}
+    known |= {"joined_at", "arrived_left", "arrived_right", "dedup_at"}
+    known |= {"stepped_at", "ttl_oldest", "ttl_checked"}
+    assert set().union(*map(names, sections())) == known

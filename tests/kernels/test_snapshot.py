@@ -1,0 +1,98 @@
+"""What is open as early results (SEMANTICS §10): as the end of input would give it, and nothing is different afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py.errors import PlanError
+from krishiv_py.sql import SqlContext
+from krishiv_py.testing import Driver, stream_of
+from tests.kernels.ranged.per_row import Plan, plans
+from tests.kernels.ranged.test_lookback import rows_of
+
+AGGS = [kv.count(), kv.sum("value"), kv.collect_list("id"), kv.min("value")]
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda s: s.tumbling_window(10),
+    "tumbling, on_count": lambda s: s.trigger(kv.Trigger.on_count(3)).tumbling_window(10),
+    "tumbling, updates": lambda s: s.allowed_lateness(6).tumbling_window(10),
+    "tumbling, TTL": lambda s: s.with_state_ttl(kv.StateTtlConfig(50)).tumbling_window(10),
+    "hopping, final": lambda s: s.allowed_lateness(6).emit("final").hopping_window(10, 3),
+    "session": lambda s: s.session_window(4),
+    "session, window rule": lambda s: s.late_rule("window").session_window(4),
+    "session, max_duration": lambda s: s.session_window(4, max_duration=9),
+    "look-back": lambda s: s.allowed_lateness(6).lookback_window(5, two_sided=True, with_row=False),
+    "look-back on arrival": lambda s: s.lookback_window(5, emit="arrival"),
+    "distinct": lambda s: s.windowed_by(kv.SlidingWindows.of(5)),
+    "count": lambda s: s.count_window(4),
+    "panes": lambda s: s.emit("final").time_interval_window(kv.TimeIntervalWindowOptions(10)),
+}
+SEVEN = st.integers(0, 7)
+
+
+def output(table: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(map(repr, r.values())) for r in table.to_pylist())
+
+
+def shown(kind: str, pane: bool = True) -> Any:
+    keyed = stream_of("id bigint, key string, at bigint, value bigint").watermark("at", 3).key_by("key")
+    return KINDS[kind](keyed.with_pane() if pane else keyed).agg(AGGS)
+
+
+@given(plan=plans(rows=st.integers(0, 40), batches=st.integers(1, 5)), kind=st.sampled_from(sorted(KINDS)), at=SEVEN)
+def test_a_snapshot_is_what_the_end_would_give_and_changes_nothing(plan: Plan, kind: str, at: int) -> None:
+    batches = rows_of(plan)
+    seen, plain = Driver(shown(kind)), Driver(shown(kind))
+    for number, batch in enumerate(batches):
+        assert output(seen.send(batch).results) == output(plain.send(batch).results)
+        if number == at % len(batches):
+            before, last = seen.watermark_us, seen.restarted().close().results
+            columns = [n for n in last.column_names if not n.startswith("pane_")]
+            out = seen.snapshot()
+            assert set(out.results["pane_timing"].to_pylist()) <= {"early"}
+            assert set(out.results["pane_index"].to_pylist()) <= {None}
+            assert output(out.results.select(columns)) == output(last.select(columns))
+            assert (out.watermark_us, out.late.num_rows) == (before, 0)
+            seen = seen.restarted() if at % 2 else seen
+    assert output(seen.close().results) == output(plain.close().results)
+    assert seen.counters == plain.counters
+
+
+def test_results_under_other_names_have_them_in_a_snapshot_too() -> None:
+    context = SqlContext()
+    context.register("events", stream_of("key string, at bigint"), event_time="at", lag=0)
+    plan = context.sql(
+        "SELECT count(*) AS n, tumble_end(at, INTERVAL '1 second') AS till, key AS k, count(*) AS again FROM events "
+        "GROUP BY key, tumble_start(at, INTERVAL '1 second')"
+    )
+    assert plan is not None
+    driver = Driver(plan)
+    driver.send([{"key": "a", "at": 5}, {"key": "a", "at": 6}])
+    with pytest.warns(UserWarning, match="pane_timing"):
+        out = driver.snapshot()
+    assert out.results.to_pylist() == [{"n": 2, "till": 1_000, "k": "a", "again": 2}]
+    assert out.results.schema == plan.schema
+
+
+def test_what_cannot_be_shown_is_refused_and_what_hides_it_warned_of() -> None:
+    keyed = stream_of("id bigint, key string, at bigint, value bigint").watermark("at", 3).key_by("key")
+    with pytest.raises(PlanError, match=r"(?s)change log.*Hint"):
+        Driver(keyed.emit("retractions").tumbling_window(5).agg(kv.count())).snapshot()
+    with pytest.raises(PlanError, match="no aggregates to show"):
+        Driver(keyed.lookback_window(5).matches()).snapshot()
+    with pytest.raises(PlanError, match="nothing is open"):
+        kv.Batches.available_now(flush=True, snapshot=True)
+    with pytest.raises(PlanError, match="snapshot"):
+        kv.Batches.available_now(snapshot=1)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="pane_timing"):
+        Driver(shown("tumbling", pane=False)).snapshot()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Driver(shown("tumbling")).snapshot()
+        Driver(shown("tumbling, updates", pane=False)).snapshot()
