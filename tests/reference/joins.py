@@ -206,7 +206,7 @@ class InWindow:
 
 @dataclass
 class WindowJoin:
-    """§9.3, window by window."""
+    """§9.3, window by window. A row enters those of its windows that are not over when it arrives (§4.2)."""
 
     size: int
     slide: int
@@ -215,13 +215,16 @@ class WindowJoin:
     by_window: bool
     clock: Clock
     idle_batches: bool = True
-    held: list[Row] = field(default_factory=list)
-    gone: set[int] = field(default_factory=set)
+    windows: dict[int, list[Row]] = field(default_factory=dict)
     in_force: Watermark = -math.inf
 
     def starts(self, row: Row) -> list[int]:
         """The windows of a row, by their start."""
         return [s for s in range(row.t - self.size + 1, row.t + 1) if s % self.slide == 0]
+
+    def over(self, start: int) -> bool:
+        """Whether a window has ended for good."""
+        return start + self.size <= self.in_force - self.lateness
 
     def send(self, rows: Sequence[Row]) -> tuple[list[InWindow], list[int], int]:
         """A micro-batch, and the one without rows behind it: results, late rows, rows of windows without a partner."""
@@ -230,8 +233,10 @@ class WindowJoin:
             last = max(self.starts(row), default=0) + self.size if self.by_window else row.t + 1
             if last <= self.in_force - self.lateness:
                 late.append(row.id)
-            else:
-                self.held.append(row)
+                continue
+            for start in self.starts(row):
+                if not self.over(start):
+                    self.windows.setdefault(start, []).append(row)
         results += self._fire()
         self.clock.saw(rows)
         before, self.in_force = self.in_force, self.clock.value
@@ -252,11 +257,8 @@ class WindowJoin:
     def _fire(self) -> list[InWindow | None]:
         """The windows that are final now; None for a row without a partner that is not given."""
         out: list[InWindow | None] = []
-        for start in sorted({s for row in self.held for s in self.starts(row)} - self.gone):
-            if start + self.size > self.in_force - self.lateness:
-                continue
-            rows = [row for row in self.held if start in self.starts(row)]
-            self.gone.add(start)
+        for start in sorted(filter(self.over, self.windows)):
+            rows = self.windows.pop(start)
             out += self._window(start, [r for r in rows if r.side == "left"], [r for r in rows if r.side == "right"])
         return out
 
