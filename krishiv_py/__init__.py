@@ -4,18 +4,18 @@ Importing the package starts no JVM and imports no Spark. ``from krishiv_py impo
 so that Python's own stay what they are: name them, ``from krishiv_py import sum``, or write ``krishiv_py.sum``.
 """
 
+from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.query import Query, QueryStatus
+from krishiv_py.api.results.changes import Emit, Retract, changes, fold, table_view
+from krishiv_py.api.results.rows import RowStream
+from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.changes import Emit, Retract, changes, fold, table_view
-from krishiv_py.api.stages.joined import JoinedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream
-from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.api.stages.rows import RowStream
 from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
@@ -42,7 +42,7 @@ from krishiv_py.errors import (
     SessionClosedError,
     SourceError,
 )
-from krishiv_py.plan.aggregates import (
+from krishiv_py.plan.aggregates.calls import (
     AggCall,
     Aggregator,
     approx_count_distinct,
@@ -58,12 +58,10 @@ from krishiv_py.plan.aggregates import (
     udaf,
     variance,
 )
-from krishiv_py.plan.aggregates import max as max
-from krishiv_py.plan.aggregates import min as min
-from krishiv_py.plan.aggregates import sum as sum
-from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
-from krishiv_py.plan.expressions.expr import Expr, col, func, lit
-from krishiv_py.plan.more_aggregates import (
+from krishiv_py.plan.aggregates.calls import max as max
+from krishiv_py.plan.aggregates.calls import min as min
+from krishiv_py.plan.aggregates.calls import sum as sum
+from krishiv_py.plan.aggregates.more import (
     any_value,
     bool_and,
     bool_or,
@@ -75,6 +73,8 @@ from krishiv_py.plan.more_aggregates import (
     mode,
     top_k,
 )
+from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
+from krishiv_py.plan.expressions.expr import Expr, col, func, lit
 from krishiv_py.plan.options.batches import Batches, QueryTrigger
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
@@ -86,7 +86,7 @@ from krishiv_py.plan.options.query import StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.options.window_trigger import OpenWindows, WindowTrigger
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows

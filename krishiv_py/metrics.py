@@ -41,7 +41,7 @@ import attrs
 
 from krishiv_py.errors import missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from krishiv_py.checksums import check_parquet, checksum, missing
+from krishiv_py.disk.checksums import check_parquet, checksum, missing
 
 BOOK_BYTES: Final = 48
 WAY_OUT: Final = "put the file back from a copy, or begin anew: another memory stream and a new checkpoint"

@@ -22,12 +22,12 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.checksums import missing, sealed_parquet
-from krishiv_py.disk import create, locked, sync, take_name
+from krishiv_py.disk.checksums import missing, sealed_parquet
+from krishiv_py.disk.folders import create, locked, sync, take_name
 from krishiv_py.errors import CheckpointError, SenderClosedError, message
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
+from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, opened, read_book, written_book
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.union import union_of
 from krishiv_py.deprecation import deprecated
-from krishiv_py.disk import private_folder
+from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py.checksums import check_parquet, sealed, sealed_parquet, unsealed
+from krishiv_py.disk.checksums import check_parquet, sealed, sealed_parquet, unsealed
 from krishiv_py.errors import CheckpointError
 
 BODY = b'{"buckets": 2, "outputs": "0a1b2c3d"}'

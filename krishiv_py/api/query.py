@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.display.progress import Show
 from krishiv_py.plan.durations import TimePoint
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 
 QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
 """Where a query stands: ``running``, ``stopped`` (by ``stop()``, or as all its input is read) or ``failed``."""

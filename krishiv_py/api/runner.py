@@ -10,8 +10,8 @@ import pyarrow as pa
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.counters import Counters
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.running.counters import Counters
 
 if TYPE_CHECKING:
     from krishiv_py.api.query import Query

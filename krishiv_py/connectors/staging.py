@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.files import file_system, sync_files
+from krishiv_py.disk.files import file_system, sync_files
 
 STAGING: Final = "_krishiv_staging"
 _NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")

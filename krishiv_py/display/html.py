@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from krishiv_py.plan.durations import show_instant
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:

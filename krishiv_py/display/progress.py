@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO, TypeAlias
 import attrs
 
 from krishiv_py.errors import missing_extra
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 
 from krishiv_py.kernels.input.prepare import COUNTERS, Prepared
-from krishiv_py.plan.control import Control
-from krishiv_py.plan.counters import under_new_names
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running.counters import under_new_names
 
 FIRINGS = "firings"
 """What results are counted under."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.nodes import AssignWatermark, Prefix, WindowAggregate
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.presets import preset_of

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.disk.files import file_system, is_local_path
 from krishiv_py.errors import PlanError, message
-from krishiv_py.files import file_system, is_local_path
 from krishiv_py.plan.nodes import Source
 
 Place: TypeAlias = tuple[str, ...]

@@ -21,7 +21,7 @@ from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.connectors.sinks.known import described
 from krishiv_py.connectors.staging import Publisher, staging_of
-from krishiv_py.files import file_system, sync_files
+from krishiv_py.disk.files import file_system, sync_files
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan

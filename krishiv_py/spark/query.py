@@ -24,7 +24,7 @@ from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import TimePoint, time_point_us
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan

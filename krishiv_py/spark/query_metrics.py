@@ -11,7 +11,7 @@ from krishiv_py.engine.notes import Report, count
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.progress import Progress, of_stages
+from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.physical import StagePlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.tasks.batch import stage_of

@@ -12,9 +12,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.disk import absolute, private_folder
+from krishiv_py.disk.files import file_system
+from krishiv_py.disk.folders import absolute, private_folder
 from krishiv_py.errors import KrishivError
-from krishiv_py.files import file_system
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
 from krishiv_py.spark.checkpoint.cluster import check_cluster

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from krishiv_py.files import file_system
+from krishiv_py.disk.files import file_system
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.spec import OperatorSpec

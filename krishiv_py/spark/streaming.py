@@ -17,10 +17,10 @@ from krishiv_py.connectors.sinks.known import ReadableSink
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.watermark import WatermarkTracker
-from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import UnionSource
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot

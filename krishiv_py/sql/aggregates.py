@@ -8,9 +8,9 @@ from typing import Final
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan import aggregates as agg
-from krishiv_py.plan import more_aggregates as more
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates import calls as agg
+from krishiv_py.plan.aggregates import more
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
 

@@ -8,7 +8,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message, unknown_column
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of

@@ -18,7 +18,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.progress import Progress
+from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.physical import StagePlan
 
 

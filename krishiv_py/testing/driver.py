@@ -21,9 +21,9 @@ from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.checks import a_switch, a_text
-from krishiv_py.plan.counters import Counters
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.progress import Progress, of_stages
+from krishiv_py.plan.running.counters import Counters
+from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.testing.clock import ManualClock

@@ -31,8 +31,8 @@ from krishiv_py import (
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.connectors.staging import Publisher
 from krishiv_py.errors import KrishivError
-from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark.clock.controls import ControlFolder
 from tests.damage.kinds import kind_of

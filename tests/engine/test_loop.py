@@ -14,8 +14,8 @@ from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.running.control import Control
 from krishiv_py.testing import stream_of
 
 UNSAID = Moment(UNSET, 0)

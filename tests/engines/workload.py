@@ -17,7 +17,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import ExpressionError
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.testing import stream_of
 from tests.engines.arrow_types import ACCEPTED, is_key

@@ -19,7 +19,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.testing import Driver, ManualClock, stream_of
 

@@ -16,7 +16,7 @@ from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import KrishivError, OperatorError
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, ManualClock
 from tests.fuzz.catalogue import CALLS, Call
 from tests.fuzz.running import completed, run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.api.stages.joined import JoinedStream
+from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.kernels.joins import sides
 from krishiv_py.kernels.state import keyed_log, span_log
 from krishiv_py.plan.joins.asof import AsofType, Direction

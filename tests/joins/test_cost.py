@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from krishiv_py.api.stages.joined import JoinedStream
+from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.testing import Driver, stream_of
 from tests.kernels.state.test_cost import CountingStore
 

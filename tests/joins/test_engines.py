@@ -11,7 +11,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import windows
-from krishiv_py.api.stages.joined import JoinedStream
+from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.testing import Driver, stream_of
 
 LEFT, RIGHT = "id bigint, user string, at timestamp", "rid bigint, customer string, seen bigint, note string"

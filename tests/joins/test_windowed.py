@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py import windows
-from krishiv_py.api.stages.joined import JoinedStream
+from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.testing import Driver, stream_of
 from tests.joins.test_interval import LEFT, RIGHT, inputs, sent
 from tests.reference.joins import Clock, How, Row, Side, WindowJoin

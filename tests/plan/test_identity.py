@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py import avg, col, count, first, func, last, lit, max, sum
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn, StructOf
 from krishiv_py.plan.expressions.facts import identity_of
 from krishiv_py.plan.expressions.parse import parse_expr

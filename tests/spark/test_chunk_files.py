@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py.checksums import block_checksum
+from krishiv_py.disk.checksums import block_checksum
 from krishiv_py.errors import CheckpointError
 from krishiv_py.spark.storage import chunk_files as blobs
 from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder, chunk_of

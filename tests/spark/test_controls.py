@@ -11,8 +11,8 @@ import pytest
 
 from krishiv_py import Batches, MemorySink, MultiSourceWatermarkSpec, Session, WatermarkSpec, count
 from krishiv_py.errors import CheckpointError, OperatorError
-from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.sparklog import add_source
 from krishiv_py.spark.clock.controls import ControlFolder

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import ParquetSink, Session
-from krishiv_py.checksums import sealed, unsealed
+from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.errors import CheckpointError
-from krishiv_py.plan.counters import RENAMED
+from krishiv_py.plan.running.counters import RENAMED
 from krishiv_py.spark.checkpoint.formats import FORMAT
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of

@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream
-from krishiv_py.checksums import sealed, unsealed
+from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.errors import CheckpointError
 from krishiv_py.spark.checkpoint import lease
 from krishiv_py.spark.checkpoint.lease import take

@@ -33,7 +33,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.planner.fingerprint import fingerprint
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of

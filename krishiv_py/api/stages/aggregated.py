@@ -11,8 +11,8 @@ import pyarrow as pa
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import explain, physical
 from krishiv_py.api.query import Query
+from krishiv_py.api.results.follow import FollowMethods
 from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.stages.follow import FollowMethods
 from krishiv_py.api.stages.order import ON_RESULTS, instead
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
@@ -22,7 +22,7 @@ from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.nodes import WindowAggregate
@@ -30,12 +30,12 @@ from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.options.late import LateColumns
 
 if TYPE_CHECKING:
-    from krishiv_py.api.stages import results
-    from krishiv_py.api.stages.results import ResultStream
+    from krishiv_py.api.results import stream as results
+    from krishiv_py.api.results.stream import ResultStream
     from krishiv_py.kernels.spec import OperatorSpec
     from krishiv_py.planner.physical import Engine, PhysicalPlan, StagePlan
 else:
-    results = lazy("krishiv_py.api.stages.results")
+    results = lazy("krishiv_py.api.results.stream")
 
 
 def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.stages.rows import RowStream
+from krishiv_py.api.results.rows import RowStream
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.dedup import Duplicates, deduplication, passing
 from krishiv_py.plan.durations import Duration

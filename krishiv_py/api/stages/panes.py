@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
-from krishiv_py.plan.aggregates import AggCall, collect_list
+from krishiv_py.plan.aggregates.calls import AggCall, collect_list
 from krishiv_py.plan.expressions.expr import Func, col, lit
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, handlers_of

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from krishiv_py.api.query import Query
+from krishiv_py.api.results.rows import RowStream
 from krishiv_py.api.runner import BoundedResult, Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.rows import RowStream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.display.progress import Show

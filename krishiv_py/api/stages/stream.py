@@ -8,11 +8,11 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.joins.lookup import looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
-from krishiv_py.api.stages.lookup import looked_up
 from krishiv_py.api.stages.order import JOINS, ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.api.stages.timed import TimedStream, timed

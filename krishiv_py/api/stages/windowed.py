@@ -12,9 +12,9 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
-from krishiv_py.plan.aggregates import AggCall, count, udaf
+from krishiv_py.plan.aggregates.calls import AggCall, count, udaf
+from krishiv_py.plan.aggregates.reducing import Reduce
 from krishiv_py.plan.expressions.expr import Expr, col
-from krishiv_py.plan.reducing import Reduce
 from krishiv_py.plan.windows import Window
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from krishiv_py.connectors.sink import FolderSink, Sink
-from krishiv_py.disk import absolute
+from krishiv_py.disk.folders import absolute
 from krishiv_py.plan.checks import a_text
 
 

@@ -19,7 +19,7 @@ from krishiv_py.kernels.aggregates.ranked import RANKED
 from krishiv_py.kernels.aggregates.sketch import APPROX_COUNT_DISTINCT
 from krishiv_py.kernels.aggregates.sums import AVG, SUM
 from krishiv_py.kernels.aggregates.user.aggregator import UDAF
-from krishiv_py.plan.aggregates import AggCall, AggName
+from krishiv_py.plan.aggregates.calls import AggCall, AggName
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
 

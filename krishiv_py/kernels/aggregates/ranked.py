@@ -15,7 +15,7 @@ from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 
 
 def _places(by: pa.Array, side: Literal["min", "max"]) -> Ints:

@@ -17,7 +17,7 @@ from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_start
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
 from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 
 _LIMIT: Final = 2**63
 _SAFE: Final = float(2**62)

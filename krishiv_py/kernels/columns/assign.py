@@ -7,7 +7,7 @@ import numpy as np
 
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.plan.windows.grid import Grid
+from krishiv_py.plan.windows.base import Grid
 
 
 @attrs.frozen

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.windows.base import LateBy, ResultTime
+from krishiv_py.plan.windows.base import Grid, LateBy, ResultTime
 from krishiv_py.plan.windows.fixed import HoppingWindow
-from krishiv_py.plan.windows.grid import Grid
 
 
 @attrs.frozen

@@ -12,7 +12,6 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.windows.assigner import WindowAssigner
-from krishiv_py.plan.windows.grid import Grid
 
 LATER: Final = {"later": True}
 """Metadata of attributes that windows of older releases have not: checkpoints of such windows have their defaults."""
@@ -20,6 +19,25 @@ LATER: Final = {"later": True}
 
 LateBy: TypeAlias = Literal["windows", "state", "time", "never"]
 ResultTime: TypeAlias = Literal["before_end", "end", "row"]
+
+
+@attrs.frozen
+class Grid:
+    """Windows ``[offset + k*slide, offset + k*slide + size)`` for every whole k, of times in µs or of numbers."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are times in no window."""
+        return self.slide_us > self.size_us
+
+    @property
+    def tiles(self) -> bool:
+        """Whether every time is in exactly one window."""
+        return self.slide_us == self.size_us
 
 
 class Window:

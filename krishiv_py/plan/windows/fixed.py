@@ -16,8 +16,7 @@ import attrs
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
-from krishiv_py.plan.windows.base import Window
-from krishiv_py.plan.windows.grid import Grid
+from krishiv_py.plan.windows.base import Grid, Window
 
 MAX_OVERLAP: Final = 100_000
 """How many windows a row may be in, unless ``max_overlap`` says otherwise."""

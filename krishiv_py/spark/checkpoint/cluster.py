@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.disk.files import is_local_path
 from krishiv_py.errors import PlanError, message
-from krishiv_py.files import is_local_path
 from krishiv_py.plan.nodes import Source
 
 SHARED: Final = "spark.krishiv.sharedFolders"

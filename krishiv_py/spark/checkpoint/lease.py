@@ -22,10 +22,10 @@ from typing import Any, Final
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import sealed, unsealed
-from krishiv_py.disk import try_lock, unlock
+from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
+from krishiv_py.disk.folders import try_lock, unlock
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.files import file_system, make_folder, read_whole, write_whole
 
 _RENEWED_S: Final = 30
 _OVER_S: Final = 120

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import damaged, missing
+from krishiv_py.disk.checksums import damaged, missing
+from krishiv_py.disk.files import file_system
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.files import file_system
 from krishiv_py.spark.checkpoint.sparklog import entries_in, logged_offsets, numbered
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW, checked, checked_lines
 

@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote, urlparse
 
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import missing, sealed, unsealed
+from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.places import place_of
 from krishiv_py.replay_log import ReplayLog

@@ -10,9 +10,9 @@ from typing import Any, Final
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import missing, sealed, unsealed
+from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.files import file_system, read_whole, write_whole
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.formats import check_format, format_note, unnumbered

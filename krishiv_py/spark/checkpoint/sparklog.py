@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import damaged, sealed, unsealed
+from krishiv_py.disk.checksums import damaged, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.files import file_system, read_whole, write_whole
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW, checked_lines, sum_of
 
 _ENTRY: Final = '{"path":'

@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import checksum, sealed, unsealed
+from krishiv_py.disk.checksums import checksum, sealed, unsealed
+from krishiv_py.disk.files import file_system, write_whole
 from krishiv_py.errors import CheckpointError, message
-from krishiv_py.files import file_system, write_whole
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.checkpoint.sparklog import entries_of, numbered, offsets_of
 

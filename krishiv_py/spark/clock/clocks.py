@@ -17,8 +17,8 @@ import attrs
 import pyarrow.fs as pafs
 from pyspark import TaskContext
 
-from krishiv_py.checksums import missing, sealed, unsealed
-from krishiv_py.files import file_system, read_whole, write_whole
+from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.sparklog import planned

@@ -7,8 +7,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from krishiv_py.disk.files import arrow_reads
 from krishiv_py.errors import SourceError, message
-from krishiv_py.files import arrow_reads
 from krishiv_py.plan.schema import checked
 from krishiv_py.spark.reading.listing import Located, listed, passed_over, with_partitions
 from krishiv_py.spark.setup.types import arrow_schema

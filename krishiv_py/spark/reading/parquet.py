@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from krishiv_py.disk.files import file_system
 from krishiv_py.errors import SchemaError
-from krishiv_py.files import file_system
 from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.plan.control import Control
+from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.reading.malformed import Malformed
 
 

@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeAlias
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.disk.files import is_local_path
 from krishiv_py.errors import PlanError, message
-from krishiv_py.files import is_local_path
 
 Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")

@@ -21,8 +21,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import block_checksum, damaged, missing
-from krishiv_py.files import file_system, make_folder, sync_files
+from krishiv_py.disk.checksums import block_checksum, damaged, missing
+from krishiv_py.disk.files import file_system, make_folder, sync_files
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.spark.storage.codec import decode
 

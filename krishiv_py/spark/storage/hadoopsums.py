@@ -6,8 +6,8 @@ from typing import Final
 
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import checksum, damaged, missing
-from krishiv_py.files import read_whole
+from krishiv_py.disk.checksums import checksum, damaged, missing
+from krishiv_py.disk.files import read_whole
 
 BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""

@@ -14,12 +14,12 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.checksums import sealed, unsealed
 from krishiv_py.connectors.sink import FileSink, FolderSink
 from krishiv_py.connectors.staging import write_staged
-from krishiv_py.disk import absolute
+from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import CheckpointError, PlanError, message
-from krishiv_py.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.planner.places import place_of
 from krishiv_py.spark.clock.clocks import batch_number
 

@@ -22,9 +22,9 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Meta
-from krishiv_py.plan.counters import under_new_names
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.spark.clock.clocks import Clock, batch_number
 from krishiv_py.spark.clock.foreign_watermarks import MarkCheck
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

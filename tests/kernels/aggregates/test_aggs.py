@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.errors import AggregateOverflowError, OperatorError
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.timezone.utc

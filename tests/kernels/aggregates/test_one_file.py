@@ -16,7 +16,7 @@ from krishiv_py.kernels.aggregates import REGISTRY, AggKernel, Rows
 from krishiv_py.kernels.aggregates.base import numbers
 from krishiv_py.kernels.aggregates.generic.kernel import Definition
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.plan.aggregates import AggCall, AggName
+from krishiv_py.plan.aggregates.calls import AggCall, AggName
 from krishiv_py.testing import Driver, stream_of
 
 TIMES = [0, 3, 3, 7, 20, 21, 26, 40, 41, 44]

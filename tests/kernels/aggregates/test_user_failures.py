@@ -22,7 +22,7 @@ from krishiv_py import (
 )
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.errors import OperatorError
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.testing import Driver, stream_of
 

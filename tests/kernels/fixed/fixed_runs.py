@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.kernels.firing.rules import asked_of

@@ -18,7 +18,7 @@ from krishiv_py.kernels.arrays.ranges import Ranges, expand
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.windows.ranged.range_partials import range_partials
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import stream_of
 
 SCHEMA = pa.schema(

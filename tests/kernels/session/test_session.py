@@ -14,7 +14,7 @@ from krishiv_py import col, count, first, sum
 from krishiv_py.errors import ColumnError, DurationError, PlanError
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.kernels.session.session_streams import FEWER, SCHEMA, Shape, assert_same

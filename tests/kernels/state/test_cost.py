@@ -32,7 +32,7 @@ from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests.kernels.firing.rules import Rule
 

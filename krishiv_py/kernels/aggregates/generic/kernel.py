@@ -14,7 +14,7 @@ from krishiv_py.kernels.aggregates.generic.prefixes import doubling, group_start
 from krishiv_py.kernels.aggregates.generic.ranges import Column, any_ranges
 from krishiv_py.kernels.arrays.ranges import Ranges
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 
 
 class ListLimit(Protocol):

@@ -17,7 +17,7 @@ from krishiv_py.kernels.aggregates.failed import GroupError
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.user.accumulators import StateTypes
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.plan.aggregates import AggCall, Aggregator
+from krishiv_py.plan.aggregates.calls import AggCall, Aggregator
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.redaction import HIDDEN, is_secret

@@ -38,8 +38,8 @@ from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.windows.base import Grid
 from krishiv_py.plan.windows.count import CountWindow
-from krishiv_py.plan.windows.grid import Grid
 
 NUMBER: Final = "n"
 _PORTION: Final = 1 << 20

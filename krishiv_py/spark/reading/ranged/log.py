@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from krishiv_py.checksums import sealed_parquet
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.disk import create, sync
-from krishiv_py.files import file_system, make_folder, write_whole
-from krishiv_py.plan.control import Control
+from krishiv_py.disk.checksums import sealed_parquet
+from krishiv_py.disk.files import file_system, make_folder, write_whole
+from krishiv_py.disk.folders import create, sync
+from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_table
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.checksums import missing
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
+from krishiv_py.disk.checksums import missing
+from krishiv_py.disk.files import file_system
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
-from krishiv_py.files import file_system
-from krishiv_py.plan.control import Control
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import Source
+from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.spark.reading.ranged.log import RangeLog
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource, read_range
 from krishiv_py.connectors.source import Source
-from krishiv_py.files import file_system
+from krishiv_py.disk.files import file_system
 from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import control_of

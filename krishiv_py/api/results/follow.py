@@ -18,11 +18,11 @@ from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import Touch
 
 if TYPE_CHECKING:
+    from krishiv_py.api.results.rows import RowStream
+    from krishiv_py.api.results.stream import ResultStream
     from krishiv_py.api.stages.keyed import KeyedStream
     from krishiv_py.api.stages.lookback import LookBackStream
     from krishiv_py.api.stages.panes import PaneStream
-    from krishiv_py.api.stages.results import ResultStream
-    from krishiv_py.api.stages.rows import RowStream
     from krishiv_py.api.stages.timed import TimedStream
     from krishiv_py.api.stages.windowed import WindowedStream
 

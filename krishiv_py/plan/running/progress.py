@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.plan.counters import Counters
 from krishiv_py.plan.durations import UNSET, show_instant
+from krishiv_py.plan.running.counters import Counters
 
 
 @attrs.frozen

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import attrs
 
+from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.joins.sides import On, Sides, checked_suffixes, merged_draft, sides_of, whole_ticks
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.stages.join_sides import On, Sides, checked_suffixes, merged_draft, sides_of, whole_ticks
-from krishiv_py.api.stages.joined import JoinedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.durations import Duration, to_us

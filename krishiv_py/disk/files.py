@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pyarrow.fs as pafs
 
-from krishiv_py.disk import private_folder, sync
+from krishiv_py.disk.folders import private_folder, sync
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:

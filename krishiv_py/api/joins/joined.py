@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.api.stages.rows import RowStream
+from krishiv_py.api.results.rows import RowStream
 
 
 @attrs.frozen(eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from krishiv_py.errors import ExpressionError, message, shown
-from krishiv_py.plan.aggregates import AggCall, AggName, call_of, count, first, percentile
+from krishiv_py.plan.aggregates.calls import AggCall, AggName, call_of, count, first, percentile
 from krishiv_py.plan.checks import a_number, expression
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.expressions.facts import name_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.order import needs
 from krishiv_py.errors import OrderError, message
-from krishiv_py.plan.aggregates import AggCall
+from krishiv_py.plan.aggregates.calls import AggCall
 
 
 @needs(".tumbling_window(...) or another window", "agg", "aggregate", "count", "sum", "min", "max", "avg", "mean", "reduce")

@@ -1,0 +1,1 @@
+"""What the library keeps on disk: private folders, whole files, and checksums."""

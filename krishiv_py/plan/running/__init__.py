@@ -1,0 +1,1 @@
+"""What a running query says of itself: counters, progress, and control files."""
