@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
@@ -60,6 +62,25 @@ class Registered:
         found = stream.with_watermark(spec, self.event_time, source_column=self.source_column)
         handler = self.late_handler or found.late_handler
         return attrs.evolve(found, draft=attrs.evolve(found.draft, told=self.told, late_handler=handler))
+
+
+@attrs.frozen(eq=False)
+class Static:
+    """A table that does not change while a query runs, for lookup joins: what ``lookup_join`` takes.
+
+    Attributes
+    ----------
+    name : str
+        As it was registered.
+    table : Any
+        The table, or a function that loads it.
+    schema : pyarrow.Schema
+        Its columns.
+    """
+
+    name: str
+    table: Any
+    schema: pa.Schema
 
 
 def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:

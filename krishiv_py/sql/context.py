@@ -7,11 +7,13 @@ from sqlglot import expressions as sg
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.sqltext import quiet_parser
-from krishiv_py.sql.catalog import Registered, registered, unknown_table
+from krishiv_py.sql.catalog import Registered, Static, registered
+from krishiv_py.sql.env import Env
 from krishiv_py.sql.select import plan
-from krishiv_py.sql.statements import lag_of, statement_of, table_of
+from krishiv_py.sql.text.statements import setting_of, statement_of
 
 
 class SqlContext:
@@ -32,8 +34,8 @@ class SqlContext:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, Registered] = {}
-        self._lag_us: int | None = None
+        self._tables: dict[str, Registered | Static] = {}
+        self._set: dict[str, int] = {}
 
     def register(
         self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
@@ -78,14 +80,19 @@ class SqlContext:
         PlanError
             For text that is no SQL, unknown tables and columns, and what of SQL has no meaning over streams.
         """
-        statement = statement_of(text)
-        if isinstance(statement, sg.Set):
-            self._lag_us = lag_of(statement)
-            return None
-        name = table_of(statement).name
-        table = self._tables.get(name.lower())
-        if table is None:
-            raise unknown_table(name, [t.name for t in self._tables.values()])
-        found = plan(statement, table, self._lag_us)
-        self._lag_us = None  # a query that was refused did not use it up
+        try:
+            statement = statement_of(text)
+            if isinstance(statement, sg.Set):
+                name, value_us = setting_of(statement)
+                self._set[name] = value_us
+                return None
+            found = plan(statement, self._env())
+        except RecursionError as problem:
+            shown = f"{text[:60]}… ({len(text)} characters)"
+            hint = "compute parts of it in a query in brackets"
+            raise PlanError(message("the SQL is nested too deeply", shown, "it cannot be read", hint)) from problem
+        self._set.clear()  # a query that was refused did not use it up
         return found
+
+    def _env(self) -> Env:
+        return Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))

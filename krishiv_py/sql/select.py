@@ -1,238 +1,201 @@
-"""A SELECT as steps of the builder: filter, computed keys, watermark, keys, window, aggregates, output columns."""
+"""A query as steps of the builder: its FROM, then filter, then the rows as they are, their groups, or their ranks."""
 
 from __future__ import annotations
 
+import functools
+from typing import Final
+
 import attrs
-import pyarrow as pa
 from sqlglot import expressions as sg
 
+from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.errors import PlanError, message, unknown_column
-from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.expressions.parse import expr_of
-from krishiv_py.plan.schema import unknown_field
-from krishiv_py.sql.aggregates import aggregate
-from krishiv_py.sql.catalog import Registered
-from krishiv_py.sql.statements import table_of
-from krishiv_py.sql.windows import WINDOW_CALLS, WindowCall, window_call
+from krishiv_py.sql.env import Env
+from krishiv_py.sql.scope import Column, Rows, free
+from krishiv_py.sql.sources.relations import from_clause
+from krishiv_py.sql.sources.unions import united
+from krishiv_py.sql.steps.grouped import grouped
+from krishiv_py.sql.text.aggregates import aggregates
+from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_group, refused
 
-_PARTS = ("catalog", "db", "table", "this")
-_OWN = ("window_start", "window_end", "op", "pane_timing", "pane_index")
-
-
-@attrs.frozen(eq=False)
-class Key:
-    """What rows are grouped by besides the window, the column that holds it, and what the result calls it."""
-
-    expr: Expr
-    column: str
-    label: str
-
-    @property
-    def computed(self) -> bool:
-        """Whether the column has to be made."""
-        return not isinstance(self.expr, Col)
+_DISTINCT: Final = "write SELECT DISTINCT ... FROM (SELECT ... GROUP BY ...)"
+_EXISTS: Final = (
+    "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or behind AND"
+)
 
 
-@attrs.frozen(eq=False)
-class Item:
-    """One item of the SELECT list."""
-
-    node: sg.Expression
-    alias: str | None
-
-
-def plan(tree: sg.Select, table: Registered, lag_us: int | None) -> AggregatedStream:
-    """The plan of a checked SELECT over a table; `lag_us` is what SET said."""
-    tree = tree.copy()
-    items = [Item(e.unalias().unnest(), e.alias or None) for e in tree.expressions]
-    groups = [_group(g.unnest(), items, table.stream.schema.names) for g in tree.args["group"].expressions]
-    where = tree.args.get("where")
-    alias = table_of(tree).alias or None
-    for node in [i.node for i in items] + groups + ([where.this] if where is not None else []):
-        _resolve(node, table, alias)
-    window, keys = _window(groups, items, table), _keys(groups, items, table)
-    output, aggs = _outputs(items, window, keys, table)
-    stream = table.stream
-    if where is not None:
-        stream = stream.filter(expr_of(where.this))
-    for key in keys:
-        if key.computed:
-            stream = stream.with_column(key.column, key.expr)
-    timed = table.timed(stream, lag_us)
-    found = window.over(timed.key_by(*(k.column for k in keys))).agg(aggs)
-    default = tuple((n, n) for n in found.schema.names[: len(keys) + 2 + len(aggs)])
-    return found if output == default else attrs.evolve(found, draft=attrs.evolve(found.draft, output=output))
-
-
-def _group(node: sg.Expression, items: list[Item], columns: list[str]) -> sg.Expression:
-    """A copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
-    if isinstance(node, sg.Literal) and not node.is_string:
-        if not node.is_int or not 1 <= int(node.name) <= len(items):
-            raise PlanError(
-                message(
-                    "GROUP BY has no such position",
-                    node.name,
-                    "the group is not known",
-                    f"use 1 to {len(items)}, or name the column",
-                )
-            )
-        return items[int(node.name) - 1].node.copy()
-    if isinstance(node, sg.Column) and not node.table and node.name.lower() not in {c.lower() for c in columns}:
-        for item in items:
-            if item.alias is not None and item.alias.lower() == node.name.lower():
-                return item.node.copy()
-    return node
-
-
-def _resolve(node: sg.Expression, table: Registered, alias: str | None) -> None:
-    """Give columns the spelling they have in the stream, and take the table's name off them."""
-    own = alias or table.name
-    for column in node.find_all(sg.Column):
-        if isinstance(column.this, sg.Star):
-            raise _no_star(column)
-        parts = [column.args[p].name for p in _PARTS if column.args.get(p) is not None]
-        spelled = [sg.to_identifier(name) for name in _spelled(parts, own, table.stream.schema, column)]
-        for part, identifier in zip(reversed(_PARTS), [*reversed(spelled), None, None, None], strict=False):
-            column.set(part, identifier)
-
-
-def _spelled(parts: list[str], own: str, schema: pa.Schema, column: sg.Column) -> list[str]:
-    """A column, or a column and fields below it, as the stream spells them; the table's name in front is taken off."""
-    known = {n.lower(): n for n in schema.names}
-    if len(parts) > 1 and parts[0].lower() == own.lower() and (parts[1].lower() in known or parts[0].lower() not in known):
-        parts = parts[1:]
-    elif len(parts) > 1 and parts[0].lower() not in known:
+def plan(tree: Query, env: Env) -> AggregatedStream:
+    """The plan of a statement."""
+    found = rows_of(tree, env, top=True)
+    if isinstance(found, AggregatedStream):
+        return found
+    if found.ranking is not None:
+        raise found.ranking.unbounded()
+    if found.pending:
         raise PlanError(
             message(
-                "this column belongs to no table of the query",
-                column.sql("spark"),
-                "its values are not known",
-                f"the table is {own!r}; a field of a struct is named by its column: column.field",
+                "rows of a window function are not grouped",
+                tree.sql("spark"),
+                "a row has no bounds of its own",
+                "add GROUP BY window_start, window_end",
             )
         )
-    if parts[0].lower() not in known:
-        raise unknown_column(parts[0], schema.names, "sql")
-    spelled = [known[parts[0].lower()]]
-    type_ = schema.field(spelled[0]).type
-    for name in parts[1:]:
-        fields = {f.name.lower(): f for f in type_} if pa.types.is_struct(type_) else {}
-        if name.lower() not in fields:
-            raise unknown_field(name, type_, f"sql: {'.'.join(spelled)}")
-        spelled.append(fields[name.lower()].name)
-        type_ = fields[name.lower()].type
-    return spelled
+    stream = found.stream
+    if stream.schema.names != [c.actual for c in found.visible] or any(c.actual != c.name for c in found.visible):
+        stream = stream.select(*(Alias(col(c.actual), c.name) for c in found.visible if c.actual is not None))
+    return stream.as_plan()
 
 
-def _window(groups: list[sg.Expression], items: list[Item], table: Registered) -> WindowCall:
-    """The one window of the query."""
-    grouped = {call[0] for g in groups if (call := window_call(g, table.event_time))}
-    if not grouped:
-        shown = ", ".join(g.sql("spark") for g in groups)
+def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStream:
+    """What a query gives: rows, or at the `top` a plan that nothing is added to."""
+    env = _with(tree, env)
+    if isinstance(tree, sg.SetOperation):
+        return united(tree, env, inner)
+    assert isinstance(tree, sg.Select)
+    check_select(tree)
+    rows, wanted = from_clause(tree, env, inner)
+    where = functools.reduce(lambda a, b: sg.And(this=a, expression=b), wanted) if wanted else None
+    condition = None if where is None else _condition(where, rows)
+    aggregated = any(aggregates(e) for e in tree.expressions)
+    distinct, group = tree.args.get("distinct") is not None, tree.args.get("group") is not None
+    if not group and any(e.find(sg.Window) for e in tree.expressions):
+        return over(tree, rows, condition, env)
+    if distinct and (group or aggregated):
+        raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
+    if group or (distinct and _in_windows(tree, rows)):
+        return grouped(tree, rows, condition, env.lag_us, top=top)
+    if aggregated or tree.args.get("having") is not None:
+        raise no_group(tree)
+    found = mapped(tree, rows, condition)
+    return distinct_rows(found, env, tree) if distinct else found
+
+
+def inner(tree: Query, env: Env) -> Rows:
+    """A query in brackets."""
+    found = rows_of(tree, env)
+    assert isinstance(found, Rows)
+    return found
+
+
+def _with(tree: Query, env: Env) -> Env:
+    """The environment with the queries of WITH."""
+    clause = clause_of(tree, "with")
+    if clause is None:
+        return env
+    if clause.args.get("recursive"):
+        raise refused("WITH RECURSIVE", clause.sql("spark"), "write each step as a query of its own")
+    for item in clause.expressions:
+        name = item.alias
+        if item.alias_column_names:
+            raise refused("renaming columns in WITH", item.sql("spark"), "name them with AS in the query")
+        if not isinstance(item.this, (sg.Select, sg.SetOperation)):
+            raise refused("WITH over something else than a query", item.sql("spark"))
+        env = env.knowing(name, inner(item.this, env))
+    return env
+
+
+def _condition(where: sg.Expression, rows: Rows) -> Expr:
+    if where.find(sg.Query) is not None:
+        raise refused(
+            "a query inside of a condition",
+            where.sql("spark"),
+            _EXISTS,
+        )
+    return rows.expr(where)
+
+
+def _in_windows(tree: sg.Select, rows: Rows) -> bool:
+    """Whether the items name both bounds of the windows that rows are in."""
+    if rows.window is None:
+        return False
+    roles = {rows.find(c)[0].role for e in tree.expressions if isinstance(c := e.unalias().unnest(), sg.Column)}
+    return {"start", "end"} <= roles
+
+
+def mapped(tree: sg.Select, rows: Rows, condition: Expr | None) -> Rows:
+    """Rows as they are, with the columns of the SELECT list."""
+    stream = rows.stream if condition is None else rows.stream.filter(condition)
+    columns: list[Column] = []
+    picked: list[Expr] = []
+    for column, expr in _items(tree, rows):
+        columns.append(column)
+        if expr is not None:
+            picked.append(expr)
+    _distinct(columns)
+    time = rows.event_time
+    result_time = isinstance(stream, ResultStream)
+    if time is not None and not any(c.role == "time" and c.actual for c in columns):
+        kept = time if result_time else free(time, [c.name for c in columns])
+        columns.append(Column(None, kept, kept, "time", hidden=True))
+        if not result_time:
+            picked.append(col(time) if kept == time else Alias(col(time), kept))
+    if not picked or [name_of(e) for e in picked] != stream.schema.names or not all(isinstance(e, Col) for e in picked):
+        stream = stream.select(*picked)
+    return attrs.evolve(rows, stream=stream, columns=tuple(columns))
+
+
+def _items(tree: sg.Select, rows: Rows) -> list[tuple[Column, Expr | None]]:
+    found: list[tuple[Column, Expr | None]] = []
+    for item in tree.expressions:
+        node = item.unalias().unnest()
+        if isinstance(node, sg.Star) or (isinstance(node, sg.Column) and isinstance(node.this, sg.Star)):
+            found += [_taken(c, None) for c in _starred(node, rows)]
+            continue
+        if isinstance(node, sg.Column):
+            column, fields = rows.find(node)
+            if not fields:
+                found.append(_taken(column, item.alias or None))
+                continue
+        expr = rows.expr(node)
+        name = item.alias or (name_of(expr) if isinstance(node, sg.Column) else node.sql("spark"))
+        found.append((Column(None, name, name), Alias(expr, name)))
+    return found
+
+
+def _taken(column: Column, alias: str | None) -> tuple[Column, Expr | None]:
+    """A column under its name, or under an alias."""
+    name = alias or column.name
+    if column.actual is None:
+        return attrs.evolve(column, table=None, name=name, hidden=False), None
+    expr = col(column.actual) if column.actual == name else Alias(col(column.actual), name)
+    return attrs.evolve(column, table=None, name=name, actual=name, hidden=False), expr
+
+
+def _starred(node: sg.Expression, rows: Rows) -> list[Column]:
+    star = node if isinstance(node, sg.Star) else node.this
+    if any(star.args.values()):
+        raise refused("SELECT * with changes", node.sql("spark"), "name the columns")
+    if isinstance(node, sg.Star):
+        return list(rows.visible)
+    assert isinstance(node, sg.Column)
+    found = [c for c in rows.visible if c.table is not None and c.table.lower() == node.table.lower()]
+    if not found:
+        tables = sorted({c.table for c in rows.visible if c.table})
         raise PlanError(
             message(
-                "GROUP BY names no window",
-                shown,
-                "a group of an endless stream would never be complete",
-                f"group by one of {', '.join(WINDOW_CALLS)}",
+                "this is no table of the query", node.sql("spark"), "it has no columns", f"the tables are: {', '.join(tables)}"
             )
         )
-    found = grouped | {call[0] for i in items if (call := window_call(i.node, table.event_time))}
-    if len(found) > 1:
-        shown = " and ".join(sorted(map(str, found)))
-        raise PlanError(
-            message(
-                "the query has more than one window",
-                shown,
-                "a row of the result has one window",
-                "make all window functions of SELECT and GROUP BY agree",
-            )
-        )
-    return found.pop()
+    return found
 
 
-def _keys(groups: list[sg.Expression], items: list[Item], table: Registered) -> list[Key]:
-    """Keys in the order of GROUP BY."""
-    taken = {n.lower() for n in [*table.stream.schema.names, *_OWN]}
-    keys: list[Key] = []
-    for node in groups:
-        if window_call(node, table.event_time):
-            continue
-        if aggregate(node) is not None:
-            raise PlanError(
-                message("GROUP BY an aggregate", node.sql("spark"), "it is known only after grouping", "group by columns")
-            )
-        expr = expr_of(node)
-        if any(expr.same_as(k.expr) for k in keys):
-            continue
-        name = next((i.alias for i in items if i.alias and i.node == node), None)
-        if isinstance(expr, Col):
-            name = expr.name
-        else:
-            name = name_of(expr) if name is None or name.lower() in taken else name
-            while name.lower() in taken:  # the column of that name is still needed as it is
-                name += "_"
-        taken.add(name.lower())
-        keys.append(Key(expr, name, name_of(expr)))
-    return keys
-
-
-def _outputs(
-    items: list[Item], window: WindowCall, keys: list[Key], table: Registered
-) -> tuple[tuple[tuple[str, str], ...], list[AggCall]]:
-    """Output columns as (name, column of the default layout), and the aggregates among them."""
-    output: list[tuple[str, str]] = []
-    aggs: list[AggCall] = []
-    for item in items:
-        call = window_call(item.node, table.event_time)
-        if call is not None:
-            output.append((item.alias or f"window_{call[1]}", f"window_{call[1]}"))
-            continue
-        found = aggregate(item.node)
-        if found is not None:
-            aggs.append(found if item.alias is None else found.alias(item.alias))
-            output.append((aggs[-1].output_name, aggs[-1].output_name))
-        else:
-            key = _key_of(item.node, keys)
-            output.append((item.alias or key.label, key.column))
-    if not aggs:
-        shown = ", ".join(i.node.sql("spark") for i in items)
-        raise PlanError(message("SELECT has no aggregate", shown, "a window would have no result", "add COUNT(*) AS n"))
-    names = [name.lower() for name, _ in output]
-    for name in names:
-        if names.count(name) > 1:
+def _distinct(columns: list[Column]) -> None:
+    lowered = [c.name.lower() for c in columns]
+    for name in lowered:
+        if lowered.count(name) > 1:
             raise PlanError(
                 message("two columns of the result have one name", name, "one would hide the other", "name one with AS")
             )
-    return tuple(output), aggs
 
 
-def _no_star(node: sg.Expression) -> PlanError:
-    return PlanError(
-        message(
-            "SELECT * has no meaning over windows",
-            node.sql("spark"),
-            "a window holds many rows",
-            "name keys, window functions and aggregates",
-        )
-    )
+def distinct_rows(rows: Rows, env: Env, tree: sg.Select) -> Rows:
+    """SELECT DISTINCT without windows: deduplication within what SET said."""
+    raise refused("SELECT DISTINCT", tree.sql("spark"))
 
 
-def _key_of(node: sg.Expression, keys: list[Key]) -> Key:
-    if isinstance(node, sg.Star):
-        raise _no_star(node)
-    expr = expr_of(node)
-    for key in keys:
-        if expr.same_as(key.expr):
-            return key
-    what = f"column {expr.name!r}" if isinstance(expr, Col) else "an expression"
-    raise PlanError(
-        message(
-            f"{what} is neither grouped nor aggregated",
-            node.sql("spark"),
-            "a window holds many values of it",
-            f"add it to GROUP BY, or take one of its values: FIRST({node.sql('spark')})",
-        )
-    )
+def over(tree: sg.Select, rows: Rows, condition: Expr | None, env: Env) -> Rows:
+    """OVER."""
+    raise refused("OVER", tree.sql("spark"))

@@ -31,3 +31,29 @@ def test_a_query_runs_as_a_stream_and_as_a_batch(session: Session) -> None:
     assert found(bounded) == expected
     frame = planned.to_dataframe()
     assert frame.columns == ["upto", "total", "who"]
+
+
+STAGES = """
+    WITH per_second AS (
+        SELECT user, window_start, window_end, SUM(amount) AS total
+        FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY user, window_start, window_end
+    )
+    SELECT window.end AS upto, MAX(total) + 1 AS top FROM per_second WHERE total > 0
+    GROUP BY window(window_time, '2 seconds') HAVING COUNT(*) > 1
+"""
+
+
+def test_stages_with_having_run_as_a_stream_and_as_a_batch(session: Session) -> None:
+    stream, sender = session.memory_stream(DDL)
+    session.register("events", stream, event_time="at", lag=100)
+    planned = session.sql(STAGES)
+    assert planned is not None
+    query = planned.start(MemorySink())
+    sender.send([row("a", 10, 1), row("a", 20, 4), row("b", 1_500, 2), row("b", 2_000, 9), row("a", 2_100, -9)])
+    query.process_all_available()
+    assert found(query.results()) == [(2000, 6)]
+    sender.send([row("a", 3_000, 1)])
+    sender.close()
+    query.process_all_available()
+    assert found(query.results()) == found(planned.collect()) == [(2000, 6), (4000, 10)]
+    query.stop()

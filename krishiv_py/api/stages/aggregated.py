@@ -20,7 +20,7 @@ from krishiv_py.connectors.sinks.known import as_sink
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.checks import a_text
@@ -76,6 +76,15 @@ class AggregatedStream(FollowMethods, OptionMethods):
             raise PlanError(message("not a plan", shown(self.draft), "there is nothing to run", "end a stream with .agg(...)"))
         object.__setattr__(self, "node", self.draft.node())
         object.__setattr__(self, "_stages", physical.stages_for(self.node, self.late_handler))
+        if self.draft.after and self.node.options.emit_mode == "retractions" and "op" not in self.schema.names:
+            raise OrderError(
+                message(
+                    "steps over results came before the option, and left out what says which results are withdrawn",
+                    'emit("retractions") behind .select(...) or HAVING',
+                    "withdrawn results would look like valid ones",
+                    'set it behind .agg(...): .agg(...).emit("retractions").select(...)',
+                )
+            )
 
     def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """What an `engine` runs; `late` overrides what the late handlers want of a late row."""

@@ -11,41 +11,50 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.expressions.sqltext import one_kind_of_error
-from krishiv_py.sql.windows import interval_us
+from krishiv_py.sql.text.readable import readable
+from krishiv_py.sql.text.windows import interval_us
 
 _CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
-Statement: TypeAlias = "sg.Select | sg.Set"
+Query: TypeAlias = "sg.Select | sg.SetOperation"
+Statement: TypeAlias = "Query | sg.Set"
 
 _SHOW: Final = (
     "write SELECT tumble_start(ts, INTERVAL '1 minute') AS window_start, COUNT(*) AS n FROM t "
     "GROUP BY tumble_start(ts, INTERVAL '1 minute')"
 )
-_SET: Final = "write SET watermark.lag = INTERVAL '5' SECOND"
+_SETTINGS: Final = ("watermark.lag", "deduplication.within")
+_SET: Final = "write SET watermark.lag = INTERVAL '5' SECOND, or SET deduplication.within = INTERVAL '10' MINUTE"
 _IN_SPARK: Final = "do it in Spark first, and register session.from_dataframe(frame)"
 _ON_RESULTS: Final = "do it on the results: what collect() returns, or in Spark on to_dataframe()"
+_TOP_N: Final = (
+    "for the first rows of each window write SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end "
+    "ORDER BY n DESC) AS rn FROM ...) WHERE rn <= 3; else sort what collect() returns"
+)
 _ONE_BY_ONE: Final = "run one query for each grouping"
-_UNDERSTOOD: Final = frozenset({"expressions", "from", "from_", "where", "group"})
+_UNDERSTOOD: Final = frozenset(
+    {"expressions", "from", "from_", "where", "group", "having", "joins", "distinct", "with", "with_"}
+)
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
-    "having": ("HAVING", _ON_RESULTS),
-    "order": ("ORDER BY", _ON_RESULTS),
-    "sort": ("SORT BY", _ON_RESULTS),
-    "limit": ("LIMIT", _ON_RESULTS),
+    "order": ("ORDER BY", _TOP_N),
+    "sort": ("SORT BY", _TOP_N),
+    "limit": ("LIMIT", _TOP_N),
     "offset": ("OFFSET", _ON_RESULTS),
-    "qualify": ("QUALIFY", _ON_RESULTS),
-    "joins": ("JOIN", _IN_SPARK),
+    "qualify": ("QUALIFY", _TOP_N),
+    "joins": ("JOIN", "join in FROM of a query in brackets"),
     "laterals": ("LATERAL VIEW", _IN_SPARK),
-    "with": ("WITH", _IN_SPARK),
-    "with_": ("WITH", _IN_SPARK),
-    "distinct": ("SELECT DISTINCT", "the rows of a window are distinct by GROUP BY"),
-    "windows": ("WINDOW", _SHOW),
+    "windows": ("WINDOW", "write what it stands for behind OVER"),
+    "hint": ("a hint", "leave it out: the plan follows from the query alone"),
     "sample": ("TABLESAMPLE", _IN_SPARK),
     "pivots": ("PIVOT", _IN_SPARK),
-    "version": ("AS OF", _IN_SPARK),
+    "version": ("AS OF", "it belongs to the right side of a JOIN"),
+    "recursive": ("WITH RECURSIVE", "write each step as a query of its own"),
     "all": ("GROUP BY ALL", "name the groups"),
     "cube": ("GROUP BY CUBE", _ONE_BY_ONE),
     "rollup": ("GROUP BY ROLLUP", _ONE_BY_ONE),
     "grouping_sets": ("GROUP BY GROUPING SETS", _ONE_BY_ONE),
+    "totals": ("GROUP BY WITH TOTALS", _ONE_BY_ONE),
     "db": ("a schema before the table", "use the name it is registered by"),
+    "on": ("DISTINCT ON", "write ROW_NUMBER() OVER (PARTITION BY ...) = 1 in a query around it"),
 }
 
 
@@ -59,7 +68,8 @@ def _shown(value: object) -> str:
     return ", ".join(p.sql("spark") if isinstance(p, sg.Expression) else str(p) for p in parts)
 
 
-def _only(node: sg.Expression, understood: frozenset[str]) -> None:
+def only(node: sg.Expression, understood: frozenset[str]) -> None:
+    """Refuse what a node has besides the arguments that are `understood`."""
     for key, value in node.args.items():
         if value and key not in understood:
             construct, hint = _REFUSED.get(key, (key.strip("_").upper(), _SHOW))
@@ -78,7 +88,7 @@ def statement_of(text: str) -> Statement:
         raise PlanError(message("a query is a text", shown(text), "there is nothing to parse", _SHOW))
     try:
         with one_kind_of_error():
-            found = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+            found = [tree for tree in sqlglot.parse(readable(text), dialect="spark") if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
     if len(found) != 1:
@@ -89,9 +99,9 @@ def statement_of(text: str) -> Statement:
     tree = found[0]
     if isinstance(tree, sg.Set):
         return tree
-    if isinstance(tree, sg.Select):
-        check_select(tree)
-        return tree
+    query = query_of(tree)
+    if query is not None:
+        return query
     construct = str(tree.this).upper() if isinstance(tree, sg.Command) else tree.key.upper()
     if construct == "SET":
         raise PlanError(message("this SET cannot be read", text.strip(), "nothing was set", _SET))
@@ -109,45 +119,50 @@ def _check_units(text: str) -> None:
                     to_us(written, "INTERVAL")
 
 
+def query_of(tree: object) -> Query | None:
+    """The query of a statement, without brackets around it; None for anything else."""
+    while isinstance(tree, sg.Subquery) and isinstance(tree.this, (sg.Query, sg.Subquery)):
+        only(tree, frozenset({"this", "alias"}))
+        tree = tree.this
+    return tree if isinstance(tree, (sg.Select, sg.SetOperation)) else None
+
+
 def check_select(tree: sg.Select) -> None:
     """Refuse every clause that is not understood."""
-    _only(tree, _UNDERSTOOD)
-    source = table_of(tree)
-    _only(source, frozenset({"this", "alias"}))
-    if source.alias_column_names:
-        raise refused("renaming columns in FROM", source.sql("spark"), ".rename(...) the stream before it is registered")
+    only(tree, _UNDERSTOOD)
+    distinct = tree.args.get("distinct")
+    if distinct is not None:
+        only(distinct, frozenset())
     group = tree.args.get("group")
-    if group is None:
-        raise PlanError(
-            message(
-                "the query has no GROUP BY", tree.sql("spark"), "a stream never ends, so the result would never come", _SHOW
-            )
-        )
-    for item in group.expressions:
+    for item in () if group is None else group.expressions:
         if isinstance(item, (sg.Rollup, sg.Cube, sg.GroupingSets)):
             raise refused(f"GROUP BY {item.key.upper()}", item.sql("spark"), _ONE_BY_ONE)
-    _only(group, frozenset({"expressions"}))
-
-
-def table_of(tree: sg.Select) -> sg.Table:
-    """The one table of a query."""
-    clause = tree.args.get("from_") or tree.args.get("from")
-    if clause is None:
+    if group is not None:
+        only(group, frozenset({"expressions"}))
+    if clause_of(tree, "from") is None:
         raise PlanError(message("the query has no FROM", tree.sql("spark"), "there is nothing to read", _SHOW))
-    source = clause.this
-    if isinstance(source, sg.Table) and isinstance(source.this, sg.Identifier):
-        return source
-    construct = "a subquery in FROM" if isinstance(source, sg.Subquery) else "a function in FROM"
-    raise refused(construct, source.sql("spark"), "register the stream, and name it in FROM")
 
 
-def lag_of(statement: sg.Set) -> int:
-    """The lag of ``SET watermark.lag = INTERVAL '5' SECOND``, in µs."""
+def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:
+    """A clause, under the name it has in whichever version of the parser."""
+    found: sg.Expression | None = tree.args.get(f"{name}_") or tree.args.get(name)
+    return found
+
+
+def no_group(tree: sg.Select) -> PlanError:
+    """The error for aggregates over a whole stream."""
+    return PlanError(
+        message("the query has no GROUP BY", tree.sql("spark"), "a stream never ends, so the result would never come", _SHOW)
+    )
+
+
+def setting_of(statement: sg.Set) -> tuple[str, int]:
+    """The setting of ``SET watermark.lag = INTERVAL '5' SECOND``, and its value in µs."""
     items = statement.expressions
     setting = items[0].this if len(items) == 1 else None
     if not isinstance(setting, sg.EQ):
         raise PlanError(message("SET sets one thing", statement.sql("spark"), "nothing was set", _SET))
-    name = setting.this.sql("spark")
-    if name.replace("`", "").lower() != "watermark.lag":
-        raise PlanError(message("there is no such setting", name, "nothing was set", _SET))
-    return interval_us(setting.expression, "watermark.lag", allow_zero=True)
+    name = setting.this.sql("spark").replace("`", "").lower()
+    if name not in _SETTINGS:
+        raise PlanError(message("there is no such setting", setting.this.sql("spark"), "nothing was set", _SET))
+    return name, interval_us(setting.expression, name, allow_zero=name == "watermark.lag")

@@ -56,12 +56,12 @@ def _refused(node: sg.Expression, what: str, hint: str = _HINT) -> PlanError:
 
 
 def aggregate(node: sg.Expression) -> AggCall | None:
-    """The call an expression stands for, without alias; None if it has no aggregate in it.
+    """The call that this very node stands for, without alias; None if it is no aggregate.
 
     Raises
     ------
     PlanError
-        For aggregates the library does not have, and for computing with aggregates.
+        For aggregates the library does not have.
     """
     if isinstance(node, sg.Filter):
         call = aggregate(node.this)
@@ -84,10 +84,18 @@ def aggregate(node: sg.Expression) -> AggCall | None:
         return _NAMES[node.name.lower()](expr_of(node.expressions[0]))
     if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup, sg.IgnoreNulls, sg.RespectNulls)):
         raise _refused(node, "this aggregate is not supported")
-    if node.find(sg.AggFunc) is not None:
-        hint = "select the aggregates alone, and compute on the results"
-        raise _refused(node, "computing with aggregates is not supported", hint)
     return None
+
+
+def aggregates(node: sg.Expression) -> bool:
+    """Whether an aggregate stands in an expression, outside of OVER."""
+    found = node.find_all(sg.AggFunc, sg.Filter, sg.Anonymous)
+    return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, sg.IgnoreNulls)) for n in found)
+
+
+def is_aggregate(node: object) -> bool:
+    """Whether a node is an aggregate, one the library has or not."""
+    return isinstance(node, (sg.AggFunc, sg.Filter)) or (isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES)
 
 
 def _argument(node: sg.Expression) -> Expr:

@@ -1,0 +1,291 @@
+"""The rows a query reads: which columns can be named, and what they are in the stream below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+from sqlglot import expressions as sg
+
+from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.errors import PlanError, message, unknown_column
+from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.plan.schema import unknown_field
+from krishiv_py.sql.catalog import Registered
+from krishiv_py.sql.text.windows import WindowCall
+
+Role: TypeAlias = Literal["start", "end", "time", "rank"]
+
+_PARTS: Final = ("catalog", "db", "table", "this")
+_MARK: Final = "\0bound"
+"""A function no text can name: a bound of windows that rows are not in yet."""
+
+
+@attrs.frozen
+class Column:
+    """A column that a query can name.
+
+    Attributes
+    ----------
+    table : str or None
+        The table, or its alias.
+    name : str
+        As it is named.
+    actual : str or None
+        The column of the stream; None for bounds of windows, and ranks, that are known after the next stage only.
+    role : str or None
+        ``start`` and ``end`` of a window, event ``time``, ``rank``.
+    hidden : bool
+        Whether ``*`` leaves it out.
+    sure : bool
+        Whether it is never null.
+    """
+
+    table: str | None
+    name: str
+    actual: str | None
+    role: Role | None = None
+    hidden: bool = False
+    sure: bool = False
+
+
+@attrs.frozen(eq=False)
+class Ranking:
+    """Ranks that a query asks for, which another one has to bound.
+
+    Attributes
+    ----------
+    node : Window
+        ``ROW_NUMBER() OVER (...)``.
+    name : str
+        The column.
+    """
+
+    node: sg.Window
+    name: str
+
+    def unbounded(self) -> PlanError:
+        """The error where nobody bounds them."""
+        return PlanError(
+            message(
+                "ranks have no bound",
+                self.node.sql("spark"),
+                "every row would have to be kept",
+                f"put a query around it: SELECT * FROM (SELECT ..., ROW_NUMBER() ... AS {self.name}) WHERE {self.name} <= 3",
+            )
+        )
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """What FROM, or a query in brackets, gives.
+
+    Attributes
+    ----------
+    stream : Stream or ResultStream
+        The rows.
+    columns : tuple of Column
+        What can be named.
+    table : Registered or None
+        What gives rows of a source their watermark; None for results of a stage, which have one.
+    window : WindowCall or None
+        The windows whose bounds the columns with such a role are.
+    partition : tuple of str or None
+        Columns a window function was told to divide rows by.
+    ranking : Ranking or None
+        Ranks that were asked for and are not bounded yet.
+    """
+
+    stream: Stream | ResultStream
+    columns: tuple[Column, ...]
+    table: Registered | None = None
+    window: WindowCall | None = None
+    partition: tuple[str, ...] | None = None
+    ranking: Ranking | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the stream below."""
+        return self.stream.schema
+
+    @property
+    def visible(self) -> tuple[Column, ...]:
+        """What ``*`` stands for."""
+        return tuple(c for c in self.columns if not c.hidden)
+
+    @property
+    def event_time(self) -> str | None:
+        """The column of the stream with the event time; None where a query left it out."""
+        return next((c.actual for c in self.columns if c.role == "time" and c.actual), None)
+
+    @property
+    def pending(self) -> bool:
+        """Whether rows are still to be put into their windows."""
+        return self.window is not None and any(c.actual is None and c.role == "end" for c in self.columns)
+
+    def named(self, alias: str) -> Rows:
+        """As the table `alias`."""
+        return attrs.evolve(self, columns=tuple(attrs.evolve(c, table=alias) for c in self.columns))
+
+    def role_of(self, actual: str) -> Role | None:
+        """The role of a column of the stream."""
+        return next((c.role for c in self.columns if c.actual == actual and c.role is not None), None)
+
+    def label(self, expr: Expr) -> str:
+        """What a column of the stream is called in the query; the name of another expression."""
+        if not isinstance(expr, Col):
+            return name_of(expr)
+        return next((c.name for c in self.columns if c.actual == expr.name), expr.name)
+
+    def timed(self, stream: Stream | ResultStream, lag_us: int | None) -> TimedStream:
+        """The `stream`, made of these rows, with event time; `lag_us` is what SET said."""
+        if isinstance(stream, ResultStream):
+            return stream
+        time = self.event_time
+        if self.table is None or time is None:
+            raise PlanError(
+                message(
+                    "the rows have no event time",
+                    f"columns {', '.join(c.name for c in self.visible)}",
+                    "nobody could say when a window is complete",
+                    "select the event time of the table in the inner query, too",
+                )
+            )
+        return attrs.evolve(self.table, event_time=time).timed(stream, lag_us)
+
+    def find(self, node: sg.Column) -> tuple[Column, list[str]]:
+        """What a name stands for, and the names of fields below it.
+
+        Raises
+        ------
+        PlanError
+            For a qualifier that is no table, and for a name that several tables have.
+        ColumnError
+            For a name that no table has.
+        """
+        parts = [node.args[p].name for p in _PARTS if node.args.get(p) is not None]
+        head = parts[0].lower()
+        plain = [c for c in self.columns if c.name.lower() == head]
+        if len(parts) > 1:
+            of_table = [c for c in self.columns if c.table is not None and c.table.lower() == head]
+            inner = [c for c in of_table if c.name.lower() == parts[1].lower()]
+            if inner:
+                return _only(inner, node), parts[2:]
+            if of_table and not plain:
+                raise unknown_column(parts[1], [c.name for c in of_table if not c.hidden], "sql")
+            if not plain:
+                raise self._of_no_table(node)
+        if not plain:
+            raise unknown_column(parts[0], [c.name for c in self.visible], "sql")
+        return _only(plain, node), parts[1:]
+
+    def _of_no_table(self, node: sg.Column) -> PlanError:
+        tables = sorted({c.table for c in self.columns if c.table is not None})
+        known = f"the table is {tables[0]!r}" if len(tables) == 1 else f"the tables are: {', '.join(tables) or '(unnamed)'}"
+        return PlanError(
+            message(
+                "this column belongs to no table of the query",
+                node.sql("spark"),
+                "its values are not known",
+                f"{known}; a field of a struct is named by its column: column.field",
+            )
+        )
+
+    def resolved(self, node: sg.Expression, *, bounds: bool = False) -> sg.Expression:
+        """A copy with the columns of the stream; bounds that are not known yet become marks, or are refused."""
+
+        def step(part: sg.Expression) -> sg.Expression:
+            if not isinstance(part, sg.Column) or isinstance(part.this, sg.Star):
+                return part
+            found, fields = self.find(part)
+            if found.actual is None:
+                if not bounds or found.role is None or fields:
+                    raise _not_yet(part, found)
+                return mark(found.role)
+            return self._spelled(found.actual, fields)
+
+        return node.transform(step)
+
+    def _spelled(self, actual: str, fields: list[str]) -> sg.Expression:
+        names, type_ = [actual], self._type(actual)
+        for name in fields:
+            known = {f.name.lower(): f for f in type_} if type_ is not None and pa.types.is_struct(type_) else {}
+            if name.lower() not in known:
+                raise unknown_field(name, type_ or pa.null(), f"sql: {'.'.join(names)}")
+            names.append(known[name.lower()].name)
+            type_ = known[name.lower()].type
+        return dotted(names)
+
+    def _type(self, actual: str) -> pa.DataType | None:
+        return self.schema.field(actual).type if actual in self.schema.names else None
+
+    def expr(self, node: sg.Expression) -> Expr:
+        """The expression of a `node` over the stream."""
+        return expr_of(self.resolved(node))
+
+
+def dotted(names: list[str]) -> sg.Expression:
+    """A column, or a column and fields below it."""
+    identifiers = [sg.to_identifier(n, quoted=True) for n in names]
+    found: sg.Expression = sg.Column(**dict(zip(_PARTS[-len(names) :], identifiers[: len(_PARTS)], strict=False)))
+    for more in identifiers[len(_PARTS) :]:
+        found = sg.Dot(this=found, expression=more)
+    return found
+
+
+def mark(role: str) -> sg.Expression:
+    """Stands for a bound that the next stage gives."""
+    return sg.Anonymous(this=_MARK, expressions=[sg.Literal.string(role)])
+
+
+def role_of_mark(node: object) -> Role | None:
+    """The role a mark stands for; None for other nodes."""
+    if not isinstance(node, sg.Anonymous) or node.name != _MARK:
+        return None
+    found: Role = node.expressions[0].name
+    return found
+
+
+def free(name: str, taken: Iterable[str]) -> str:
+    """The `name`, or with ``_`` behind it until nothing of `taken` has it."""
+    lowered = {t.lower() for t in taken}
+    while name.lower() in lowered:
+        name += "_"
+    return name
+
+
+def _only(found: list[Column], node: sg.Column) -> Column:
+    shown = [c for c in found if not c.hidden] or found
+    if len({(c.actual, c.role) for c in shown}) > 1:
+        tables = sorted({c.table for c in shown if c.table is not None})
+        hint = f"write {tables[0]}.{shown[0].name}" if tables else "name columns of the inner query apart with AS"
+        raise PlanError(
+            message("several tables have a column of this name", node.sql("spark"), "it is not known which is meant", hint)
+        )
+    return shown[0]
+
+
+def _not_yet(node: sg.Column, column: Column) -> PlanError:
+    if column.role == "rank":
+        return PlanError(
+            message(
+                "a rank is known only of the rows that are kept",
+                node.sql("spark"),
+                "ranks without a bound would keep every row",
+                f"bound it in WHERE, and by AND only: WHERE {column.name} <= 3",
+            )
+        )
+    return PlanError(
+        message(
+            "bounds of windows are known only after grouping",
+            node.sql("spark"),
+            "rows are not in their windows yet",
+            "use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end",
+        )
+    )

@@ -1,0 +1,1 @@
+"""FROM: tables, window functions over them, unions and joins."""

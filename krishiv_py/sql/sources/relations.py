@@ -1,0 +1,174 @@
+"""FROM: tables, queries in brackets, window functions over them, and joins."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from sqlglot import expressions as sg
+
+from krishiv_py.errors import PlanError, message
+from krishiv_py.sql.catalog import Registered, Static, unknown_table
+from krishiv_py.sql.env import Env, Inner, conjuncts
+from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.text.readable import PARTITION
+from krishiv_py.sql.text.statements import clause_of, only, query_of, refused
+from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, check_time
+
+_FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
+_BRACKETS: Final = "register the stream, and name it in FROM"
+
+
+def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
+    """The rows a query reads, and the parts of WHERE that are still to be fulfilled."""
+    clause = clause_of(tree, "from")
+    assert clause is not None
+    wanted = conjuncts(tree.args["where"].this if tree.args.get("where") is not None else None)
+    rows = source(clause.this, env, inner)
+    for join in tree.args.get("joins") or ():
+        raise refused("JOIN", join.sql("spark"))
+    return rows, wanted
+
+
+def source(node: sg.Expression, env: Env, inner: Inner) -> Rows:
+    """The rows of one table, query or window function."""
+    if isinstance(node, sg.Subquery):
+        return _query(node, env, inner)
+    if isinstance(node, sg.Table) and isinstance(node.this, sg.Identifier):
+        return _table(node, env)
+    if isinstance(node, sg.Table) and isinstance(node.this, sg.Anonymous):
+        return _function(node, env, inner)
+    raise refused("this in FROM", node.sql("spark"), _BRACKETS)
+
+
+def _query(node: sg.Subquery, env: Env, inner: Inner) -> Rows:
+    tree = query_of(node.this)
+    if tree is None or node.args.get("joins"):
+        raise refused("brackets around a join in FROM", node.sql("spark"), "leave the brackets out, or write a query in them")
+    only(node, frozenset({"this", "alias"}))
+    _no_renaming(node)
+    rows = inner(tree, env)
+    return rows.named(node.alias) if node.alias else rows
+
+
+def _no_renaming(node: sg.Expression) -> None:
+    if node.alias_column_names:
+        raise refused("renaming columns in FROM", node.sql("spark"), "name them with AS in a query in brackets")
+
+
+def found(node: sg.Table, env: Env) -> Registered | Static | Rows:
+    """What a name in FROM stands for."""
+    only(node, frozenset({"this", "alias", "version"}))
+    _no_renaming(node)
+    name = node.name.lower()
+    known = env.queries.get(name) or env.tables.get(name)
+    if known is None:
+        raise unknown_table(node.name, [*(t.name for t in env.tables.values()), *env.queries])
+    return known
+
+
+def _table(node: sg.Table, env: Env) -> Rows:
+    table = found(node, env)
+    if node.args.get("version"):
+        raise refused("AS OF", node.sql("spark"), "it belongs to the right side of a JOIN")
+    if isinstance(table, Rows):
+        return table.named(node.alias or node.name)
+    if isinstance(table, Static):
+        raise PlanError(
+            message(
+                "a table that does not change is no stream",
+                table.name,
+                "there would be nothing to wait for",
+                f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id",
+            )
+        )
+    return rows_of_table(table, node.alias or table.name)
+
+
+def rows_of_table(table: Registered, alias: str) -> Rows:
+    """The rows of a registered stream."""
+    columns = (Column(alias, n, n, "time" if n == table.event_time else None) for n in table.stream.schema.names)
+    return Rows(table.stream, tuple(columns), table)
+
+
+def _function(node: sg.Table, env: Env, inner: Inner) -> Rows:
+    """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), size))``, and the same without TABLE around."""
+    only(node, frozenset({"this", "alias"}))
+    _no_renaming(node)
+    call = node.this
+    if call.name.upper() == "TABLE" and len(call.expressions) == 1:
+        call = call.expressions[0]
+    kind = _FUNCTIONS.get(call.name.lower()) if isinstance(call, sg.Anonymous) else None
+    if kind is None:
+        raise refused("a function in FROM", node.sql("spark"), f"{_BRACKETS}; window functions are {', '.join(_FUNCTIONS)}")
+    data, told, partition, lengths = _arguments(kind, call)
+    rows = _data(data, env, inner)
+    if rows.window is not None and rows.pending:
+        raise refused("a window function over another", node.sql("spark"), "group by the inner windows first")
+    if not isinstance(told, sg.Anonymous) or told.name.lower() != "descriptor" or len(told.expressions) != 1:
+        raise _no_call(kind, call)
+    check_time(rows.resolved(told.expressions[0]), rows.event_time, call.name.lower())
+    rows = _with_bounds(rows, call_of(kind, lengths, call.name.lower()), call)
+    named = tuple(rows.resolved(p).name for p in partition)
+    return attrs.evolve(rows, partition=named).named(node.alias) if node.alias else attrs.evolve(rows, partition=named)
+
+
+def _arguments(kind: Kind, call: sg.Anonymous) -> tuple[sg.Expression, sg.Expression, list[sg.Expression], list[sg.Expression]]:
+    """Table, time, columns to divide by, and lengths of a window function, by place or by name."""
+    names = ("data", "timecol", *LENGTHS[kind], *(() if kind == "session" else ("offset",)))
+    given: dict[str, sg.Expression] = {}
+    partition: list[sg.Expression] = []
+    for node in call.expressions:
+        if isinstance(node, sg.Anonymous) and node.name.lower() == PARTITION and kind == "session":
+            partition = node.expressions
+        elif isinstance(node, sg.Kwarg):
+            given[node.this.name.lower()] = node.expression
+        elif len(given) < len(names):
+            given[names[len(given)]] = node
+        else:
+            raise _no_call(kind, call)
+    if set(given) - set(names) or not set(names) - {"offset"} <= set(given):
+        raise _no_call(kind, call)
+    return given["data"], given["timecol"], partition, [given[n] for n in names[2:] if n in given]
+
+
+def _no_call(kind: Kind, call: sg.Expression) -> PlanError:
+    lengths = ", ".join(f"INTERVAL '1' MINUTE /* {n} */" for n in LENGTHS[kind])
+    by = " PARTITION BY user" if kind == "session" else ""
+    return PlanError(
+        message(
+            f"the arguments of {kind.upper()} cannot be read",
+            call.sql("spark"),
+            "the windows are not known",
+            f"write TABLE({kind.upper()}(TABLE events{by}, DESCRIPTOR(ts), {lengths}))",
+        )
+    )
+
+
+def _data(node: sg.Expression, env: Env, inner: Inner) -> Rows:
+    if isinstance(node, sg.Column) and not node.table:
+        return _table(sg.Table(this=node.this.copy()), env)
+    tree = query_of(node)
+    if tree is None:
+        raise refused("this as the table of a window function", node.sql("spark"), "write TABLE events, or a query in brackets")
+    return inner(tree, env)
+
+
+def _with_bounds(rows: Rows, window: WindowCall, call: sg.Expression) -> Rows:
+    """Rows with the columns a window function adds, which are known after grouping."""
+    added = {"window_start": "start", "window_end": "end", "window_time": "time"}
+    taken = [c.name for c in rows.visible if c.name.lower() in added]
+    if taken:
+        raise PlanError(
+            message(
+                "the table has columns of these names already",
+                ", ".join(taken),
+                "a window function adds its own",
+                f"name them otherwise with AS in a query in brackets: {call.name.upper()}((SELECT ... FROM ...), ...)",
+            )
+        )
+    table = next((c.table for c in rows.visible), None)
+    plain = tuple(attrs.evolve(c, role=None) if c.role in ("start", "end") else c for c in rows.columns)
+    plain = tuple(attrs.evolve(c, name="\0time") if c.hidden and c.name.lower() in added else c for c in plain)
+    bounds = (Column(table, name, None, role) for name, role in added.items())  # type: ignore[arg-type]
+    return attrs.evolve(rows, columns=(*plain, *bounds), window=window)

@@ -1,0 +1,1 @@
+"""What is done with rows: groups, ranks, looks back."""

@@ -1,0 +1,225 @@
+"""GROUP BY: keys, window and aggregates of the builder, and steps over results for what is computed from them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import pyarrow as pa
+from sqlglot import expressions as sg
+
+from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.aggregates.calls import AggCall, count
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
+from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.sql.scope import Column, Rows, dotted, free, role_of_mark
+from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
+from krishiv_py.sql.text.aggregates import aggregate, aggregates
+from krishiv_py.sql.text.windows import window_call
+
+OWN: Final = ("window_start", "window_end", "window_time", "op", "pane_timing", "pane_index")
+
+
+@attrs.frozen(eq=False)
+class Key:
+    """What rows are grouped by besides the window, the column that holds it, and what the result calls it."""
+
+    node: sg.Expression
+    expr: Expr
+    column: str
+    label: str
+
+    @property
+    def computed(self) -> bool:
+        """Whether the column has to be made."""
+        return not (isinstance(self.expr, Col) and self.expr.name == self.column)
+
+
+@attrs.frozen(eq=False)
+class Output:
+    """A column of the result: its name, where it comes from, and whether it is there without computing."""
+
+    name: str
+    node: sg.Expression
+    direct: str | None
+    column: Column
+
+
+@attrs.define(eq=False)
+class _Made:
+    """What the items of a query have asked for so far."""
+
+    rows: Rows
+    grouping: Grouping
+    keys: list[Key]
+    bounds: dict[str, str]
+    taken: set[str]
+    calls: list[tuple[sg.Expression, AggCall]] = attrs.field(factory=list)
+
+    def aggregate(self, node: sg.Expression, call: AggCall, alias: str | None) -> str:
+        """The column of an aggregate."""
+        for known, had in self.calls:
+            if known == node and alias is None:
+                return had.output_name
+        if alias is None and call.output_name.lower() in self.taken:
+            alias = free(call.output_name, self.taken)
+        self.calls.append((node, call if alias is None else call.alias(alias)))
+        self.taken.add(self.calls[-1][1].output_name.lower())
+        return self.calls[-1][1].output_name
+
+    def over_results(self, node: sg.Expression) -> sg.Expression:
+        """A node over the rows of a source as one over results."""
+        found = False
+
+        def step(part: sg.Expression) -> sg.Expression:
+            nonlocal found
+            direct = self.direct(part, None)
+            if direct is not None:
+                found = True
+                return dotted([direct])
+            if isinstance(part, sg.Column):
+                raise neither(part)
+            if (call := window_call(part, self.rows.event_time)) is not None:
+                raise PlanError(
+                    message(
+                        "a window is no value",
+                        str(call[0]),
+                        "it has two bounds",
+                        f"select {call[0].kind}_start(...) or {call[0].kind}_end(...)",
+                    )
+                )
+            return part
+
+        made = node.transform(step)
+        if not found:
+            raise neither(node)
+        return made
+
+    def direct(self, node: sg.Expression, alias: str | None) -> str | None:
+        """The column of results that a node is, if it is one as it stands."""
+        role = self.grouping.role_of(node)
+        if role is not None:
+            return self.bounds[role]
+        call = aggregate(node)
+        if call is not None:
+            return self.aggregate(node, call, alias)
+        return next((k.column for k in self.keys if k.node == node), None)
+
+
+def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None, *, top: bool) -> Rows | AggregatedStream:
+    """The results of a query that groups; `top` if nothing reads them but the user."""
+    grouping = read(tree, rows)
+    stream = rows.stream if where is None else rows.stream.filter(where)
+    keys = _keys(grouping, rows)
+    window, bounds = grouping.window, {"start": "window_start", "end": "window_end", "time": "window_time"}
+    if grouping.again and window.kind != "tumble":
+        started = free("window_started", [*rows.schema.names, *(k.column for k in keys)])
+        assert grouping.start is not None
+        keys.append(Key(dotted([grouping.start]), col(grouping.start), started, started))
+        bounds["start"] = started
+    for key in keys:
+        if key.computed:
+            stream = stream.with_column(key.column, key.expr)
+    made = _Made(rows, grouping, keys, bounds, {*map(str.lower, OWN), *(k.column.lower() for k in keys)})
+    made.taken |= {i.alias.lower() for i in grouping.items if i.alias is not None}
+    outputs = [_output(item, made) for item in grouping.items]
+    _distinct([o.name for o in outputs])
+    having = None if grouping.having is None else made.over_results(grouping.having)
+    calls = [call for _, call in made.calls] or [count().alias(free("rows", made.taken))]
+    again = window.same_again(_tick_us(rows)) if grouping.again else window
+    timed = rows.timed(stream, lag_us)
+    found = again.over(timed.key_by(*(k.column for k in keys))).agg(calls)
+    own = tuple((n, n) for n in found.schema.names[: len(keys) + 2 + len(calls)])
+    plain = tuple((o.name, o.direct) for o in outputs if o.direct is not None)
+    if top and having is None and len(plain) == len(outputs) and not any(o.direct == "window_time" for o in outputs):
+        return found if plain == own else attrs.evolve(found, draft=attrs.evolve(found.draft, output=plain))
+    results = found.results()
+    if having is not None:
+        results = results.filter(expr_of(having))
+    picked = [Alias(expr_of(o.node), o.name) if o.direct != o.name else Col(o.name) for o in outputs]
+    if plain != own or any(o.direct is None for o in outputs):
+        results = results.select(*picked)
+    return Rows(results, (*(o.column for o in outputs), *_hidden_time(results, outputs)), window=window)
+
+
+def _hidden_time(results: ResultStream, outputs: list[Output]) -> tuple[Column, ...]:
+    if any(o.column.role == "time" for o in outputs):
+        return ()
+    return (Column(None, "window_time", "window_time", "time", hidden=True),)
+
+
+def _tick_us(rows: Rows) -> int:
+    start = next(c.actual for c in rows.columns if c.role == "start")
+    return 1_000 if pa.types.is_int64(rows.schema.field(start).type) else 1
+
+
+def _output(item: Item, made: _Made) -> Output:
+    """An item of the SELECT list."""
+    role = made.grouping.role_of(item.node)
+    key = next((k for k in made.keys if k.node == item.node), None)
+    if key is None and role is None and not aggregates(item.node) and item.node.find(sg.Window) is None:
+        expr = _read(item.node, made.rows)
+        key = None if expr is None else next((k for k in made.keys if expr.same_as(k.expr)), None)
+    direct = key.column if key is not None and role is None else made.direct(item.node, item.alias)
+    if direct is None:
+        name = item.alias or item.text
+        return Output(name, made.over_results(item.node), None, Column(None, name, name))
+    if role is not None:
+        name = item.alias or f"window_{role}"
+    elif key is not None:
+        name = item.alias or key.label
+    else:
+        name = item.alias or direct
+    counts = isinstance(item.node, (sg.Count, sg.CountIf, sg.ApproxDistinct))
+    return Output(name, dotted([direct]), direct, Column(None, name, name, role, sure=role is not None or counts))
+
+
+def _read(node: sg.Expression, rows: Rows) -> Expr | None:
+    """The expression over rows; None where a window is named in it."""
+    windows = (role_of_mark(n) or window_call(n, rows.event_time) for n in node.find_all(sg.Anonymous))
+    return None if any(windows) else expr_of(node)
+
+
+def _keys(grouping: Grouping, rows: Rows) -> list[Key]:
+    """Keys in the order of GROUP BY."""
+    taken = {n.lower() for n in [*rows.schema.names, *OWN]}
+    keys: list[Key] = []
+    for node in grouping.groups:
+        if aggregates(node):
+            raise PlanError(
+                message("GROUP BY an aggregate", node.sql("spark"), "it is known only after grouping", "group by columns")
+            )
+        expr = expr_of(node)
+        if any(expr.same_as(k.expr) for k in keys):
+            continue
+        item = next((i for i in grouping.items if i.node == node), None)
+        name = item.alias if item is not None else None
+        if isinstance(expr, Col) and expr.name.lower() not in OWN:
+            name = expr.name
+        else:
+            name = name_of(expr) if name is None or name.lower() in taken else name
+            name = free(name, taken)
+        taken.add(name.lower())
+        keys.append(Key(node, expr, name, rows.label(expr)))
+    return keys
+
+
+def _distinct(names: list[str]) -> None:
+    lowered = [n.lower() for n in names]
+    if "op" in lowered:
+        raise PlanError(
+            message(
+                "a result column has a name of the library's own",
+                "op",
+                "the mark of changes would hide it",
+                "name it otherwise with AS",
+            )
+        )
+    for name in lowered:
+        if lowered.count(name) > 1:
+            raise PlanError(
+                message("two columns of the result have one name", name, "one would hide the other", "name one with AS")
+            )

@@ -1,0 +1,1 @@
+"""What a text of SQL says: statements, window functions, aggregates."""

@@ -1,0 +1,184 @@
+"""Window functions and lengths of time: ``tumble_start(ts, INTERVAL '1' MINUTE)``, ``window(ts, '1 minute')``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+from typing import Final, Literal, TypeAlias
+
+import attrs
+from sqlglot import expressions as sg
+
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.errors import DurationError, PlanError, message
+from krishiv_py.plan.durations import show_us, to_us
+
+Kind: TypeAlias = Literal["tumble", "hop", "cumulate", "session"]
+Bound: TypeAlias = Literal["start", "end"]
+
+LENGTHS: Final[dict[Kind, tuple[str, ...]]] = {
+    "tumble": ("size",),
+    "hop": ("slide", "size"),
+    "cumulate": ("step", "size"),
+    "session": ("gap",),
+}
+_SHOWN: Final = {"tumble": ("interval",)}
+_CALLS: Final[dict[str, tuple[Kind, Bound | None]]] = {
+    "tumble_start": ("tumble", "start"),
+    "tumble_end": ("tumble", "end"),
+    "hop_start": ("hop", "start"),
+    "hop_end": ("hop", "end"),
+    "cumulate_start": ("cumulate", "start"),
+    "cumulate_end": ("cumulate", "end"),
+    "session_start": ("session", "start"),
+    "session_end": ("session", "end"),
+    "tumble": ("tumble", None),
+    "hop": ("hop", None),
+    "cumulate": ("cumulate", None),
+    "session": ("session", None),
+    "session_window": ("session", None),
+}
+WINDOW_CALLS: Final = tuple(name for name, (_, bound) in _CALLS.items() if bound)
+SPARKS: Final = ("window", "session_window")
+"""Functions whose value is a struct of both bounds."""
+
+
+@attrs.frozen
+class WindowCall:
+    """The window a query groups by; lengths in µs, in the order of the call."""
+
+    kind: Kind
+    lengths: tuple[int, ...]
+    offset_us: int = 0
+
+    def over(self, stream: KeyedStream) -> WindowedStream:
+        """The builder's window."""
+        lengths = [dt.timedelta(microseconds=us) for us in self.lengths]
+        offset = dt.timedelta(microseconds=self.offset_us)
+        if self.kind == "tumble":
+            return stream.tumbling_window(lengths[0], offset)
+        if self.kind == "hop":
+            return stream.hopping_window(lengths[1], lengths[0], offset)
+        if self.kind == "cumulate":
+            return stream.cumulate_window(lengths[0], lengths[1], offset)
+        return stream.session_window(lengths[0])
+
+    def same_again(self, tick_us: int) -> WindowCall:
+        """Tumbling windows that end where these end, each holding the results of one of them (Flink's cascading windows).
+
+        ::
+
+            inner   [0, 60)  [30, 90)  [60, 120)     results at 59, 89, 119
+            again      [30, 60)  [60, 90)  [90, 120)
+        """
+        if self.kind == "session":
+            return WindowCall("tumble", (tick_us,))
+        return WindowCall("tumble", (self.lengths[0],), (self.offset_us + self.lengths[-1]) % self.lengths[0])
+
+    def __str__(self) -> str:
+        offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""
+        return f"{self.kind}({', '.join(map(show_us, self.lengths))}{offset})"
+
+
+def window_call(node: object, event_time: str | None) -> tuple[WindowCall, Bound | None] | None:
+    """What a window function asks for; None for any other expression. `event_time` is the column it has to be over."""
+    if isinstance(node, sg.Dot) and node.expression.name.lower() in ("start", "end"):
+        found = window_call(node.this, event_time) if is_struct_call(node.this) else None
+        return None if found is None else (found[0], "start" if node.expression.name.lower() == "start" else "end")
+    if not isinstance(node, sg.Anonymous):
+        return None
+    name = node.name.lower()
+    if name == "window":
+        return _sparks(node, event_time), None
+    if name not in _CALLS:
+        near = difflib.get_close_matches(name, WINDOW_CALLS, n=1, cutoff=0.75)
+        if near:
+            raise PlanError(
+                message("unknown function", node.sql("spark"), "it cannot be evaluated", f"the nearest is {near[0]}")
+            )
+        return None
+    kind, bound = _CALLS[name]
+    names = LENGTHS[kind]
+    least = 1 + len(names)
+    if not least <= len(node.expressions) <= least + (kind != "session"):
+        shown = _SHOWN.get(kind, names)
+        wanted = f"{name}({event_time}, {', '.join(shown)})"
+        raise PlanError(
+            message(f"{name} takes {least} arguments", node.sql("spark"), "the window is not known", f"write {wanted}")
+        )
+    column, *lengths = node.expressions
+    check_time(column, event_time, name)
+    return call_of(kind, lengths, name), bound
+
+
+def is_struct_call(node: sg.Expression) -> bool:
+    """Whether it is one of Spark's functions, which give both bounds."""
+    return isinstance(node, sg.Anonymous) and node.name.lower() in SPARKS
+
+
+def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
+    """The window of parsed lengths, and of the offset that may follow them."""
+    names = _SHOWN.get(kind, LENGTHS[kind]) if name in _CALLS else LENGTHS[kind]
+    told = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
+    more = lengths[len(names) :]
+    offset_us = interval_us(more[0], f"{name} offset", allow_zero=True, allow_negative=True) if more else 0
+    return WindowCall(kind, told, offset_us % told[0])
+
+
+def _sparks(node: sg.Anonymous, event_time: str | None) -> WindowCall:
+    """``window(ts, size[, slide[, offset]])``."""
+    if not 2 <= len(node.expressions) <= 4:
+        raise PlanError(
+            message(
+                "window takes 2 to 4 arguments",
+                node.sql("spark"),
+                "the window is not known",
+                f"write window({event_time}, '1 minute'), or window({event_time}, size, slide, offset)",
+            )
+        )
+    column, size, *more = node.expressions
+    check_time(column, event_time, "window")
+    size_us = interval_us(size, "window")
+    slide_us = interval_us(more[0], "window") if more else size_us
+    offset_us = interval_us(more[1], "window offset", allow_zero=True, allow_negative=True) if len(more) > 1 else 0
+    if slide_us == size_us:
+        return WindowCall("tumble", (size_us,), offset_us % size_us)
+    return WindowCall("hop", (slide_us, size_us), offset_us % slide_us)
+
+
+def check_time(column: sg.Expression, event_time: str | None, name: str) -> None:
+    """Refuse another column than the event time; one with a table is a field of a struct."""
+    if not isinstance(column, sg.Column) or column.table or column.name != event_time:
+        known = f"the declared event time is {event_time!r}"
+        if event_time is None:
+            known = "select the event time in the inner query, too"
+        raise PlanError(
+            message(
+                f"{name} is not over the event time",
+                column.sql("spark"),
+                "the watermark says nothing of it, so windows would never end",
+                known,
+            )
+        )
+
+
+def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, allow_negative: bool = False) -> int:
+    """A length of time in µs: ``INTERVAL '1 minute'``, ``INTERVAL '1' MINUTE``, or the plain text ``'1 minute'``."""
+    if isinstance(node, sg.Add):
+        return interval_us(node.this, name) + interval_us(node.expression, name)
+    if isinstance(node, sg.Neg) and allow_negative:
+        return -interval_us(node.this, name, allow_zero=allow_zero)
+    value = node.this if isinstance(node, sg.Interval) else node
+    if not isinstance(value, sg.Literal) or not (value.is_string or isinstance(node, sg.Interval)):
+        raise DurationError(
+            message(
+                f"`{name}` is not a legal duration",
+                node.sql("spark"),
+                "its unit or length is not known",
+                "write for instance INTERVAL '5' SECOND",
+            )
+        )
+    unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
+    text = value.name if unit is None else f"{value.name} {unit.sql('spark')}"
+    return to_us(text, name, allow_zero=allow_zero, allow_negative=allow_negative)
