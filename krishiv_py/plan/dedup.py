@@ -37,6 +37,8 @@ class Deduplication(Window):
         The length of time, µs.
     duplicates : {"count", "side_output"}
         Whether duplicates are only counted, or also handed to the late handler.
+    hidden : tuple of str
+        Columns that were computed to compare rows by, and are no columns of the rows that pass.
     """
 
     kind: ClassVar[str] = "deduplication"
@@ -46,6 +48,7 @@ class Deduplication(Window):
     keeps_carried: ClassVar[bool] = False
     within_us: int
     duplicates: Duplicates = "count"
+    hidden: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, str]:
         return {"within_us": repr(self.within_us)}  # who gets the duplicates may change
@@ -90,10 +93,13 @@ class Deduplication(Window):
 
     def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
         # keys of floating point are compared by their normal form, and come out as they came
-        return tuple(f.name for f in passing(row) if f.name not in keys or pa.types.is_floating(f.type))
+        return tuple(f.name for f in self._given(row) if f.name not in keys or pa.types.is_floating(f.type))
 
     def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
-        return passing(row)
+        return self._given(row)
+
+    def _given(self, row: pa.Schema) -> list[pa.Field]:
+        return [f for f in passing(row) if f.name not in self.hidden]
 
 
 def passing(row: pa.Schema) -> list[pa.Field]:
@@ -101,7 +107,7 @@ def passing(row: pa.Schema) -> list[pa.Field]:
     return [f for f in row if not f.name.startswith(RESERVED)]
 
 
-def deduplication(within: Duration, duplicates: Duplicates = "count") -> Deduplication:
+def deduplication(within: Duration, duplicates: Duplicates = "count", hidden: tuple[str, ...] = ()) -> Deduplication:
     """A checked :class:`Deduplication`."""
     if within is None:
         raise PlanError(
@@ -113,4 +119,4 @@ def deduplication(within: Duration, duplicates: Duplicates = "count") -> Dedupli
             )
         )
     one_of(duplicates, "duplicates", ("count", "side_output"))
-    return Deduplication(to_us(within, "within"), duplicates)
+    return Deduplication(to_us(within, "within"), duplicates, hidden)

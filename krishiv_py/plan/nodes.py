@@ -168,6 +168,8 @@ class Project(Node):
     columns: tuple[tuple[str, Expr], ...]
     picks: bool = False
     """Whether its author named every column there is to be, as in ``select``."""
+    computes: tuple[str, ...] = ()
+    """Columns that keys, identities or gaps by expression are; state depends on how they are computed."""
 
     def detail(self) -> str:
         shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.columns]
@@ -329,6 +331,18 @@ def stages_of(node: WindowAggregate) -> list[WindowAggregate]:
     """The stages of a plan, the first one first."""
     found = source_of(node)
     return [*(stages_of(found.stage) if isinstance(found, StageOutput) else ()), node]
+
+
+def computed_in(node: Node) -> dict[str, Expr]:
+    """Columns of keys, identities and gaps that are expressions, by name; of this stage, of all streams it reads."""
+    found: dict[str, Expr] = {}
+    source = source_of(node)
+    for side, part in source.parts if isinstance(source, UnionSource) else ():
+        found |= {f"{name} of {side}": expr for name, expr in computed_in(part).items()}
+    for step in prefix_of(node):
+        if isinstance(step, Project):
+            found |= {name: expr for name, expr in step.columns if name in step.computes}
+    return found
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:

@@ -12,13 +12,14 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.handed_on import time_name
-from krishiv_py.plan.nodes import Source, StageOutput, WindowAggregate, root_of, source_of
+from krishiv_py.plan.nodes import Source, StageOutput, WindowAggregate, computed_in, root_of, source_of, stages_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.planner.check import check
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
 from krishiv_py.planner.warnings import warnings
+from krishiv_py.redaction import noted
 
 Engine: TypeAlias = Literal["driver", "bounded", "streaming"]
 _STATE = "transformWithState keyed by bucket"
@@ -109,8 +110,9 @@ class PhysicalPlan:
     def fingerprint(self) -> dict[str, str]:
         """What its state depends on (docs/state.md); of several stages, each part with its stage."""
         found: dict[str, str] = {}
-        for number, stage in enumerate(self.stages, 1):
+        for number, (stage, node) in enumerate(zip(self.stages, stages_of(self.node), strict=True), 1):
             parts = fingerprint(stage.spec)
+            parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(node).items()}
             if len(self.stages) > 1:
                 parts["watermark behind the first stage, in µs"] = str(stage.behind_us)
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}

@@ -289,6 +289,8 @@ def _stages() -> Iterator[Call]:
         "KeyedUntimedStream.with_watermark", lambda: stream().key_by("user").with_watermark, {"spec": spec, "column": "at"}
     )
     yield Call("TimedStream.key_by", lambda: timed().key_by, {"keys": "user"})
+    yield Call("Stream.key_by, computed", lambda: stream().key_by, {"keys": col("user").lower(), "shop": "upper(user)"})
+    yield Call("TimedStream.key_by, computed", lambda: timed().key_by, {"keys": col("user").lower(), "shop": "upper(user)"})
     yield from _windows()
     for stage in (timed, windowed, aggregated):
         yield from _options(stage)

@@ -8,15 +8,18 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.planning import evaluate
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.joins.sides import Side, check_keys
 from krishiv_py.plan.options.late import CountingLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 
-On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+On: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str]"
 Sides: TypeAlias = "tuple[Side, Side]"
 
 
@@ -52,11 +55,35 @@ def sides_of(left: OptionMethods, right: OptionMethods, on: On | None, where: st
                 "pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
             )
         )
-    schemas = left._row_schema(), right._row_schema()
-    names = _keys(left, right, on, schemas, where)
-    one, other = (Side(s.draft.input, schema, keys) for s, schema, keys in zip((left, right), schemas, names, strict=True))
+    sides = [_side(left), _side(right)]
+    if not isinstance(on, (str, Mapping)) and on is not None:
+        on = _computed(sides, on, where)
+    names = _keys(left, right, on, (sides[0].schema, sides[1].schema), where)
+    one, other = (attrs.evolve(side, keys=keys) for side, keys in zip(sides, names, strict=True))
     check_keys(one, other)
     return one, other
+
+
+def _side(stream: OptionMethods) -> Side:
+    return Side(stream.draft.input, stream._row_schema(), stream.keys)
+
+
+def _computed(sides: list[Side], on: object, where: str) -> On:
+    """The names of keys that may be expressions; `sides` get the columns of those."""
+    listed = [on] if isinstance(on, Expr) else _listed(on)
+    pair = len(listed) == 2 and all(isinstance(e, Expr) for e in listed)
+    items = [(listed[0], listed[1])] if pair else [(e, e) for e in listed]
+    if not any(isinstance(e, Expr) for item in items for e in item):
+        return [str(e) for e, _ in items]
+    names = []
+    for at, word in enumerate(("left", "right")):
+        side = sides[at]
+        found, computed = keys_of([item[at] for item in items], visible(side.schema), f"{where}(on), {word} side")
+        mark = with_computed(side.mark, side.schema, computed)
+        schema = pa.schema([*side.schema, *((n, evaluate.expr_type(e, side.schema)) for n, e in computed)])
+        sides[at] = attrs.evolve(side, mark=mark, schema=schema)
+        names.append(found)
+    return dict(zip(*names, strict=True))
 
 
 def _keys(
@@ -78,7 +105,7 @@ def _keys(
     for ours, theirs in pairs:
         known_column(ours, schemas[0].names, f"{where}(on), left side")
         known_column(theirs, schemas[1].names, f"{where}(on), right side")
-    found = tuple(ours for ours, _ in pairs), tuple(theirs for _, theirs in pairs)
+    found = tuple(str(ours) for ours, _ in pairs), tuple(str(theirs) for _, theirs in pairs)
     for side, keys in zip(("left", "right"), found, strict=True):
         twice = sorted({k for k in keys if keys.count(k) > 1})
         if twice:
@@ -98,15 +125,15 @@ def _keys(
     return found
 
 
-def _listed(on: object) -> list[str]:
-    if isinstance(on, Sequence) and all(isinstance(n, str) for n in on):
+def _listed(on: object) -> list[str | Expr]:
+    if isinstance(on, Sequence) and all(isinstance(n, (str, Expr)) for n in on):
         return list(on)
     raise PlanError(
         message(
             "`on` names no columns",
             shown(on),
             "it is not known which rows meet",
-            'write on="user", on=["user", "shop"], or on={"user": "customer"}',
+            'write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())',
         )
     )
 

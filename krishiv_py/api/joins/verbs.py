@@ -44,9 +44,10 @@ class JoinMethods(OptionMethods):
         ----------
         right : TimedStream or KeyedStream
             The other stream, with a watermark of its own.
-        on : str or list of str or dict, optional
-            The key columns: of one name on both sides, or left names with right ones. May be left out if both streams are
-            keyed; the keys then go together in their order.
+        on : str or Expr or list or dict, optional
+            The key columns: of one name on both sides, or left names with right ones. Or expressions: one for both sides, or a
+            pair with one for each, ``on=(col("a").lower(), col("b").lower())``; results have the left one's alias or text.
+            May be left out if both streams are keyed; the keys then go together in their order.
         lower, upper : int or timedelta or str
             How far the time of a right row may be from that of a left one, both bounds inclusive; ``int`` is milliseconds,
             negative is before.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.plan.dedup import Duplicates
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.assigner import WindowAssigner
@@ -64,11 +64,11 @@ class FollowMethods:
         """See :meth:`ResultStream.watermark`: a further `lag` of the next stage; `column` is the event time of results."""
         return self.results().watermark(column, lag)
 
-    def key_by(self, *keys: str) -> KeyedStream:
-        """See :meth:`ResultStream.key_by`: group results by the columns called `keys`."""
-        return self.results().key_by(*keys)
+    def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
+        """See :meth:`ResultStream.key_by`: group results by `keys`, columns or expressions, and `named` ones."""
+        return self.results().key_by(*keys, **named)
 
-    def drop_duplicates(self, *columns: str, within: Duration, duplicates: Duplicates = "count") -> RowStream:
+    def drop_duplicates(self, *columns: str | Expr, within: Duration, duplicates: Duplicates = "count") -> RowStream:
         """See :meth:`KeyedStream.drop_duplicates`: results that repeat `columns` `within` a time; `duplicates` as there."""
         return self.results().drop_duplicates(*columns, within=within, duplicates=duplicates)
 
@@ -99,7 +99,7 @@ class FollowMethods:
         return self.results().cumulate_window(step, size, offset, max_overlap=max_overlap)
 
     def session_window(
-        self, gap: Duration | Col, *, touch: Touch | None = None, max_duration: Duration | None = None
+        self, gap: Duration | Expr, *, touch: Touch | None = None, max_duration: Duration | None = None
     ) -> WindowedStream:
         """See :meth:`KeyedStream.session_window`, with its `gap`, `touch` and `max_duration`."""
         return self.results().session_window(gap, touch=touch, max_duration=max_duration)

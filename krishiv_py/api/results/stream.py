@@ -195,10 +195,10 @@ class ResultStream(TimedStream):
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
         return attrs.evolve(self, draft=attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, spec=spec)))
 
-    def key_by(self, *keys: str) -> KeyedStream:
-        """Group results by the columns called `keys`, for a further stage."""
+    def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
+        """Group results by `keys`, columns or expressions, and `named` ones, for a further stage."""
         self._check_followed()
-        return super().key_by(*keys)
+        return super().key_by(*keys, **named)
 
     def _windowed(self, window: Window, stage: type[S]) -> S:
         self._check_followed()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import attrs
 
+from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.results.rows import RowStream
-from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.dedup import Duplicates, deduplication, passing
 from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.nodes import Project
 
 
 @attrs.frozen(eq=False)
 class DedupMethods(OptionMethods):
     """A stage whose duplicates can be dropped."""
 
-    def drop_duplicates(self, *columns: str, within: Duration, duplicates: Duplicates = "count") -> RowStream:
+    def drop_duplicates(self, *columns: str | Expr, within: Duration, duplicates: Duplicates = "count") -> RowStream:
         """Let the first row of each identity pass, and drop the rows that repeat it (SEMANTICS §8).
 
         A row passes in the micro-batch in which it arrives, with all its columns. It is a duplicate when a row with the same
@@ -24,8 +26,9 @@ class DedupMethods(OptionMethods):
 
         Parameters
         ----------
-        *columns : str
-            What makes two rows the same. By default the keys of the stream; without keys, all columns.
+        *columns : str or Expr
+            What makes two rows the same: columns, or expressions over them, which rows do not get as columns. By default the
+            keys of the stream; without keys, all columns.
         within : int or timedelta or str
             How far apart in event time duplicates can be; ``int`` is milliseconds. A row is kept in state for so long, and
             for the lag and the allowed lateness.
@@ -58,8 +61,11 @@ class DedupMethods(OptionMethods):
         1
         """
         schema = self._row_schema()
-        for name in columns:
-            known_column(name, schema.names, "drop_duplicates")
-        identity = tuple(dict.fromkeys(columns)) or self.keys or tuple(f.name for f in passing(schema))
-        window = deduplication(within, duplicates)
-        return RowStream(attrs.evolve(self.draft, keys=identity, window=window), self.runner)
+        once = [c for at, c in enumerate(columns) if not isinstance(c, str) or c not in columns[:at]]
+        names, computed = keys_of(once, visible(schema), "drop_duplicates")
+        own = tuple(self.draft.input.input.computes) if isinstance(self.draft.input.input, Project) else ()
+        hidden = (*own, *(name for name, _ in computed))
+        identity = names or self.keys or tuple(f.name for f in passing(schema))
+        window = deduplication(within, duplicates, hidden)
+        mark = with_computed(self.draft.input, schema, computed)
+        return RowStream(attrs.evolve(self.draft, input=mark, keys=identity, window=window), self.runner)

@@ -8,19 +8,8 @@ from krishiv_py.api.joins.verbs import JoinMethods
 from krishiv_py.api.stages.dedup import DedupMethods
 from krishiv_py.api.stages.order import ON_TIMED, RESULTS, instead, needs
 from krishiv_py.api.stages.windows import WindowMethods
-from krishiv_py.errors import OrderError, PlanError, message, shown
-from krishiv_py.plan.checks import known_column
-
-
-def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
-    """Key columns that exist, each once."""
-    for at, key in enumerate(keys):
-        if not isinstance(key, str):
-            raise PlanError(message("keys are column names", shown(key), "rows cannot be grouped", 'write .key_by("user_id")'))
-        known_column(key, names, "key_by")
-        if key in keys[:at]:
-            raise PlanError(message("a key column is named twice", key, "it would appear twice in results", "name it once"))
-    return keys
+from krishiv_py.errors import OrderError, message
+from krishiv_py.plan.expressions.expr import Expr
 
 
 @instead(ON_TIMED)
@@ -29,8 +18,8 @@ def checked_keys(keys: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
 class KeyedStream(WindowMethods, JoinMethods, DedupMethods):
     """Rows with event time and key, ready for windows."""
 
-    def key_by(self, *keys: str) -> KeyedStream:
-        """Always refused, for any `keys`: a stream is keyed once."""
+    def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
+        """Always refused, for any `keys` and `named` ones: a stream is keyed once."""
         raise OrderError(
             message(
                 "the stream is keyed already",

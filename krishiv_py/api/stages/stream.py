@@ -8,11 +8,12 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.computed import Named, keys_of
 from krishiv_py.api.joins.lookup import looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.order import JOINS, ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.api.stages.timed import TimedStream, timed
@@ -254,9 +255,10 @@ class Stream(RunMethods):
             column = fitting[0]
         return timed(self.node, self.schema, column, spec, source_column, self.runner, self.told_late)
 
-    def key_by(self, *keys: str) -> KeyedUntimedStream:
-        """Group by the columns called `keys` before the watermark is declared; the two may come in either order."""
-        return KeyedUntimedStream(self, checked_keys(keys, self.schema.names))
+    def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedUntimedStream:
+        """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""
+        names, computed = keys_of(keys, self.schema, "key_by", named)
+        return KeyedUntimedStream(self, names, computed)
 
 
 @instead(ON_KEYED)
@@ -267,13 +269,18 @@ class KeyedUntimedStream:
 
     stream: Stream
     keys: tuple[str, ...]
+    computed: tuple[Named, ...] = attrs.field(default=(), repr=False)
+
+    def _keyed(self, stream: TimedStream) -> KeyedStream:
+        made = dict(self.computed)
+        return stream.key_by(*(made[key].alias(key) if key in made else key for key in self.keys))
 
     def watermark(self, column: str, lag: Duration, *, idle_advance: Duration | None = None) -> KeyedStream:
         """See :meth:`Stream.watermark`."""
-        return self.stream.watermark(column, lag, idle_advance=idle_advance).key_by(*self.keys)
+        return self._keyed(self.stream.watermark(column, lag, idle_advance=idle_advance))
 
     def with_watermark(
         self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None
     ) -> KeyedStream:
         """See :meth:`Stream.with_watermark`."""
-        return self.stream.with_watermark(spec, column, source_column=source_column).key_by(*self.keys)
+        return self._keyed(self.stream.with_watermark(spec, column, source_column=source_column))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.computed import keys_of, with_computed
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.keyed import KeyedStream, checked_keys
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
@@ -39,15 +40,40 @@ class TimedStream(RunMethods, KeyedStream):
             )
         return rows_of(self.draft.input.input, self.late_handler, self.runner)
 
-    def key_by(self, *keys: str) -> KeyedStream:
-        """Group by the columns called `keys`; types are kept, null is a key of its own.
+    def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
+        """Group by columns, or by expressions over them; types are kept, null is a key of its own.
+
+        Parameters
+        ----------
+        *keys : str or Expr
+            Column names, and expressions: ``key_by(col("url").split("/")[0].alias("site"), "user")``. A key is called by its
+            alias, or by the text of its expression. The aggregates see the columns as they are.
+        **named : Expr or str
+            Further keys by their names: expressions, or SQL text.
 
         Raises
         ------
         ColumnError
-            For columns that do not exist, with a suggestion.
+            For columns that do not exist, with a suggestion; for a key that has the name of a column; and for values that
+            cannot be grouped: lists, structs, maps.
+        ExpressionError
+            For SQL that cannot be read, and types that do not fit.
+        PlanError
+            For two keys of one name, and for constants.
+
+        Examples
+        --------
+        >>> from krishiv_py import col, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> visits = stream_of("url string, at bigint").watermark("at", 0)
+        >>> driver = Driver(visits.key_by(col("url").split("/")[0].alias("site")).tumbling_window(10).agg(count()))
+        >>> _ = driver.send([{"url": "a.org/x", "at": 1}, {"url": "a.org/y", "at": 2}, {"url": "b.org/", "at": 3}])
+        >>> [(row["site"], row["count"]) for row in driver.close().results.to_pylist()]
+        [('a.org', 2), ('b.org', 1)]
         """
-        return KeyedStream(attrs.evolve(self.draft, keys=checked_keys(keys, self.schema.names)), self.runner)
+        names, computed = keys_of(keys, self.schema, "key_by", named)
+        mark = with_computed(self.draft.input, self._row_schema(), computed)
+        return KeyedStream(attrs.evolve(self.draft, input=mark, keys=names), self.runner)
 
 
 def timed(

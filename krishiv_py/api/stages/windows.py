@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TypeVar, overload
 
 import attrs
+import pyarrow as pa
 
+from krishiv_py.api.computed import visible, with_computed
 from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream, checked_options
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expressions.expr import Col
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.assigned import assigned
 from krishiv_py.plan.windows.assigner import WindowAssigner
@@ -21,7 +25,7 @@ from krishiv_py.plan.windows.cumulate import cumulate
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, hopping, tumbling
 from krishiv_py.plan.windows.lookback import LookBackEmit, LookBackWindow, lookback
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
-from krishiv_py.plan.windows.session import Touch, session
+from krishiv_py.plan.windows.session import COMPUTED_GAP, SessionWindow, Touch, session
 
 S = TypeVar("S", bound=WindowedStream)
 
@@ -80,9 +84,15 @@ class WindowMethods(OptionMethods):
         return self._windowed(spec, stage)
 
     def _windowed(self, window: Window, stage: type[S]) -> S:
+        draft, rows = self.draft, self._row_schema() if window.columns() else pa.schema([])
+        if isinstance(window, SessionWindow) and window.gap is not None:
+            require_columns(window.gap, visible(rows), "session_window")
+            length = pa.field(COMPUTED_GAP, evaluate.expr_type(window.gap, visible(rows)))
+            draft = attrs.evolve(draft, input=with_computed(draft.input, rows, [(COMPUTED_GAP, window.gap)]))
+            rows = rows.append(length)
         if window.columns():
-            window.check_columns(self._row_schema())
-        return stage(attrs.evolve(self.draft, window=window), self.runner)
+            window.check_columns(rows)
+        return stage(attrs.evolve(draft, window=window), self.runner)
 
     def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
         """Windows of `size` that touch and never overlap (SEMANTICS §3.1).
@@ -214,7 +224,7 @@ class WindowMethods(OptionMethods):
         return self.window(window)
 
     def session_window(
-        self, gap: Duration | Col, *, touch: Touch | None = None, max_duration: Duration | None = None
+        self, gap: Duration | Expr, *, touch: Touch | None = None, max_duration: Duration | None = None
     ) -> WindowedStream:
         """Windows of activity: rows of a key that follow each other within `gap` (SEMANTICS §3.3).
 

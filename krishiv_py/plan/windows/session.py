@@ -8,20 +8,24 @@ gap 5      t=0   t=3          t=12
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, message
+from krishiv_py.errors import ColumnError, PlanError, message
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Col
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows.base import LateBy, Window
 
 Touch: TypeAlias = Literal["separate", "merge"]
+COMPUTED_GAP: Final = f"{RESERVED}session_gap"
+"""The column of a gap that is an expression."""
 
 
 @attrs.frozen
@@ -38,6 +42,8 @@ class SessionWindow(Window):
         Whether a row at distance exactly `gap` starts a new session or joins; None until the options are known.
     max_duration_us : int or None
         A row joins only while ``t - first < max_duration``, and the session ends at ``first + max_duration`` at the latest.
+    gap : Expr or None
+        What the gap column is computed by, where it is no column of the rows.
     """
 
     kind: ClassVar[str] = "session"
@@ -46,6 +52,10 @@ class SessionWindow(Window):
     gap_column: str | None = None
     touch: Touch | None = None
     max_duration_us: int | None = None
+    gap: Expr | None = attrs.field(default=None, eq=repr, metadata={"later": True})
+
+    def identity(self) -> dict[str, str]:
+        return Window.identity(attrs.evolve(self, gap=None))  # what a column is computed by is noted for all such columns
 
     @property
     def route(self) -> str:
@@ -74,12 +84,13 @@ class SessionWindow(Window):
         name = self.gap_column
         if name is None:
             return
+        what = f"column {name!r}" if self.gap is None else repr(self.gap)
         known_column(name, schema.names, "session_window")
         type_ = schema.field(name).type
         if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
             raise ColumnError(
                 message(
-                    f"column {name!r} cannot be a session gap",
+                    f"{what} cannot be a session gap",
                     type_,
                     "a row's reach would be unknown",
                     "use a bigint (milliseconds) or duration column, or cast it before",
@@ -87,7 +98,8 @@ class SessionWindow(Window):
             )
 
     def describe(self) -> str:
-        gap = f"column {self.gap_column}" if self.gap_us is None else show_us(self.gap_us)
+        gap = show_us(self.gap_us or 0) if self.gap_column is None else f"column {self.gap_column}"
+        gap = gap if self.gap is None else repr(self.gap)
         cap = "" if self.max_duration_us is None else f", at most {show_us(self.max_duration_us)}"
         return f"session with gap {gap}{cap}" + (", touching ones merge" if self.touch == "merge" else "")
 
@@ -100,14 +112,14 @@ class SessionWindow(Window):
         return ()
 
 
-def session(gap: Duration | Col, *, touch: Touch | None = None, max_duration: Duration | None = None) -> SessionWindow:
+def session(gap: Duration | Expr, *, touch: Touch | None = None, max_duration: Duration | None = None) -> SessionWindow:
     """A checked :class:`SessionWindow`.
 
     Parameters
     ----------
-    gap : int or timedelta or str or Col
-        A duration (``int`` is milliseconds), or a column with the gap of each row. A text that starts with a digit is a
-        duration, any other text names a column.
+    gap : int or timedelta or str or Expr
+        A duration (``int`` is milliseconds), or a column or expression with the gap of each row: ``col("gap_ms") * 2``. A text
+        that starts with a digit is a duration, any other text names a column.
     touch : {"separate", "merge"}, optional
         What a row at distance exactly `gap` does; unless given, what the preset says, or else ``"separate"``.
     max_duration : int or timedelta or str, optional
@@ -116,6 +128,14 @@ def session(gap: Duration | Col, *, touch: Touch | None = None, max_duration: Du
     if touch is not None:
         one_of(touch, "touch", ("separate", "merge"))
     cap = None if max_duration is None else to_us(max_duration, "max_duration")
+    while isinstance(gap, Alias):
+        gap = gap.arg
+    if isinstance(gap, Expr) and not isinstance(gap, Col):
+        if not columns_of(gap):
+            raise PlanError(
+                message("a session gap reads no column", repr(gap), "it is the same for all rows", 'pass a duration: "5 s"')
+            )
+        return SessionWindow(None, COMPUTED_GAP, touch, cap, gap)
     name = gap.name if isinstance(gap, Col) else gap
     if isinstance(gap, Col) or (isinstance(name, str) and name.strip() and not name.strip()[0].isdigit()):
         return SessionWindow(None, str(name), touch, cap)

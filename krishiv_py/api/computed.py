@@ -1,0 +1,125 @@
+"""Columns that the plan computes for itself: keys, identities and gaps that are expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.planning import evaluate
+from krishiv_py.errors import ColumnError, PlanError, message, shown
+from krishiv_py.plan.checks import column_name, expression, known_column
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of, name_of
+from krishiv_py.plan.nodes import AssignWatermark, Node, Project
+from krishiv_py.plan.schema import RESERVED, checked, is_key_type, require_columns
+
+Named: TypeAlias = "tuple[str, Expr]"
+Keys: TypeAlias = "tuple[tuple[str, ...], tuple[Named, ...]]"
+"""Names of key columns, and those among them that are to be computed."""
+
+
+def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: dict[str, Expr | str] | None = None) -> Keys:
+    """Key columns: names, expressions under their alias or text, and `named` ones. Each once, of rows with this `schema`.
+
+    Raises
+    ------
+    PlanError
+        For what is neither, and for two keys of one name.
+    ColumnError
+        For columns that are not there, names that other columns have, and values that cannot be compared.
+    """
+    names: list[str] = []
+    computed: list[Named] = []
+    for item in [*items, *(expression(e, f"{where}({n})").alias(n) for n, e in (named or {}).items())]:
+        if isinstance(item, Col) and where != "key_by":
+            item = item.name
+        if isinstance(item, Col):
+            raise PlanError(
+                message(
+                    "keys are column names, or expressions with an operation or an alias",
+                    f"col({item.name!r})",
+                    "a plain column has a shorter form",
+                    f"write .key_by({item.name!r})",
+                )
+            )
+        if isinstance(item, str):
+            name = known_column(item, schema.names, where)
+        elif isinstance(item, Expr):
+            name = name_of(item)
+            computed.append((name, _computable(item, name, schema, where)))
+        else:
+            raise PlanError(
+                message(
+                    "keys are column names or expressions",
+                    shown(item),
+                    "rows cannot be grouped",
+                    'write .key_by("user_id") or .key_by(col("url").split("/")[0].alias("site"))',
+                )
+            )
+        if name.lower() in (n.lower() for n in names):
+            raise PlanError(
+                message(
+                    "a key column is named twice",
+                    name,
+                    "it would appear twice in results",
+                    "name it once, or give one another name with .alias",
+                )
+            )
+        names.append(name)
+    if computed:
+        checked(pa.schema([*schema, *((n, evaluate.expr_type(e, schema)) for n, e in computed)]))
+    return tuple(names), tuple(computed)
+
+
+def _computable(expr: Expr, name: str, schema: pa.Schema, where: str) -> Expr:
+    while isinstance(expr, Alias):
+        expr = expr.arg
+    column_name(name, where)
+    require_columns(expr, schema, where)
+    _no_constant(expr, where)
+    if name.lower() in (n.lower() for n in schema.names):
+        raise ColumnError(
+            message(
+                f"{where}: the key has the name of a column",
+                f"{expr!r} is called {name!r}",
+                "one would hide the other",
+                f'give it a name of its own: .alias("{name}_key")',
+            )
+        )
+    type_ = evaluate.expr_type(expr, schema)
+    if not is_key_type(type_):
+        raise ColumnError(
+            message(
+                f"{where}: {expr!r} cannot be a key",
+                type_,
+                "only plain values can be grouped",
+                "take a field or an element of it, or cast it",
+            )
+        )
+    return expr
+
+
+def _no_constant(expr: Expr, where: str) -> None:
+    if not columns_of(expr):
+        raise PlanError(message(f"{where}: a constant is no key", repr(expr), "all rows would be in one group", "leave it out"))
+    if "*" in columns_of(expr):
+        raise PlanError(message(f'{where} takes no col("*")', repr(expr), "rows as such have no value", "name a column"))
+
+
+def with_computed(mark: AssignWatermark, rows: pa.Schema, computed: Sequence[Named]) -> AssignWatermark:
+    """The watermark `mark` over its `rows` with further columns; as it is if there are none."""
+    return attrs.evolve(mark, input=projected(mark.input, rows, computed)) if computed else mark
+
+
+def projected(node: Node, rows: pa.Schema, computed: Sequence[Named]) -> Node:
+    """The `rows` of a node with further columns."""
+    kept = [(n, col(n)) for n in rows.names]
+    return Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed))
+
+
+def visible(rows: pa.Schema) -> pa.Schema:
+    """The columns of `rows` that are not the library's own."""
+    return pa.schema([f for f in rows if not f.name.startswith(RESERVED)])

@@ -1,0 +1,52 @@
+"""Keys, gaps and identities by expression on Spark: the same as on the driver, over a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import krishiv_py as kv
+from krishiv_py import col
+from krishiv_py.testing import Driver, stream_of
+
+SCHEMA = "url string, gap int, v bigint, at bigint"
+SENDS = [
+    [{"url": f"S{i % 3}.org/{i}", "gap": 1 + i % 4, "v": i, "at": 10 * i} for i in range(20)] + [{"url": None, "at": 5}],
+    [{"url": f"s{i % 4}.org/", "gap": 3, "v": -i, "at": 190 + 7 * i} for i in range(15)] + [{"url": "s0.org", "at": 1}],
+]
+SITE = col("url").split("/")[0].lower()
+
+
+def per_site(stream: Any, late: kv.MemorySink, key: Any = SITE) -> kv.AggregatedStream:
+    rows = stream.watermark("at", 20).drop_duplicates(col("v") % 16, within=50)
+    firsts = rows.filter("gap IS NOT NULL").key_by(key.alias("site")).session_window(col("gap") * 8)
+    plan: kv.AggregatedStream = firsts.agg(kv.count(), kv.sum(col("v") * 2).alias("s"), kv.max_by(col("url"), -col("v")))
+    return plan.with_late_event_handler(kv.SideOutputLateEventHandler(late))
+
+
+def lines(table: Any) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def test_the_engines_agree_over_a_restart(session: kv.Session, tmp_path: Path) -> None:
+    driver = Driver(per_site(stream_of(SCHEMA), kv.MemorySink()))
+    wanted = [line for rows in SENDS for line in lines(driver.send(rows).results)]
+    wanted = sorted(wanted + lines(driver.close().results))
+    assert len(wanted) > 8
+    stream, sender = session.memory_stream(SCHEMA, spool=str(tmp_path / "spool"))
+    results, late, checkpoint = kv.MemorySink(), kv.MemorySink(), str(tmp_path / "checkpoint")
+    for rows in SENDS:
+        query = per_site(stream, late).start(results, checkpoint=checkpoint)
+        try:
+            sender.send(rows)
+            if rows is SENDS[-1]:
+                sender.close()
+            query.process_all_available()
+        finally:
+            query.stop()
+    with pytest.raises(kv.CheckpointError, match="expression of site"):
+        per_site(stream, late, col("url")).start(results, checkpoint=checkpoint)
+    assert lines(results.table()) == wanted
+    assert lines(per_site(stream, late).collect()) == wanted
