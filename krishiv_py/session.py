@@ -198,9 +198,12 @@ class Session(FileSources):
         return union_of(streams, source_column, self._runner)
 
     def register(
-        self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
+        self, name: str, stream: Stream | TimedStream | Any, *, event_time: str | None = None, lag: Duration | None = None
     ) -> None:
-        """Register `stream` as the table `name` for :meth:`sql`; `event_time` and `lag` are for one without a watermark."""
+        """Register `stream` as the table `name` for :meth:`sql`; `event_time` and `lag` are for one without a watermark.
+
+        A ``pyarrow.Table``, a static Spark DataFrame, or a function that returns one is a table streams can be joined with.
+        """
         self._sql.register(name, stream, event_time=event_time, lag=lag)
 
     def sql(self, text: str) -> AggregatedStream | None:

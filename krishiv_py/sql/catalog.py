@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.connectors.lookup_table import as_table
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.schema import checked
 
 
 @attrs.frozen(eq=False)
@@ -91,12 +93,35 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
     return attrs.evolve(spec, lag_us=lag_us)
 
 
-def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
-    """A checked :class:`Registered`."""
+def is_static(found: object) -> bool:
+    """Whether something is a table, or a function that loads one."""
+    return isinstance(found, (pa.Table, pa.RecordBatch)) or hasattr(found, "toArrow") or callable(found)
+
+
+def static(name: str, table: Any) -> Static:
+    """A checked :class:`Static`."""
+    a_name(name)
+    try:
+        found = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
+    except TypeError as problem:
+        hint = "register a stream, a pyarrow.Table, a static Spark DataFrame, or a function that returns one of the two"
+        raise PlanError(
+            message("not a stream or table that can be queried", type(table).__name__, str(problem), hint)
+        ) from problem
+    return Static(name, table, checked(found.schema.remove_metadata()))
+
+
+def a_name(name: object) -> None:
+    """Refuse what cannot name a table."""
     if not isinstance(name, str) or not name:
         raise PlanError(
             message("a table is named by a text", shown(name), "no query could name it", 'write register("events", stream)')
         )
+
+
+def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
+    """A checked :class:`Registered`."""
+    a_name(name)
     if isinstance(stream, TimedStream):
         mark = stream.draft.input
         if lag is not None or event_time not in (None, mark.column):
@@ -121,8 +146,8 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
             )
         )
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
-    checked = stream.with_watermark(spec or WatermarkSpec(0), event_time)
-    return Registered(name, stream, checked.draft.input.column, spec)
+    timed = stream.with_watermark(spec or WatermarkSpec(0), event_time)
+    return Registered(name, stream, timed.draft.input.column, spec)
 
 
 def unknown_table(name: str, known: Iterable[str]) -> PlanError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -10,7 +12,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.sqltext import quiet_parser
-from krishiv_py.sql.catalog import Registered, Static, registered
+from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static
 from krishiv_py.sql.env import Env
 from krishiv_py.sql.select import plan
 from krishiv_py.sql.text.statements import setting_of, statement_of
@@ -38,7 +40,7 @@ class SqlContext:
         self._set: dict[str, int] = {}
 
     def register(
-        self, name: str, stream: Stream | TimedStream, *, event_time: str | None = None, lag: Duration | None = None
+        self, name: str, stream: Stream | TimedStream | Any, *, event_time: str | None = None, lag: Duration | None = None
     ) -> None:
         """Let queries name a stream; a name that is taken is given to the new one.
 
@@ -46,8 +48,9 @@ class SqlContext:
         ----------
         name : str
             The table; case does not matter in queries.
-        stream : Stream or TimedStream
-            The rows. One with a watermark keeps it, and its options.
+        stream : Stream or TimedStream or table
+            The rows. One with a watermark keeps it, and its options. Or a table that does not change, which streams are joined
+            with: what :meth:`krishiv_py.Stream.lookup_join` takes.
         event_time : str, optional
             The event-time column of a plain stream; may be left out if only one column is a timestamp.
         lag : int or timedelta or str, optional
@@ -58,6 +61,13 @@ class SqlContext:
         PlanError
             For a column that cannot be the event time, or a second watermark.
         """
+        if is_static(stream):
+            if event_time is not None or lag is not None:
+                got = f"event_time={event_time!r}, lag={lag!r}"
+                hint = f"write register({name!r}, table); validity is told in the query"
+                raise PlanError(message("a table that does not change has no watermark", got, "it would have no effect", hint))
+            self._tables[str(name).lower()] = static(name, stream)
+            return
         found = registered(name, stream, event_time, lag)
         self._tables[name.lower()] = found
 
@@ -86,7 +96,9 @@ class SqlContext:
                 name, value_us = setting_of(statement)
                 self._set[name] = value_us
                 return None
-            found = plan(statement, self._env())
+            env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
+            found = plan(statement, env)
+            self._check_used(env, text)
         except RecursionError as problem:
             shown = f"{text[:60]}… ({len(text)} characters)"
             hint = "compute parts of it in a query in brackets"
@@ -94,5 +106,14 @@ class SqlContext:
         self._set.clear()  # a query that was refused did not use it up
         return found
 
-    def _env(self) -> Env:
-        return Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
+    def _check_used(self, env: Env, text: str) -> None:
+        if env.within_us is not None and not env.used:
+            del self._set["deduplication.within"]
+            raise PlanError(
+                message(
+                    "deduplication.within was set, and the query drops no duplicates",
+                    text.strip(),
+                    "the setting had no effect, and is dropped",
+                    "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1; or the query again",
+                )
+            )

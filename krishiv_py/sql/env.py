@@ -25,12 +25,15 @@ class Env:
         What SET said of the watermark and of deduplication.
     queries : mapping of str to Rows
         The queries of WITH, by name in small letters.
+    used : list of str
+        Settings that have had an effect.
     """
 
     tables: Mapping[str, Registered | Static]
     lag_us: int | None = None
     within_us: int | None = None
     queries: Mapping[str, Rows] = attrs.field(factory=dict)
+    used: list[str] = attrs.field(factory=list)
 
     def knowing(self, name: str, rows: Rows) -> Env:
         """With one more query."""

@@ -65,10 +65,16 @@ class Ranking:
         ``ROW_NUMBER() OVER (...)``.
     name : str
         The column.
+    tree : Select
+        The query that asks, with the column in the place of ROW_NUMBER.
+    rows : Rows
+        What that query reads, with the column.
     """
 
     node: sg.Window
     name: str
+    tree: sg.Select
+    rows: Rows
 
     def unbounded(self) -> PlanError:
         """The error where nobody bounds them."""

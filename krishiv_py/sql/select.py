@@ -15,16 +15,15 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.sql.env import Env
 from krishiv_py.sql.scope import Column, Rows, free
-from krishiv_py.sql.sources.relations import from_clause
+from krishiv_py.sql.sources.relations import EXISTS, from_clause
 from krishiv_py.sql.sources.unions import united
 from krishiv_py.sql.steps.grouped import grouped
+from krishiv_py.sql.steps.looking_back import looking_back
+from krishiv_py.sql.steps.ranked import asks_for_rank, bounded, deduplicated, ranking_of
 from krishiv_py.sql.text.aggregates import aggregates
 from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_group, refused
 
 _DISTINCT: Final = "write SELECT DISTINCT ... FROM (SELECT ... GROUP BY ...)"
-_EXISTS: Final = (
-    "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or behind AND"
-)
 
 
 def plan(tree: Query, env: Env) -> AggregatedStream:
@@ -57,12 +56,17 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
     assert isinstance(tree, sg.Select)
     check_select(tree)
     rows, wanted = from_clause(tree, env, inner)
+    if rows.ranking is not None:
+        table = next((c.table for c in rows.columns), None)
+        ranked, wanted = bounded(rows, wanted, env)
+        rows = mapped(rows.ranking.tree, ranked, None)
+        rows = rows if table is None else rows.named(table)
     where = functools.reduce(lambda a, b: sg.And(this=a, expression=b), wanted) if wanted else None
     condition = None if where is None else _condition(where, rows)
     aggregated = any(aggregates(e) for e in tree.expressions)
     distinct, group = tree.args.get("distinct") is not None, tree.args.get("group") is not None
     if not group and any(e.find(sg.Window) for e in tree.expressions):
-        return over(tree, rows, condition, env)
+        return _over(tree, rows, condition, env)
     if distinct and (group or aggregated):
         raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
     if group or (distinct and _in_windows(tree, rows)):
@@ -70,7 +74,9 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
     if aggregated or tree.args.get("having") is not None:
         raise no_group(tree)
     found = mapped(tree, rows, condition)
-    return distinct_rows(found, env, tree) if distinct else found
+    if not distinct:
+        return found
+    return deduplicated(found, [c.actual for c in found.visible if c.actual is not None], env, tree.sql("spark"))
 
 
 def inner(tree: Query, env: Env) -> Rows:
@@ -102,7 +108,7 @@ def _condition(where: sg.Expression, rows: Rows) -> Expr:
         raise refused(
             "a query inside of a condition",
             where.sql("spark"),
-            _EXISTS,
+            EXISTS,
         )
     return rows.expr(where)
 
@@ -191,11 +197,13 @@ def _distinct(columns: list[Column]) -> None:
             )
 
 
-def distinct_rows(rows: Rows, env: Env, tree: sg.Select) -> Rows:
-    """SELECT DISTINCT without windows: deduplication within what SET said."""
-    raise refused("SELECT DISTINCT", tree.sql("spark"))
-
-
-def over(tree: sg.Select, rows: Rows, condition: Expr | None, env: Env) -> Rows:
-    """OVER."""
-    raise refused("OVER", tree.sql("spark"))
+def _over(tree: sg.Select, rows: Rows, condition: Expr | None, env: Env) -> Rows:
+    """A query with OVER: ranks, which the query around it bounds, or look-back windows."""
+    if tree.args.get("distinct") is not None or tree.args.get("having") is not None:
+        raise refused("DISTINCT or HAVING beside OVER", tree.sql("spark"), "put a query around this one")
+    filtered = attrs.evolve(rows, stream=rows.stream if condition is None else rows.stream.filter(condition))
+    if any([asks_for_rank(e.unalias().unnest(), e.alias or None) for e in tree.expressions]):
+        ranking = ranking_of(tree, filtered)
+        return attrs.evolve(mapped(ranking.tree, ranking.rows, None), ranking=ranking)
+    looked, changed = looking_back(tree, filtered, env)
+    return mapped(changed, looked, None)

@@ -57,3 +57,36 @@ def test_stages_with_having_run_as_a_stream_and_as_a_batch(session: Session) -> 
     query.process_all_available()
     assert found(query.results()) == found(planned.collect()) == [(2000, 6), (4000, 10)]
     query.stop()
+
+
+RANKED = """
+    SELECT user, total, place FROM (
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY total DESC) AS place FROM (
+            SELECT user, window_start, window_end, SUM(amount) AS total
+            FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY user, window_start, window_end
+        )
+    ) WHERE place <= 2
+"""
+JOINED = """
+    SELECT l.user, l.amount, r.amount AS other FROM events l LEFT JOIN others r
+    ON l.user = r.user AND r.at BETWEEN l.at - INTERVAL '1' SECOND AND l.at + INTERVAL '1' SECOND AND r.amount > 0
+"""
+
+
+def test_ranks_and_joins_run_as_a_stream_and_as_a_batch(session: Session) -> None:
+    stream, sender = session.memory_stream(DDL)
+    other, other_sender = session.memory_stream(DDL)
+    session.register("events", stream, event_time="at", lag=100)
+    session.register("others", other, event_time="at", lag=100)
+    sender.send([row("a", 10, 1), row("a", 20, 4), row("b", 30, 7), row("c", 40, 2), row("c", 1_500, 3), row("a", 1_600, 2)])
+    other_sender.send([row("a", 900, 8), row("b", 5_000, 9), row("c", 2_000, -1), row("a", 1_700, 5)])
+    sender.close()
+    other_sender.close()
+    ranked = [("a", 2, 2), ("a", 5, 2), ("b", 7, 1), ("c", 3, 1)]
+    joined = [("a", 1, 8), ("a", 2, 5), ("a", 2, 8), ("a", 4, 8), ("b", 7, None), ("c", 2, None), ("c", 3, None)]
+    for text, expected in ((RANKED, ranked), (JOINED, joined)):
+        planned = session.sql(text)
+        assert planned is not None
+        with planned.start(MemorySink()) as query:
+            query.process_all_available()
+            assert found(query.results()) == found(planned.collect()) == expected

@@ -7,20 +7,23 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
-SCHEMA: Final = pa.schema([("who", pa.string()), ("amount", pa.int64()), ("ts", pa.int64())])
-rows = st.lists(
-    st.fixed_dictionaries(
-        {"who": st.sampled_from(["a", "b", None]), "amount": st.none() | st.integers(-5, 20), "ts": st.integers(0, 400_000)}
-    ),
-    max_size=40,
+SCHEMA: Final = pa.schema([("who", pa.string()), ("amount", pa.int64()), ("ts", pa.int64()), ("nr", pa.int64())])
+DDL: Final = "who string, amount bigint, ts bigint, nr bigint"
+SHOPS: Final = pa.table(
+    {"who": ["a", "a", None], "since": [0, 200_000, 0], "until": [200_000, None, None], "shop": ["x", "y", "z"]}
 )
+row = st.fixed_dictionaries(
+    {"who": st.sampled_from(["a", "b", None]), "amount": st.none() | st.integers(-5, 20), "ts": st.integers(0, 400_000)}
+)
+rows = st.lists(row, max_size=40).map(lambda found: [{**r, "nr": n} for n, r in enumerate(found)])
 cuts = st.integers(1, 15)
+few = settings(max_examples=max(1, settings().max_examples // 3))  # there are many queries, and a database for each example
 
 START: Final = "ts - ts % 60000"
 TUMBLE: Final = "TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
@@ -35,6 +38,7 @@ TUMBLED: Final = f"(SELECT *, {START} AS window_start, {START} + 60000 AS window
 def answer(text: str, **tables: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """What DuckDB says, in the order of repr."""
     with duckdb.connect() as db:
+        db.register("shops", SHOPS)
         for name, given_rows in tables.items():
             db.register(name, pa.Table.from_pylist(given_rows, SCHEMA))
         return sorted(db.execute(text).fetchall(), key=repr)
@@ -42,16 +46,18 @@ def answer(text: str, **tables: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def planned(text: str) -> Any:
     made = SqlContext()
-    stream = stream_of("who string, amount bigint, ts bigint")
-    made.register("events", stream.watermark("ts", 400_000))
+    for name in ("events", "others"):
+        made.register(name, stream_of(DDL).watermark("ts", 400_000))
+    made.register("shops", SHOPS)
     return made.sql(text)
 
 
-def run(plan: Any, given_rows: list[dict[str, Any]], cut: int) -> list[tuple[Any, ...]]:
+def run(plan: Any, cut: int, *sides: list[dict[str, Any]], names: tuple[str, str] = ("left", "right")) -> list[tuple[Any, ...]]:
     driver = Driver(plan)
     found: list[dict[str, Any]] = []
-    for at in range(0, len(given_rows), cut):
-        found += driver.send(given_rows[at : at + cut]).results.to_pylist()
+    for at in range(0, max(map(len, sides)), cut):
+        parts = [side[at : at + cut] for side in sides]
+        found += driver.send(parts[0] if len(parts) == 1 else dict(zip(names, parts, strict=True))).results.to_pylist()
     found += driver.close().results.to_pylist()
     return sorted((tuple(r.values()) for r in found), key=repr)
 
@@ -102,12 +108,150 @@ PAIRS: Final = [
         "SELECT CASE WHEN amount > 9 THEN 'big' ELSE 'small' END AS size, AVG(amount) + 1, COUNT(*) FILTER (WHERE who = 'a') "
         "FROM {tumbled} GROUP BY size, window_start",
     ),
+    (  # the first of each window by a value, and of equal ones the first in time, then in arrival
+        "SELECT window_start, who, amount, nr, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, "
+        "window_end, who "
+        "ORDER BY amount DESC) AS place FROM {tumble} WHERE ts > 1000) WHERE place <= 2 AND amount > 0",
+        "SELECT window_start, who, amount, nr, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, who "
+        "ORDER BY amount DESC NULLS LAST, ts, nr) AS place FROM {tumbled} WHERE ts > 1000) WHERE place <= 2 AND amount > 0",
+    ),
+    (
+        "SELECT * FROM (SELECT window_start, window_end, who AS name, n, ROW_NUMBER() OVER (PARTITION BY window_end, "
+        "window_start "
+        "ORDER BY n) AS rn FROM (SELECT who, window_start, window_end, COUNT(*) AS n FROM {hop} GROUP BY "
+        "window_start, window_end, "
+        "who)) WHERE rn < 3",
+        "SELECT * FROM (SELECT window_start, window_end, who AS name, n, ROW_NUMBER() OVER (PARTITION BY window_end "
+        "ORDER BY n, who NULLS FIRST) AS rn FROM (SELECT who, window_start, window_end, COUNT(*) AS n FROM {hopped} "
+        "GROUP BY ALL)) "
+        "WHERE rn < 3",
+    ),
+    (  # ranks, then a stage over them
+        "WITH best AS (SELECT window_start AS s, window_end AS e, amount * 2 AS twice, ROW_NUMBER() OVER (PARTITION "
+        "BY window_start, "
+        "window_end ORDER BY amount + 1 DESC) AS r FROM {tumble}) SELECT s, SUM(twice) AS total, MAX(r) AS n FROM "
+        "best WHERE r <= 3 "
+        "GROUP BY s, e",
+        "SELECT window_start, SUM(amount * 2), MAX(r) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start "
+        "ORDER BY amount + 1 DESC NULLS LAST, ts, nr) AS r FROM {tumbled}) WHERE r <= 3 GROUP BY ALL",
+    ),
+    (
+        "SELECT who, nr, SUM(amount) OVER (PARTITION BY who ORDER BY ts RANGE BETWEEN INTERVAL '30' SECOND PRECEDING "
+        "AND CURRENT ROW) "
+        "AS total, COUNT(*) OVER (PARTITION BY who ORDER BY ts RANGE BETWEEN 1000 PRECEDING AND CURRENT ROW) * 2 AS "
+        "twice FROM events "
+        "WHERE amount > -3",
+        "SELECT who, nr, SUM(amount) OVER (PARTITION BY who ORDER BY ts RANGE BETWEEN 30000 PRECEDING AND CURRENT ROW), "
+        "COUNT(*) OVER (PARTITION BY who ORDER BY ts RANGE BETWEEN 1000 PRECEDING AND CURRENT ROW) * 2 FROM events "
+        "WHERE amount > -3",
+    ),
+    (
+        "SELECT nr, shop, s.who AS found FROM events e LEFT JOIN shops s ON e.who = s.who AND e.ts >= s.since AND "
+        "e.ts < s.until",
+        "SELECT nr, shop, s.who AS found FROM events e LEFT JOIN shops s ON e.who = s.who AND e.ts >= s.since "
+        "AND (s.until IS NULL OR e.ts < s.until)",
+    ),
+    (
+        "SELECT shop, tumble_end(ts, INTERVAL '1' MINUTE) AS upto, COUNT(*) AS n FROM events JOIN shops ON "
+        "lower(events.who) = shops.who "
+        "AND amount > 3 GROUP BY shop, tumble(ts, INTERVAL '1' MINUTE)",
+        "SELECT shop, window_end, COUNT(*) FROM {tumbled} AS t JOIN shops ON t.who = shops.who AND amount > 3 GROUP BY ALL",
+    ),
 ]
+
+CLOSE: Final = "e.who = o.who AND o.ts BETWEEN e.ts - {5} AND e.ts + {30}"
+JOINS: Final[list[tuple[str, str]]] = (
+    [
+        ("SELECT e.nr AS a, o.nr AS b, e.who AS c, o.who AS d FROM events e {how} JOIN others o ON " + CLOSE, how)
+        for how in ("", "LEFT", "RIGHT", "FULL")
+    ]
+    + [
+        (
+            "SELECT e.nr AS a, o.nr AS b, e.who AS c, o.who AS d FROM events e {how} JOIN others o ON "
+            "o.ts < e.ts + {30} AND e.ts < o.ts AND lower(e.who) = o.who AND e.amount > 5 AND o.amount < 15",
+            how,
+        )
+        for how in ("", "LEFT", "FULL")
+    ]
+    + [
+        (
+            "SELECT e.nr AS a, o.nr AS b FROM events e, others o WHERE "
+            + CLOSE
+            + " AND e.amount + o.amount > 9 AND e.amount > 0",
+            "",
+        ),
+        (
+            "SELECT nr, who FROM events e WHERE EXISTS (SELECT 1 FROM others o WHERE "
+            + CLOSE
+            + " AND o.amount > 3) AND nr > 1",
+            "",
+        ),
+        ("SELECT nr, who FROM events e WHERE amount > 2 AND NOT EXISTS (SELECT 1 FROM others o WHERE " + CLOSE + ")", ""),
+        (
+            "SELECT who, COUNT(*) AS n FROM (SELECT e.who, {time} AS t FROM events e JOIN others o ON " + CLOSE + ") "
+            "GROUP BY who, {window}",
+            "",
+        ),
+    ]
+)
+
+
+@pytest.mark.parametrize(("text", "how"), JOINS)
+@few
+@given(left=rows, right=rows, cut=cuts)
+def test_joins_are_those_of_duckdb(
+    text: str, how: str, left: list[dict[str, Any]], right: list[dict[str, Any]], cut: int
+) -> None:
+    def spelled(lengths: tuple[str, str], time: str, window: str) -> str:
+        found = text.replace("{5}", lengths[0]).replace("{30}", lengths[1])
+        return found.replace("{how}", how).replace("{time}", time).replace("{window}", window)
+
+    ours = spelled(("INTERVAL '5' SECOND", "30000"), "join_time", "tumble(t, INTERVAL '1' MINUTE)")
+    theirs = spelled(("5000", "30000"), "greatest(e.ts, o.ts)", "t // 60000")
+    assert run(planned(ours), cut, left, right) == answer(theirs, events=left, others=right)
+
+
+@few
+@given(left=rows, right=rows, cut=cuts)
+def test_a_window_join_and_versions_are_those_of_duckdb(
+    left: list[dict[str, Any]], right: list[dict[str, Any]], cut: int
+) -> None:
+    other = TUMBLE.replace("events", "others")
+    windowed = (
+        f"SELECT L.nr AS a, R.nr AS b, L.window_start AS s FROM {TUMBLE} L LEFT JOIN {other} R "
+        "ON L.who = R.who AND L.window_start = R.window_start AND R.window_end = L.window_end"
+    )
+    theirs = (
+        "SELECT e.nr, o.nr, e.ts - e.ts % 60000 FROM events e LEFT JOIN others o "
+        "ON e.who = o.who AND e.ts // 60000 = o.ts // 60000"
+    )
+    assert run(planned(windowed), cut, left, right) == answer(theirs, events=left, others=right)
+    versions = (
+        "SELECT e.nr AS a, v.nr AS b, v.who AS c FROM events e LEFT JOIN others FOR SYSTEM_TIME AS OF e.ts AS v "
+        "ON e.who = v.who AND v.ts >= e.ts - INTERVAL '1' MINUTE"
+    )
+    theirs = (
+        "SELECT a, b, c FROM (SELECT e.nr AS a, o.nr AS b, o.who AS c, ROW_NUMBER() OVER (PARTITION BY e.nr ORDER BY "
+        "o.ts DESC, "
+        "o.nr DESC) AS place FROM events e LEFT JOIN others o ON e.who = o.who AND o.ts BETWEEN e.ts - 60000 AND "
+        "e.ts) WHERE place = 1"
+    )
+    assert run(planned(versions), cut, left, right) == answer(theirs, events=left, others=right)
+
+
+@few
+@given(left=rows, right=rows, cut=cuts)
+def test_union_all_is_that_of_duckdb(left: list[dict[str, Any]], right: list[dict[str, Any]], cut: int) -> None:
+    union = "(SELECT who, ts, amount AS v FROM events WHERE amount > 0 UNION ALL SELECT 'x', ts, nr FROM others)"
+    ours = f"SELECT who, COUNT(*) AS n, SUM(v) AS total FROM {union} GROUP BY who, tumble(ts, INTERVAL '1' MINUTE)"
+    theirs = f"SELECT who, COUNT(*), SUM(v) FROM {union} GROUP BY who, ts // 60000"
+    assert run(planned(ours), cut, left, right, names=("events", "others")) == answer(theirs, events=left, others=right)
 
 
 @pytest.mark.parametrize(("text", "theirs"), PAIRS)
+@few
 @given(given_rows=rows, cut=cuts)
 def test_the_answer_is_that_of_duckdb(text: str, theirs: str, given_rows: list[dict[str, Any]], cut: int) -> None:
     names = {"tumble": TUMBLE, "hop": HOP, "tumbled": TUMBLED, "hopped": HOPPED}
-    found = run(planned(text.format(**names)), given_rows, cut)
+    found = run(planned(text.format(**names)), cut, given_rows)
     assert found == answer(theirs.format(**names), events=given_rows)

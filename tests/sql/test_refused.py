@@ -21,7 +21,9 @@ from tests.sql.test_sql import MINUTE, QUERY, STREAM, context, timed
         (" SORT BY n", "SORT BY"),
         (" LIMIT 3", "LIMIT"),
         (" LIMIT 3 OFFSET 2", "LIMIT"),
-        (" UNION ALL SELECT 1", "UNION"),
+        (" UNION SELECT 1", "UNION DISTINCT"),
+        (" EXCEPT SELECT 1", "EXCEPT"),
+        (" QUALIFY n > 1", "QUALIFY"),
         (" WITH CUBE", "GROUP BY CUBE"),
     ],
 )
@@ -33,8 +35,8 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (QUERY.replace("events", "events JOIN users ON a = b"), "^JOIN is"),
-        (QUERY.replace("events", "events, users"), "^JOIN is"),
+        (QUERY.replace("events", "events JOIN users ON a = b"), "no table 'users'"),
+        (QUERY.replace("events", "events, users"), "no table 'users'"),
         (QUERY.replace("events", "(SELECT 1)"), "^the query has no FROM"),
         (QUERY.replace("events", "TABLE(f(x))"), "^a function in FROM"),
         (QUERY.replace("events", "db.events"), "^a schema before the table"),

@@ -8,13 +8,14 @@ from typing import TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import check, evaluate, physical
+from krishiv_py.api.planning import check, evaluate, physical, unnest
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import OrderError, PlanError, SchemaError, message, shown
+from krishiv_py.errors import ColumnError, OrderError, PlanError, SchemaError, message, shown
+from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -35,6 +36,7 @@ from krishiv_py.plan.nodes import (
 from krishiv_py.plan.options.late import CountingLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.schema import checked
 from krishiv_py.plan.windows import Window
 
 S = TypeVar("S", bound=WindowedStream)
@@ -171,6 +173,50 @@ class ResultStream(TimedStream):
         draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
         return attrs.evolve(self, draft=draft, schema=plain.schema)
 
+    def unnest(self, column: str, *, rank: str | None = None) -> ResultStream:
+        """Give one row for each item of a list, as :func:`~krishiv_py.top_k` makes it.
+
+        Parameters
+        ----------
+        column : str
+            A column of lists. The fields of structs become columns, other items keep its name. A result with an empty list
+            gives no row.
+        rank : str, optional
+            A column for the place of an item in its list, ``int64``, from 1 on.
+
+        Raises
+        ------
+        ColumnError
+            For a column that does not exist, or has no lists.
+        SchemaError
+            For columns of one name.
+
+        Examples
+        --------
+        >>> from krishiv_py import top_k
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> best = stream_of("at bigint, n bigint").watermark("at", 0).tumbling_window(10).agg(top_k(2, "n").alias("top"))
+        >>> driver = Driver(best.results().unnest("top", rank="place").select("n", "place"))
+        >>> _ = driver.send([{"at": 1, "n": 5}, {"at": 2, "n": 7}, {"at": 3, "n": 6}])
+        >>> driver.close().results.to_pylist()
+        [{'n': 7, 'place': 1}, {'n': 6, 'place': 2}]
+        """
+        known_column(column, self.schema.names, "unnest")
+        if not pa.types.is_list(self.schema.field(column).type):
+            hint = "name a column of lists, such as that of top_k"
+            raise ColumnError(
+                message(f"column {column!r} has no lists", self.schema.field(column).type, "there is nothing to unnest", hint)
+            )
+        function = unnest.Unnest(column, None if rank is None else column_name(rank, "unnest(rank)"))
+        kept = [f for f in self.schema if f.name != column]
+        schema = checked(pa.schema([*kept, *function.fields(self.schema)]))
+        for name in (n for n in self._kept if n in schema.names and n not in self.schema.names):
+            raise _reserved(name)
+        hidden = [self._row_schema().field(n) for n in self._kept if n not in schema.names]
+        step = MapBatches(self._node, function, pa.schema([*schema, *hidden]))
+        draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
+        return attrs.evolve(self, draft=draft, schema=schema)
+
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """Let the next stage wait `lag` longer than the stage before makes it.
 
@@ -239,6 +285,10 @@ class ResultStream(TimedStream):
             elif isinstance(step, Project):
                 step = attrs.evolve(step, columns=tuple((n, e) for n, e in step.columns if not _carries(n, e, hidden)))
                 used = frozenset(name for _, e in step.columns for name in columns_of(e))
+            elif isinstance(step.function, unnest.Unnest):
+                fields = [f for f in step.schema if f.name not in hidden]
+                step = MapBatches(step.input, step.function, pa.schema(fields))
+                used = frozenset()
             else:
                 assert isinstance(step.function, KeepingColumns)
                 kept = tuple(n for n in step.function.kept if n not in hidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
@@ -13,9 +13,15 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.plan.aggregates.calls import AggCall, count, udaf
+from krishiv_py.plan.aggregates.more import bottom_k, top_k
 from krishiv_py.plan.aggregates.reducing import Reduce
+from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows import Window
+
+if TYPE_CHECKING:
+    from krishiv_py.api.results.stream import ResultStream
 
 
 @instead(ON_WINDOWED)
@@ -45,6 +51,46 @@ class WindowedStream(OptionMethods):
             For no aggregates, unknown columns, values an aggregate cannot take, or names that clash.
         """
         return self._aggregated(self.window, as_aggs(aggs))
+
+    def top_rows(
+        self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False
+    ) -> ResultStream:
+        """Give the first rows of every window as rows of their own, each with its rank (SEMANTICS §5.6).
+
+        Parameters
+        ----------
+        k : int
+            How many rows of a key and window at most, 1 to 10 000.
+        by : Expr or str
+            What ranks rows, the largest first. Nulls come last, NaN is above all numbers; equal rows go by event time, then by
+            arrival.
+        *columns : Expr or str
+            What results have of a row behind keys, bounds and `by`.
+        rank : str
+            The column with the rank, ``int64``, from 1 on; it is the last one.
+        smallest : bool
+            Whether the smallest `by` comes first; nulls still come last.
+
+        Raises
+        ------
+        PlanError
+            For a `k` out of range.
+        ExpressionError, SchemaError
+            For columns of one name, and values that have no order.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> bids = stream_of("item string, at bigint, bid bigint").watermark("at", 0)
+        >>> best = bids.tumbling_window("1 min").top_rows(2, "bid", "item")
+        >>> driver = Driver(best)
+        >>> _ = driver.send([{"item": item, "at": at, "bid": bid} for item, at, bid in [("a", 1, 5), ("b", 2, 9), ("c", 3, 7)]])
+        >>> [(row["rank"], row["item"], row["bid"]) for row in driver.close().results.to_pylist()]
+        [(1, 'b', 9), (2, 'c', 7)]
+        """
+        call = (bottom_k if a_switch(smallest, "smallest") else top_k)(k, by, *columns)
+        name = f"{RESERVED}ranked"
+        return self.agg(call.alias(name)).results().unnest(name, rank=rank)
 
     def count(self) -> AggregatedStream:
         """Count the rows of every window, as ``.agg(count())`` does (KIP-450)."""

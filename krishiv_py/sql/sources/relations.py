@@ -11,11 +11,16 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.sql.catalog import Registered, Static, unknown_table
 from krishiv_py.sql.env import Env, Inner, conjuncts
 from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.sources.joins import how_of, joined
+from krishiv_py.sql.sources.lookups import VALIDITY, looked_up
 from krishiv_py.sql.text.readable import PARTITION
 from krishiv_py.sql.text.statements import clause_of, only, query_of, refused
 from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, check_time
 
 _FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
+EXISTS: Final = (
+    "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or behind AND"
+)
 _BRACKETS: Final = "register the stream, and name it in FROM"
 
 
@@ -26,8 +31,90 @@ def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Rows, list[sg.
     wanted = conjuncts(tree.args["where"].this if tree.args.get("where") is not None else None)
     rows = source(clause.this, env, inner)
     for join in tree.args.get("joins") or ():
-        raise refused("JOIN", join.sql("spark"))
-    return rows, wanted
+        rows, wanted = _join(rows, join, wanted, env, inner)
+    return _exists(rows, wanted, env, inner)
+
+
+def _join(left: Rows, join: sg.Join, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
+    only(join, frozenset({"this", "on", "using", "method", "side", "kind"}))
+    how, version, told = how_of(join), None, join.this
+    if isinstance(told, sg.Table) and told.args.get("version") is not None:
+        version = _version(told)
+        told = told.copy()
+        told.set("version", None)
+    table = found(told, env) if isinstance(told, sg.Table) and isinstance(told.this, sg.Identifier) else None
+    alias = told.alias or told.name
+    parts = conjuncts(join.args.get("on"))
+    if isinstance(table, Static):
+        columns = tuple(Column(alias, n, n) for n in table.schema.names)
+    else:
+        right = source(told, env, inner)
+        columns = right.columns
+    parts += [_equal(name, left.columns, columns, join) for name in join.args.get("using") or ()]
+    if not parts:  # a comma: what joins them stands in WHERE
+        both = attrs.evolve(left, columns=(*left.columns, *columns))
+        parts = [p for p in wanted if _joins(p, left, both)]
+        wanted = [p for p in wanted if all(p is not q for q in parts)]
+    if isinstance(table, Static):
+        if version is not None:
+            raise refused("AS OF for a table that does not change", join.sql("spark"), VALIDITY)
+        return looked_up(left, table, alias, parts, how, join), wanted
+    made = joined(left, right, parts, how, version, env)
+    using = {i.name.lower() for i in join.args.get("using") or ()}
+    if using and how in ("right", "full"):
+        raise refused(f"USING in a {how} join", join.sql("spark"), "write ON, and COALESCE(a.id, b.id)")
+    tables = {c.table for c in right.columns}
+    hidden = [c.hidden or (c.table in tables and c.name.lower() in using) for c in made.columns]
+    columns = tuple(attrs.evolve(c, hidden=h) for c, h in zip(made.columns, hidden, strict=True))
+    return attrs.evolve(made, columns=columns), wanted
+
+
+def _joins(node: sg.Expression, left: Rows, both: Rows) -> bool:
+    """Whether a part of WHERE is about both sides."""
+    if node.find(sg.Query) is not None:
+        return False
+    own = [any(both.find(c)[0] is k for k in left.columns) for c in node.find_all(sg.Column)]
+    return any(own) and not all(own)
+
+
+def _equal(name: sg.Identifier, left: tuple[Column, ...], right: tuple[Column, ...], join: sg.Join) -> sg.Expression:
+    """What USING says of a column."""
+    tables = []
+    for columns in (left, right):
+        table = next((c.table for c in columns if c.name.lower() == name.name.lower() and not c.hidden), None)
+        if table is None:
+            raise refused("USING a column that one side has not, or has without a table's name", join.sql("spark"), "write ON")
+        tables.append(table)
+    one, other = (sg.column(name.copy(), table=t, quoted=True) for t in tables)
+    return sg.EQ(this=one, expression=other)
+
+
+def _version(table: sg.Table) -> sg.Expression:
+    version = table.args["version"]
+    time: sg.Expression | None = version.expression
+    if version.args.get("kind") != "AS OF" or version.name != "TIMESTAMP" or time is None:
+        raise refused("this version of a table", table.sql("spark"), "write JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.id = b.id")
+    return time
+
+
+def _exists(rows: Rows, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
+    """Rows with a partner (EXISTS) or without one (NOT EXISTS)."""
+    rest: list[sg.Expression] = []
+    for part in wanted:
+        anti = isinstance(part, sg.Not)
+        node = part.this.unnest() if isinstance(part, sg.Not) else part
+        if not isinstance(node, sg.Exists):
+            rest.append(part)
+            continue
+        tree = query_of(node.this)
+        clause = None if tree is None else clause_of(tree, "from")
+        if not isinstance(tree, sg.Select) or clause is None:
+            raise refused("this EXISTS", node.sql("spark"), EXISTS)
+        only(tree, frozenset({"expressions", "from", "from_", "where"}))
+        right = source(clause.this, env, inner)
+        where = tree.args.get("where")
+        rows = joined(rows, right, conjuncts(None if where is None else where.this), "anti" if anti else "semi", None, env)
+    return rows, rest
 
 
 def source(node: sg.Expression, env: Env, inner: Inner) -> Rows:

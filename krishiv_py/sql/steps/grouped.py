@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.results.stream import ResultStream
@@ -18,7 +17,7 @@ from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.sql.scope import Column, Rows, dotted, free, role_of_mark
 from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
 from krishiv_py.sql.text.aggregates import aggregate, aggregates
-from krishiv_py.sql.text.windows import window_call
+from krishiv_py.sql.text.windows import tick_us, window_call
 
 OWN: Final = ("window_start", "window_end", "window_time", "op", "pane_timing", "pane_index")
 
@@ -153,7 +152,7 @@ def _hidden_time(results: ResultStream, outputs: list[Output]) -> tuple[Column, 
 
 def _tick_us(rows: Rows) -> int:
     start = next(c.actual for c in rows.columns if c.role == "start")
-    return 1_000 if pa.types.is_int64(rows.schema.field(start).type) else 1
+    return tick_us(rows.schema.field(start).type)
 
 
 def _output(item: Item, made: _Made) -> Output:

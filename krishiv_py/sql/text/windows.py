@@ -7,6 +7,7 @@ import difflib
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -110,6 +111,11 @@ def window_call(node: object, event_time: str | None) -> tuple[WindowCall, Bound
     column, *lengths = node.expressions
     check_time(column, event_time, name)
     return call_of(kind, lengths, name), bound
+
+
+def tick_us(bound: pa.DataType) -> int:
+    """The unit of a time column of this type."""
+    return 1_000 if pa.types.is_int64(bound) else 1
 
 
 def is_struct_call(node: sg.Expression) -> bool:

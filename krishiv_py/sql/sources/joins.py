@@ -1,0 +1,269 @@
+"""Joins of two streams: by an interval, by windows, or with the version of the right side at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final, Literal, TypeAlias
+
+import attrs
+from sqlglot import expressions as sg
+
+from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.expressions.expr import Col, col
+from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
+from krishiv_py.sql.env import Env
+from krishiv_py.sql.scope import Column, Role, Rows, free
+from krishiv_py.sql.sources.conditions import Conditions, Sorter
+from krishiv_py.sql.text.statements import refused
+from krishiv_py.sql.text.windows import WindowCall
+
+How: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+_BOUND: Final = "write ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + INTERVAL '1' HOUR"
+_WINDOWS: Final = "join windows: ON a.id = b.id AND a.window_start = b.window_start AND a.window_end = b.window_end"
+_KINDS: Final[dict[str, How]] = {
+    "": "inner",
+    "INNER": "inner",
+    "CROSS": "inner",
+    "LEFT": "left",
+    "LEFT OUTER": "left",
+    "RIGHT": "right",
+    "RIGHT OUTER": "right",
+    "FULL": "full",
+    "FULL OUTER": "full",
+    "SEMI": "semi",
+    "LEFT SEMI": "semi",
+    "ANTI": "anti",
+    "LEFT ANTI": "anti",
+}
+
+
+def how_of(join: sg.Join) -> How:
+    """Which rows a JOIN gives."""
+    words = " ".join(str(join.args.get(key) or "").upper() for key in ("method", "side", "kind")).strip()
+    words = " ".join(words.split())
+    if words not in _KINDS:
+        raise refused(f"{words} JOIN", join.sql("spark"), f"joins are {', '.join(k for k in _KINDS if k)}")
+    return _KINDS[words]
+
+
+@attrs.frozen(eq=False)
+class Sides:
+    """Two sides whose columns have different names in their streams, and how they are joined.
+
+    Attributes
+    ----------
+    left, right : Rows
+        The sides.
+    conditions : Conditions
+        What joins them.
+    how : str
+        Which rows are given.
+    version : Expression or None
+        The time of AS OF.
+    """
+
+    left: Rows
+    right: Rows
+    conditions: Conditions
+    how: How
+    version: sg.Expression | None
+
+
+def sides(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version: sg.Expression | None) -> Sides:
+    """The sides of a join, and its conditions sorted."""
+    for rows in (left, right):
+        if rows.ranking is not None:
+            raise rows.ranking.unbounded()
+    right = apart(right, [n.lower() for n in left.schema.names])
+    both = attrs.evolve(left, columns=(*left.columns, *right.columns))
+    return Sides(left, right, Sorter(left, right, both).sorted(parts), how, version)
+
+
+def apart(rows: Rows, taken: list[str]) -> Rows:
+    """Rows whose columns have other names than `taken`."""
+    names: dict[str, str] = {}
+    for name in rows.schema.names:
+        if name.lower() in taken:
+            names[name] = free(f"{name}_", [*taken, *rows.schema.names, *names.values()])
+    if not names:
+        return rows
+    columns = tuple(attrs.evolve(c, actual=names.get(c.actual or "", c.actual)) for c in rows.columns)
+    return attrs.evolve(rows, stream=rows.stream.rename(**names), columns=columns)
+
+
+def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version: sg.Expression | None, env: Env) -> Rows:
+    """The rows of a join of two streams."""
+    found = _filtered(sides(left, right, parts, how, version))
+    conditions = found.conditions
+    keys: list[tuple[str, str]] = []
+    streams = [found.left.stream, found.right.stream]
+    for pair in conditions.keys:
+        names: list[str] = []
+        for at, (rows, node) in enumerate(zip((found.left, found.right), pair, strict=True)):
+            expr = expr_of(rows.resolved(node))
+            taken = [*found.left.schema.names, *found.right.schema.names, *(n for k in keys for n in k), *names]
+            names.append(expr.name if isinstance(expr, Col) else free("join_key", taken))
+            if not isinstance(expr, Col):
+                streams[at] = streams[at].with_column(names[at], expr)
+        keys.append((names[0], names[1]))
+    if not keys:
+        raise PlanError(
+            message(
+                "the join has no key",
+                " AND ".join(p.sql("spark") for p in parts) or "no ON",
+                "every row would meet every other",
+                _BOUND,
+            )
+        )
+    shown = {c.actual for rows in (found.left, found.right) for c in rows.columns}
+    renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
+    timed = [rows.timed(stream, env.lag_us) for rows, stream in zip((found.left, found.right), streams, strict=True)]
+    on = dict(keys)
+    made, window = _made(timed[0], timed[1], on, found)
+    stream = made.results()
+    columns = _columns(found, keys, renamed, stream, window)
+    rows = Rows(stream, columns, window=window)
+    rest = conditions.rest
+    if rest and how != "inner":
+        raise refused(f"this condition of a {how} join", rest[0].sql("spark"), "ask it in WHERE of a query around the join")
+    for part in rest:
+        rows = attrs.evolve(rows, stream=rows.stream.filter(rows.expr(part)))
+    return rows
+
+
+def _filtered(found: Sides) -> Sides:
+    """The sides with what is asked of one alone: rows that fail it are left out, or given as rows without a partner.
+
+    For these the key is null, which never meets another.
+    """
+    conditions, how = found.conditions, found.how
+    left, right = found.left, found.right
+    keys = list(conditions.keys)
+    for part in conditions.left:
+        if how not in ("left", "full", "anti"):
+            left = attrs.evolve(left, stream=left.stream.filter(left.expr(part)))
+        elif keys:
+            keys[0] = (_where(part, keys[0][0]), keys[0][1])
+    for part in conditions.right:
+        if how not in ("right", "full"):
+            right = attrs.evolve(right, stream=right.stream.filter(right.expr(part)))
+        elif keys:
+            keys[0] = (keys[0][0], _where(part, keys[0][1]))
+    conditions.keys = keys
+    return attrs.evolve(found, left=left, right=right)
+
+
+def _where(condition: sg.Expression, key: sg.Expression) -> sg.Expression:
+    return sg.Case(ifs=[sg.If(this=condition.copy(), true=key.copy())])
+
+
+_Streams: TypeAlias = "list[Stream | ResultStream]"
+
+
+def _copies(keys: list[tuple[str, str]], streams: _Streams, how: How) -> tuple[dict[str, str], _Streams]:
+    """Copies of keys that are null where their side has no row: results have the key columns once, and never null."""
+    renamed: dict[str, str] = {}
+    for at, outer in ((0, how in ("right", "full")), (1, how in ("left", "full"))):
+        for key in (pair[at] for pair in keys) if outer else ():
+            taken = [*streams[0].schema.names, *streams[1].schema.names]
+            renamed[key] = free(f"{key}_key", taken)
+            streams[at] = streams[at].with_column(renamed[key], col(key))
+    return renamed, streams
+
+
+def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides) -> tuple[JoinedStream, WindowCall | None]:
+    conditions, how = found.conditions, found.how
+    if found.version is not None:
+        return _as_of(left, right, on, found, found.version), None
+    if conditions.same:
+        window = _same_window(conditions, found)
+        return left.window_join(right, on, window=_value(window), how=how), window
+    if not conditions.lower or not conditions.upper:
+        missing = "no bound" if not conditions.lower and not conditions.upper else "a bound on one side only"
+        raise PlanError(
+            message(
+                "the join has no interval of time",
+                missing,
+                "rows would have to be kept for ever",
+                f"{_BOUND}; or {_WINDOWS}",
+            )
+        )
+    lower, upper = (dt.timedelta(microseconds=us) for us in (max(conditions.lower), min(conditions.upper)))
+    return left.interval_join(right, on, lower=lower, upper=upper, how=how), None
+
+
+def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides, version: sg.Expression) -> JoinedStream:
+    conditions, how, text = found.conditions, found.how, version.sql("spark")
+    time = found.left.resolved(version)
+    if not isinstance(time, sg.Column) or time.name != found.left.event_time:
+        raise refused("AS OF another time", text, "name the event time of the left side: FOR SYSTEM_TIME AS OF a.ts")
+    if how not in ("inner", "left"):
+        raise refused(f"a {how} join AS OF", text, "write JOIN or LEFT JOIN")
+    if [us for us in conditions.upper if us < 0] or [us for us in conditions.lower if us > 0] or conditions.same:
+        raise refused("other bounds of a join AS OF", text, "the version at a time is the newest at or before it")
+    tolerance = dt.timedelta(microseconds=-max(conditions.lower)) if conditions.lower else None
+    return left.asof_join(right, on, tolerance=tolerance, how="left" if how == "left" else "inner")
+
+
+def _same_window(conditions: Conditions, found: Sides) -> WindowCall:
+    if conditions.same != {"start", "end"} or conditions.lower or conditions.upper:
+        raise PlanError(
+            message(
+                "a window join compares both bounds, and no times",
+                ", ".join(sorted(conditions.same)),
+                "rows of different windows would meet",
+                _WINDOWS,
+            )
+        )
+    one, other = found.left.window, found.right.window
+    if one is None or one != other:
+        raise PlanError(
+            message(
+                "both sides of a window join have the same windows",
+                f"left {one}, right {other}",
+                "a window of one side has no partner",
+                "write the same window function on both sides",
+            )
+        )
+    return one
+
+
+def _value(window: WindowCall) -> HoppingWindow:
+    lengths = [dt.timedelta(microseconds=us) for us in window.lengths]
+    offset = dt.timedelta(microseconds=window.offset_us)
+    if window.kind == "tumble":
+        return tumbling(lengths[0], offset)
+    if window.kind == "hop":
+        return hopping(lengths[1], lengths[0], offset)
+    raise refused(f"a join of {window.kind} windows", str(window), "join tumbling or hopping windows")
+
+
+def _columns(
+    found: Sides, keys: list[tuple[str, str]], renamed: dict[str, str], stream: ResultStream, window: WindowCall | None
+) -> tuple[Column, ...]:
+    """The columns of results, under the names they had before."""
+    how = found.how
+    left_of = {right: left for left, right in keys}
+    sides = (found.left,) if how in ("semi", "anti") else (found.left, found.right)
+    columns: list[Column] = []
+    time = stream.draft.input.column
+    for rows in sides:
+        for column in rows.columns:
+            actual = column.actual
+            if actual is None:
+                if window is not None and column.role in ("start", "end"):
+                    columns.append(attrs.evolve(column, actual=f"window_{column.role}"))
+                continue
+            actual = renamed.get(actual) or left_of.get(actual, actual)
+            outer = how == "full" or (how == "left" and rows is found.right) or (how == "right" and rows is found.left)
+            role: Role | None = "time" if actual == time else None
+            columns.append(attrs.evolve(column, actual=actual, role=role, sure=column.sure and not outer))
+    if not any(c.role == "time" for c in columns):
+        columns.append(Column(None, time, time, "time", hidden=True))
+    return tuple(columns)

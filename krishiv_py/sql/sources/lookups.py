@@ -1,0 +1,135 @@
+"""Joins with a table that does not change: ``JOIN shops s ON a.shop = s.shop``, with validity where it has bounds."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+from sqlglot import expressions as sg
+
+from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.expressions.expr import Col
+from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.sql.catalog import Static
+from krishiv_py.sql.scope import Column, Rows, free
+from krishiv_py.sql.sources.conditions import Sorter
+from krishiv_py.sql.text.statements import refused
+
+VALIDITY: Final = "write ON a.id = t.id, and for validity AND a.ts >= t.valid_from AND a.ts < t.valid_to"
+
+
+def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression], how: str, node: sg.Expression) -> Rows:
+    """Rows with the columns of a table.
+
+    Raises
+    ------
+    PlanError
+        For joins that need more than a look into the table.
+    """
+    if how not in ("inner", "left"):
+        raise refused(f"a {how} join with a table that does not change", node.sql("spark"), "write JOIN or LEFT JOIN")
+    stream = left.stream
+    if isinstance(stream, ResultStream):
+        raise PlanError(
+            message(
+                "rows behind a stage are not looked up in a table",
+                node.sql("spark"),
+                "a lookup is a step before the watermark",
+                f"join {table.name} in the innermost query, before windows and other joins",
+            )
+        )
+    names = _names(left, table)
+    theirs = tuple(Column(alias, n, names[n]) for n in table.schema.names)
+    whole = Rows(Stream(stream.node, table.schema, stream.runner), theirs)
+    sorter = Sorter(left, whole, attrs.evolve(left, columns=(*left.columns, *theirs)))
+    look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
+    for part in parts:
+        if not look.validity(part) and not look.key(part) and not (how == "inner" and look.own(part)):
+            raise refused("this condition of a join with a table that does not change", part.sql("spark"), VALIDITY)
+    if (look.starts is None) != (look.ends is None):
+        raise refused("validity with one bound", node.sql("spark"), VALIDITY)
+    valid = None if look.starts is None or look.ends is None else (look.starts, look.ends)
+    kept: Literal["left", "inner"] = "left" if how == "left" else "inner"
+    made = look.stream.lookup_join(table.table, look.keys, columns=names, how=kept, validity=valid, at=look.at)
+    return attrs.evolve(left, stream=made, columns=(*left.columns, *theirs))
+
+
+@attrs.define(eq=False)
+class _Look:
+    """What the conditions of a lookup have said so far."""
+
+    left: Rows
+    sorter: Sorter
+    column_of: dict[str, str]
+    stream: Stream
+    keys: dict[str, str] = attrs.field(factory=dict)
+    at: str | None = None
+    starts: str | None = None
+    ends: str | None = None
+
+    def validity(self, part: sg.Expression) -> bool:
+        """Whether a condition is a bound of validity."""
+        bound = _validity(part, self.sorter)
+        if bound is None:
+            return False
+        time, column, first = bound
+        if self.at not in (None, time) or (self.starts if first else self.ends) is not None:
+            raise refused("validity at several times", part.sql("spark"), VALIDITY)
+        self.at = time
+        if first:
+            self.starts = self.column_of[column]
+        else:
+            self.ends = self.column_of[column]
+        return True
+
+    def key(self, part: sg.Expression) -> bool:
+        """Whether a condition is an equal key."""
+        found = self.sorter.sorted([part])
+        if len(found.keys) != 1:
+            return False
+        expr, other = expr_of(self.left.resolved(found.keys[0][0])), self.sorter.both.resolved(found.keys[0][1])
+        if not isinstance(other, sg.Column) or other.table:
+            return False
+        name = expr.name if isinstance(expr, Col) else free("lookup_key", [*self.stream.schema.names, *self.column_of])
+        if name in self.keys:
+            return False
+        if not isinstance(expr, Col):
+            self.stream = self.stream.with_column(name, expr)
+        self.keys[name] = self.column_of[other.name]
+        return True
+
+    def own(self, part: sg.Expression) -> bool:
+        """Whether a condition is about the rows alone."""
+        if self.sorter.sides(part) != {"left"}:
+            return False
+        self.stream = self.stream.filter(self.left.expr(part))
+        return True
+
+
+def _names(left: Rows, table: Static) -> dict[str, str]:
+    """Names for the columns of the table among those of the rows."""
+    names: dict[str, str] = {}
+    for name in table.schema.names:
+        names[name] = free(name, [*left.schema.names, *names.values()])
+    return names
+
+
+def _validity(node: sg.Expression, sorter: Sorter) -> tuple[str, str, bool] | None:
+    """Time of rows, column of the table, and whether it is the first moment: ``a.ts >= t.valid_from``."""
+    turned: dict[type[sg.Expression], type[sg.Expression]] = {sg.LTE: sg.GTE, sg.GT: sg.LT}
+    if not isinstance(node, (sg.GTE, sg.LT, sg.LTE, sg.GT)):
+        return None
+    kind: type[sg.Expression] = type(node)
+    time, bound = node.this, node.expression
+    if kind in turned:
+        kind, time, bound = turned[kind], bound, time
+    if not (isinstance(time, sg.Column) and isinstance(bound, sg.Column)):
+        return None
+    if (sorter.sides(time), sorter.sides(bound)) != ({"left"}, {"right"}):
+        return None
+    ours, theirs = sorter.both.resolved(time), sorter.both.resolved(bound)
+    if not isinstance(ours, sg.Column) or not isinstance(theirs, sg.Column) or ours.table or theirs.table:
+        return None
+    return ours.name, theirs.name, kind is sg.GTE

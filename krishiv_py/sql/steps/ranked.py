@@ -1,0 +1,293 @@
+"""``ROW_NUMBER() OVER (...) <= k``: the first rows of each window, or the first row of each identity (deduplication)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+import attrs
+import pyarrow as pa
+from sqlglot import expressions as sg
+
+from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit
+from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.sql.env import Env
+from krishiv_py.sql.scope import Column, Ranking, Role, Rows, free, role_of_mark
+from krishiv_py.sql.text.statements import only, refused
+from krishiv_py.sql.text.windows import tick_us
+
+_SHOW: Final = "write ROW_NUMBER() OVER (PARTITION BY window_start, window_end, user ORDER BY n DESC)"
+_UPPER: Final[dict[type[sg.Expression], int]] = {sg.LTE: 0, sg.LT: -1, sg.EQ: 0}
+_TURNED: Final[dict[type[sg.Expression], type[sg.Expression]]] = {sg.GTE: sg.LTE, sg.GT: sg.LT, sg.EQ: sg.EQ}
+
+
+def asks_for_rank(node: sg.Expression, alias: str | None) -> bool:
+    """Whether an item asks for ranks.
+
+    Raises
+    ------
+    PlanError
+        For ranks with gaps, and ranks without a name.
+    """
+    if not isinstance(node, sg.Window) or not isinstance(node.this, (sg.RowNumber, sg.Rank, sg.DenseRank)):
+        return False
+    if not isinstance(node.this, sg.RowNumber):
+        hint = f"{_SHOW}: equal rows go by event time, then by arrival"
+        raise refused(f"{node.this.sql('spark')} OVER", node.sql("spark"), hint)
+    if alias is None:
+        raise PlanError(message("a rank has no name", node.sql("spark"), "nobody could bound it", "name it: ... AS rn"))
+    only(node, frozenset({"this", "partition_by", "order", "over"}))
+    return True
+
+
+def ranking_of(tree: sg.Select, rows: Rows) -> Ranking:
+    """The ranking of a query, one of whose items asks for it; `rows` is what it reads."""
+    if len([w for e in tree.expressions for w in e.find_all(sg.Window)]) > 1:
+        raise refused("several OVER beside ROW_NUMBER", tree.sql("spark"), "rank in a query around this one")
+    changed = tree.copy()
+    item = next(e for e in changed.expressions if e.find(sg.Window) is not None)
+    node, name = item.unalias().unnest(), item.alias
+    assert isinstance(node, sg.Window)
+    taken = {c.name.lower() for c in rows.columns}
+    if name.lower() in taken:
+        hint = f"name it otherwise than {name}"
+        raise PlanError(message("a rank has the name of a column", name, "it is not known which is meant", hint))
+    column = sg.Column(this=sg.to_identifier(name, quoted=True))
+    changed.set("expressions", [column if e is item else e for e in changed.expressions])
+    columns = (*rows.columns, Column(None, name, None, "rank", hidden=True))
+    return Ranking(node, name, changed, attrs.evolve(rows, columns=columns))
+
+
+def bounded(rows: Rows, wanted: list[sg.Expression], env: Env) -> tuple[Rows, list[sg.Expression]]:
+    """The rows a ranking gives whose ranks WHERE bounds, and what else it wants."""
+    ranking = rows.ranking
+    assert ranking is not None
+    most: int | None = None
+    rest: list[sg.Expression] = []
+    for part in wanted:
+        upper, whole = _upper(part, rows)
+        if upper is not None:
+            most = upper if most is None else min(most, upper)
+        if upper is None or not whole:
+            rest.append(part)
+    if most is None:
+        raise ranking.unbounded()
+    if most < 1:
+        hint = f"write {ranking.name} <= 1, or more"
+        raise PlanError(message("the rank is bounded below 1", str(most), "ranks begin with 1, so there is no row", hint))
+    return _first(ranking.rows, ranking, most, env), rest
+
+
+def _upper(node: sg.Expression, rows: Rows) -> tuple[int | None, bool]:
+    """The bound a part of WHERE sets, and whether it says no more than that."""
+    if isinstance(node, sg.Between) and _is_rank(node.this, rows):
+        return _number(node.args["high"]), _number(node.args["low"]) == 1
+    kind: type[sg.Expression] = type(node)
+    if not isinstance(node, sg.Binary):
+        return None, False
+    rank, bound = node.this, node.expression
+    if _is_rank(bound, rows):
+        if kind not in _TURNED:
+            return None, False
+        kind, rank, bound = _TURNED[kind], bound, rank
+    number = _number(bound) if kind in _UPPER and _is_rank(rank, rows) else None
+    if number is None:
+        return None, False
+    return number + _UPPER[kind], kind is not sg.EQ or number == 1
+
+
+def _is_rank(node: object, rows: Rows) -> bool:
+    return isinstance(node, sg.Column) and not isinstance(node.this, sg.Star) and rows.find(node)[0].role == "rank"
+
+
+def _number(node: object) -> int | None:
+    return int(node.name) if isinstance(node, sg.Literal) and node.is_int else None
+
+
+@attrs.frozen(eq=False)
+class _Order:
+    by: Expr
+    smallest: bool
+
+
+def _first(rows: Rows, ranking: Ranking, most: int, env: Env) -> Rows:
+    partition = [rows.resolved(p, bounds=True) for p in ranking.node.args.get("partition_by") or ()]
+    roles = {_role(p, rows) for p in partition}
+    if rows.window is not None and {"start", "end"} <= roles:
+        return _of_windows(rows, ranking, most, [p for p in partition if _role(p, rows) is None], env)
+    if {"start", "end"} & roles or rows.pending:
+        raise PlanError(
+            message(
+                "rows are ranked over more than one window",
+                ranking.node.sql("spark"),
+                "such ranks would never be final",
+                "put both window_start and window_end into PARTITION BY",
+            )
+        )
+    return _of_identities(rows, ranking, most, partition, env)
+
+
+def _role(node: sg.Expression, rows: Rows) -> Role | None:
+    found = role_of_mark(node)
+    if found is None and isinstance(node, sg.Column) and not node.table and rows.window is not None:
+        role = rows.role_of(node.name)
+        return role if role in ("start", "end") or (role == "time" and not isinstance(rows.stream, Stream)) else None
+    return found
+
+
+def _order(ranking: Ranking) -> sg.Ordered:
+    order = ranking.node.args.get("order")
+    if order is None or len(order.expressions) != 1:
+        raise PlanError(
+            message(
+                "ranks go by one expression",
+                ranking.node.sql("spark"),
+                "rows have no order",
+                f"{_SHOW}; equal rows go by event time, then by arrival",
+            )
+        )
+    found: sg.Ordered = order.expressions[0]
+    return found
+
+
+def _ranked_by(rows: Rows, ranking: Ranking) -> _Order:
+    ordered = _order(ranking)
+    node = rows.resolved(ordered.this)
+    expr, descending = expr_of(node), bool(ordered.args.get("desc"))
+    sure = isinstance(expr, Col) and any(c.actual == expr.name and (c.sure or c.role == "time") for c in rows.columns)
+    if ordered.args.get("nulls_first") and not sure:
+        raise PlanError(
+            message(
+                "nulls come first in this order",
+                ordered.sql("spark") or ordered.this.sql("spark"),
+                "ranks have them last",
+                f"write ORDER BY {ordered.this.sql('spark')}{' DESC' if descending else ''} NULLS LAST",
+            )
+        )
+    return _Order(expr, not descending)
+
+
+def _of_windows(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Rows:
+    """The first rows of each key and window, as results of a stage of their own."""
+    assert rows.window is not None
+    order, stream = _ranked_by(rows, ranking), rows.stream
+    taken = [*rows.schema.names, "window_start", "window_end", "window_time"]
+    keys: dict[str, str] = {}
+    for node in partition:
+        expr = expr_of(node)
+        name = expr.name if isinstance(expr, Col) else free("ranked_key", taken)
+        if not isinstance(expr, Col) or name.lower() in ("window_start", "window_end"):
+            name = free(name, taken)
+            stream = stream.with_column(name, expr)
+        taken.append(name)
+        keys[expr.name if isinstance(expr, Col) else name] = name
+    again, bounds = not rows.pending, {"start": "window_start", "end": "window_end", "time": "window_time"}
+    if again and rows.window.kind != "tumble":
+        start = next(c.actual for c in rows.columns if c.role == "start" and c.actual)
+        bounds["start"] = free("window_started", taken)
+        stream = stream.with_column(bounds["start"], col(start))
+        keys[bounds["start"]] = bounds["start"]
+    by = order.by if isinstance(order.by, Col) and order.by.name not in keys else Alias(order.by, free("ranked_by", taken))
+    needed = _needed(ranking) - {None}
+    carried: list[str] = [
+        c.actual
+        for c in rows.columns
+        if c.actual is not None
+        and c.actual in needed
+        and c.actual not in keys
+        and not (again and c.role in bounds)
+        and not _same(c, by)
+    ]
+    rank = free(ranking.name, [*taken, "ranked_by", *bounds.values()])
+    timed = rows.timed(stream, env.lag_us).key_by(*dict.fromkeys(keys.values()))
+    window = rows.window.same_again(tick_us(_type_of_start(rows))) if again else rows.window
+    found = window.over(timed).top_rows(most, by, *dict.fromkeys(carried), rank=rank, smallest=order.smallest)
+    columns = tuple(_ranked_column(c, keys, bounds, rank, again=again) for c in rows.columns)
+    return Rows(found, _with_time(columns), window=rows.window)
+
+
+def _needed(ranking: Ranking) -> set[str | None]:
+    """The columns that the query with the ranking gives."""
+    nodes = [n for e in ranking.tree.expressions for n in e.find_all(sg.Column, sg.Star)]
+    if any(isinstance(n, sg.Star) and not isinstance(n.parent, sg.Count) for n in nodes):
+        return {c.actual for c in ranking.rows.visible}
+    return {ranking.rows.find(n)[0].actual for n in nodes if isinstance(n, sg.Column)}
+
+
+def _same(column: Column, by: Expr) -> bool:
+    return isinstance(by, Col) and column.actual == by.name
+
+
+def _type_of_start(rows: Rows) -> pa.DataType:
+    return rows.schema.field(next(c.actual for c in rows.columns if c.role == "start" and c.actual)).type
+
+
+def _ranked_column(column: Column, keys: dict[str, str], bounds: dict[str, str], rank: str, *, again: bool) -> Column:
+    if column.role == "rank":
+        return attrs.evolve(column, actual=rank, role=None, sure=True)
+    if column.role in bounds and (again or column.actual is None):
+        return attrs.evolve(column, actual=bounds[column.role], hidden=column.hidden or (column.role == "time" and not again))
+    role = None if column.role == "time" else column.role
+    return attrs.evolve(column, actual=keys.get(column.actual or "", column.actual), role=role)
+
+
+def _with_time(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    if any(c.role == "time" for c in columns):
+        return columns
+    return (*columns, Column(None, "window_time", "window_time", "time", hidden=True))
+
+
+def _of_identities(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Rows:
+    """The first row of each identity."""
+    ordered = _order(ranking)
+    order = rows.resolved(ordered.this)
+    first = isinstance(order, sg.Column) and order.name == rows.event_time and not ordered.args.get("desc")
+    if most != 1 or not first or not partition:
+        raise PlanError(
+            message(
+                "ranks over a whole stream would never be final",
+                ranking.node.sql("spark"),
+                "a row that is given could lose its rank to a later one",
+                "rank in windows: PARTITION BY window_start, window_end; or take the first row of each identity: "
+                f"ROW_NUMBER() OVER (PARTITION BY id ORDER BY {rows.event_time or 'ts'}) with {ranking.name} = 1",
+            )
+        )
+    stream, names = rows.stream, []
+    for node in partition:
+        expr = expr_of(node)
+        names.append(expr.name if isinstance(expr, Col) else free("identity", stream.schema.names))
+        if not isinstance(expr, Col):
+            stream = stream.with_column(names[-1], expr)
+    found = deduplicated(attrs.evolve(rows, stream=stream, ranking=None), names, env, ranking.node.sql("spark"))
+    rank = free(ranking.name, found.schema.names)
+    columns = tuple(attrs.evolve(c, actual=rank, role=None) if c.role == "rank" else c for c in found.columns)
+    return attrs.evolve(found, stream=found.stream.with_column(rank, lit(1)), columns=columns)
+
+
+def deduplicated(rows: Rows, names: list[str], env: Env, got: str) -> Rows:
+    """The first arrival of each identity, within what SET said.
+
+    Raises
+    ------
+    PlanError
+        Where nothing was set.
+    """
+    if env.within_us is None:
+        raise PlanError(
+            message(
+                "rows of an endless stream are distinct for some time only",
+                got,
+                "every row would have to be kept",
+                "SET deduplication.within = INTERVAL '10' MINUTE right before the query (it holds for one query), or keep "
+                "distinct rows of windows: SELECT DISTINCT window_start, window_end, ... FROM TABLE(TUMBLE(...))",
+            )
+        )
+    env.used.append(f"deduplication.within = {show_us(env.within_us)}")
+    within = dt.timedelta(microseconds=env.within_us)
+    timed = rows.timed(rows.stream, env.lag_us)
+    found: ResultStream = timed.drop_duplicates(*dict.fromkeys(names), within=within).results()
+    return attrs.evolve(rows, stream=found, table=None)
