@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from krishiv_py import (
@@ -15,17 +16,46 @@ from krishiv_py import (
     count,
     max,
     sum,
+    windows,
 )
+from krishiv_py.api.results.rows import RowStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 
 SCHEMA = "user bigint, at bigint, amount bigint"
-KINDS = ("tumbling", "session", "lookback", "stages", "arrival")
+JOINS = ("interval", "asof", "windows")
+"""Kinds that read the input twice: as the left side, and, under other names, as the right one."""
+KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS)
+RENAMED = {"user": "customer", "at": "seen", "amount": "price"}
 
 
-def plan(stream: Stream, kind: str, late: LateEventHandler) -> AggregatedStream:
-    """One windowed aggregation of each kind, and a chain of three; `late` takes the rows that are late in the first stage."""
-    keyed = stream.watermark("at", 2_000).key_by("user").with_late_event_handler(late)
+def joined(left: Stream, right: Stream, kind: str, late: LateEventHandler) -> RowStream:
+    """The input met with itself; the right side lags more, and few of its rows take part."""
+    one = left.watermark("at", 1_000)
+    other = right.filter("amount < 20").rename(**RENAMED).watermark("seen", 2_000)
+    on = {"user": "customer"}
+    if kind == "interval":
+        met: RowStream = one.interval_join(other, on, lower=-200, upper=100, how="full")
+    elif kind == "asof":
+        met = one.asof_join(other, on, direction="nearest", tolerance=300)
+    else:
+        met = one.window_join(other, on, window=windows.hopping(1_000, 500), how="left")
+    return met.allowed_lateness(500).with_late_event_handler(late)
+
+
+def plan(read: Callable[[], Stream], kind: str, late: LateEventHandler) -> AggregatedStream | RowStream:
+    """One operator of each kind, and a chain of three; `late` takes the rows that are late in the first stage."""
+    if kind in JOINS:
+        return joined(read(), read(), kind, late)
+    timed = read().watermark("at", 2_000)
+    if kind == "dedup":
+        return timed.drop_duplicates("user", "amount", within=3_000).with_late_event_handler(late)
+    return windowed(timed.key_by("user").with_late_event_handler(late), kind)
+
+
+def windowed(keyed: KeyedStream, kind: str) -> AggregatedStream:
+    """An aggregation over windows."""
     if kind == "stages":
         second = keyed.tumbling_window(1_000).agg(count(), max("at")).filter("count > 1").key_by("user")
         sums = second.session_window(1_500).agg(sum("count").alias("n"), collect_list("max_at").alias("last"))
@@ -44,9 +74,9 @@ def main(kind: str, source: str, work: str) -> None:
     """Run, or go on."""
     settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
     with settings.get_or_create() as session:
-        stream = session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1)
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
-        query = plan(stream, kind, late).start(
+        whole = plan(lambda: session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1), kind, late)
+        query = whole.start(
             ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=Batches.available_now(flush=True)
         )
         query.await_termination()

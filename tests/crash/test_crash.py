@@ -14,18 +14,19 @@ import pytest
 
 from krishiv_py import MemorySink, SideOutputLateEventHandler
 from krishiv_py.testing import Driver, stream_of
-from tests.crash.job import KINDS, SCHEMA, plan
+from tests.crash.job import JOINS, KINDS, SCHEMA, plan
 from tests.crash.killing import counted, rows, run, run_with_kills, write_input
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
-SHORT = ("tumbling", "stages", "arrival")  # a chain has sessions in it, arrivals keep rows as other look-back windows do
+SHORT = ("tumbling", "stages", "arrival", "interval")  # a chain has sessions in it, arrivals keep rows as other look-back windows do
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def by_driver(kind: str, source: Path) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]], str]:
     """Results, late rows and how many rows there were: each file is a batch, and only the end of the input is waited for."""
-    driver = Driver(plan(stream_of(SCHEMA), kind, SideOutputLateEventHandler(MemorySink())), idle_batches=False)
-    done = [driver.send(pq.read_table(path)) for path in sorted(source.iterdir())]
+    driver = Driver(plan(lambda: stream_of(SCHEMA), kind, SideOutputLateEventHandler(MemorySink())), idle_batches=False)
+    batches = [pq.read_table(path) for path in sorted(source.iterdir())]
+    done = [driver.send({"left": batch, "right": batch} if kind in JOINS else batch) for batch in batches]
     done += [driver.tick(), driver.close()]
     found: list[list[dict[str, Any]]] = [[r for d in done for r in t(d).to_pylist()] for t in (_results, _late)]
     return counted(found[0]), counted(found[1]), f"{driver.progress.rows} {driver.progress.late['late']}"
