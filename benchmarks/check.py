@@ -11,7 +11,7 @@ import duckdb
 from attrs import frozen
 
 from benchmarks.jobs import JOBS, Job
-from benchmarks.truth import Rules, distinct_sql, keep_on_time, lookback_sql, one, read_rows, windows_sql
+from benchmarks.truth import Rules, distinct_sql, keep_on_time, lookback_sql, one, pipeline_sql, read_rows, windows_sql
 from benchmarks.truth_sessions import create_sessions
 
 VALUES = "user_id, s, e, count, sum_amount"
@@ -36,6 +36,8 @@ def create_truth(db: duckdb.DuckDBPyConnection, job: Job, data: Path, rules: Rul
     keep_on_time(db, job, rules)
     if job.kind == "session":
         create_sessions(db, job, rules)
+    elif job.pipeline:
+        db.execute(f"CREATE TEMP TABLE truth AS {pipeline_sql(job)}")
     else:
         query = {"lookback": lookback_sql(job), "distinct": distinct_sql(job)}.get(job.kind, windows_sql(job, rules))
         db.execute(f"CREATE TEMP TABLE truth AS {query}")
@@ -134,7 +136,8 @@ def check(job: Job, data: Path, out: Path, rules: Rules, *, slack_us: int = 0) -
 def compare_output(db: duckdb.DuckDBPyConnection, job: Job, out: Path, rules: Rules, until_us: int) -> Verdict:
     """Compare what a side wrote with the truth, up to a time unless it has to be complete."""
     create_output(db, job, out)
-    where = "true" if rules.complete else ("e < " if job.kind in ("lookback", "distinct") else "e <= ") + str(until_us)
+    before = "e <" if job.kind in ("lookback", "distinct", "dedup", "join") else "e <="
+    where = "true" if rules.complete else f"{before} {until_us}"
     note = ""
     if rules.late == "clean":
         where += " AND user_id NOT IN (FROM doubtful_keys)"

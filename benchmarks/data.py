@@ -46,12 +46,14 @@ class Spec:
     seed: int = 42
     late: float = 0.002
     disordered: float = 0.05
+    repeated: float = 0.0
 
     @property
     def name(self) -> str:
         """Folder name."""
         late = "" if self.late == 0.002 else f"-late{self.late:g}"
-        return f"{self.keys}-{self.events}-p{self.parts}-s{self.seed}{late}"
+        repeated = f"-repeated{self.repeated:g}" if self.repeated else ""
+        return f"{self.keys}-{self.events}-p{self.parts}-s{self.seed}{late}{repeated}"
 
 
 def key_table(spec: Spec) -> tuple[int, npt.NDArray[np.float64] | None]:
@@ -82,6 +84,10 @@ def draw(spec: Spec, part: int) -> pa.Table:
         # Heavy keys must not be neighbours by hash or by number: spread the ranks over the key space.
         keys = (np.minimum(rank, n_keys - 1) * 7919) % n_keys
     amount = rng.integers(1, 1_001, n)
+    if spec.repeated:
+        again = np.flatnonzero(rng.random(n) < spec.repeated)
+        before = np.maximum(again - rng.integers(1, 1_000, len(again)), 0)
+        keys[again], time_us[again], amount[again] = keys[before], time_us[before], amount[before]
     return pa.table(
         [
             pa.array(keys, pa.int64()),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-from benchmarks.jobs import HEAP, Job
+from benchmarks.jobs import HEAP, PAIRED, SPLIT, Job
 from benchmarks.peers.common import Task, parser_of, task_of
 from krishiv_py import (
     Batches,
@@ -20,6 +20,7 @@ from krishiv_py import (
     WatermarkSpec,
     col,
     count,
+    lit,
 )
 from krishiv_py import sum as total
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -78,9 +79,34 @@ def windowed(keys: KeyedStream, job: Job) -> WindowedStream:
     return keys.windowed_by(SlidingWindows.of(job.size_ms).grace(job.grace_ms))
 
 
+def pipeline(stream: Stream, job: Job) -> AggregatedStream:
+    """A job that is more than a window."""
+    if job.kind == "stages":
+        inner = keyed(stream, job).tumbling_window(job.size_ms).agg(count(col("*")), total(col("amount")))
+        outer = inner.key_by("user_id").tumbling_window(job.outer_ms)
+        return outer.agg(total("count").alias("count"), total("sum_amount").alias("sum_amount"))
+    if job.kind == "dedup":
+        rows = stream.watermark("event_time", job.lag_ms).drop_duplicates(within=job.size_ms)
+        return rows.select(
+            "user_id", window_start=col("event_time"), window_end=col("event_time"), count=lit(1), sum_amount=col("amount")
+        ).as_plan()
+    left = stream.filter(col("amount") <= SPLIT).watermark("event_time", job.lag_ms)
+    right = stream.filter(col("amount") > SPLIT).rename(event_time="other_time", amount="other")
+    pairs = left.interval_join(right.watermark("other_time", job.lag_ms), "user_id", lower=-job.size_ms, upper=job.size_ms)
+    return pairs.select(
+        "user_id",
+        window_start=col("event_time"),
+        window_end=col("other_time"),
+        count=lit(1),
+        sum_amount=col("amount") * PAIRED + col("other"),
+    ).as_plan()
+
+
 def plan(stream: Stream, task: Task, late_rule: str) -> AggregatedStream:
     """The whole job."""
     job = task.job
+    if job.pipeline:
+        return pipeline(stream, job)
     windows = windowed(keyed(stream, job), job)
     if job.allowed_lateness_ms:
         windows = windows.allowed_lateness(job.allowed_lateness_ms)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WINDOWED = frozenset({"J1", "J2", "J3"})
 SPARK_JOBS = WINDOWED | {"F1", "O1", "S1"}
 UPTO_J5 = frozenset({"J1", "J2", "J3", "J4", "J5"})
+PIPELINES = frozenset({"P1", "P2", "P3"})
 BOUNDED = Rules("none", complete=True)
 
 
@@ -76,7 +77,7 @@ SIDES: dict[str, Side] = {
             "native_rocksdb",
             "PySpark native, RocksDB",
             "benchmarks.peers.native_spark",
-            SPARK_JOBS,
+            SPARK_JOBS | PIPELINES,
             Rules("window", "merge"),
             "pyspark",
             arguments=("--state", "rocksdb"),
@@ -85,7 +86,7 @@ SIDES: dict[str, Side] = {
             "native_hdfs",
             "PySpark native, HDFS-backed",
             "benchmarks.peers.native_spark",
-            SPARK_JOBS,
+            SPARK_JOBS | PIPELINES,
             Rules("window", "merge"),
             "pyspark",
             arguments=("--state", "hdfs"),
@@ -102,7 +103,7 @@ SIDES: dict[str, Side] = {
             "flink",
             "PyFlink SQL, heap state",
             "benchmarks.peers.flink_sql",
-            UPTO_J5 | {"F1", "J8"},
+            UPTO_J5 | PIPELINES | {"F1", "J8"},
             Rules("clean", "merge", complete=True),
             "apache-flink",
             env="flink",
@@ -113,7 +114,7 @@ SIDES: dict[str, Side] = {
             "flink_rocksdb",
             "PyFlink SQL, RocksDB",
             "benchmarks.peers.flink_sql",
-            UPTO_J5 | {"F1", "J8"},
+            UPTO_J5 | PIPELINES | {"F1", "J8"},
             Rules("clean", "merge", complete=True),
             "apache-flink",
             env="flink",

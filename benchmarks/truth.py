@@ -13,7 +13,7 @@ from typing import Literal
 import duckdb
 from attrs import frozen
 
-from benchmarks.jobs import Job
+from benchmarks.jobs import PAIRED, SPLIT, Job
 
 Late = Literal["event", "window", "clean", "none"]
 Touch = Literal["separate", "merge"]
@@ -103,6 +103,19 @@ def windows_sql(job: Job, rules: Rules) -> str:
     late = f"WHERE s + {size} + {job.allowed_lateness_ms * 1_000} > w" if rules.late == "window" else ""
     totals = "count(*) AS count, sum(amount)::BIGINT AS sum_amount"
     return f"SELECT user_id, s, s + {size} AS e, {totals} FROM ({assigned}) {late} GROUP BY ALL"
+
+
+def pipeline_sql(job: Job) -> str:
+    """Query of the truth for more than a window, over rows of which none is late: repeated rows lie close together."""
+    if job.kind == "dedup":
+        return "SELECT DISTINCT user_id, t AS s, t AS e, 1::BIGINT AS count, amount AS sum_amount FROM kept"
+    size, outer = job.size_ms * 1_000, job.outer_ms * 1_000
+    if job.kind == "join":
+        return f"""SELECT l.user_id, l.t AS s, r.t AS e, 1::BIGINT AS count, l.amount * {PAIRED} + r.amount AS sum_amount
+            FROM kept l JOIN kept r ON l.user_id = r.user_id AND r.t BETWEEN l.t - {size} AND l.t + {size}
+            WHERE l.amount <= {SPLIT} AND r.amount > {SPLIT}"""
+    totals = "count(*) AS count, sum(amount)::BIGINT AS sum_amount"
+    return f"SELECT user_id, t // {outer} * {outer} AS s, s + {outer} AS e, {totals} FROM kept GROUP BY ALL"
 
 
 def lookback_sql(job: Job) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, StatementSet, TableEnvironment
 
-from benchmarks.jobs import HEAP, Job
+from benchmarks.jobs import HEAP, PAIRED, SPLIT, Job
 from benchmarks.peers.common import Task, run, unsupported
 
 NAME = "flink_sql"
@@ -38,6 +38,8 @@ def environment(task: Task) -> TableEnvironment:
         "table.local-time-zone": "UTC",
         "table.exec.mini-batch.enabled": "false",
     }
+    if task.job.kind == "dedup":
+        settings["table.exec.state.ttl"] = "60 s"
     if task.job.retractions:
         settings |= {
             "table.exec.emit.late-fire.enabled": "true",
@@ -68,8 +70,29 @@ def interval(ms: int) -> str:
     return f"INTERVAL '{days} {hours:02}:{minutes:02}:{seconds % 60:02}.{rest:03}' DAY TO SECOND(3)"
 
 
+def pipeline(job: Job) -> str:
+    """A job that is more than a window, over table ``events``."""
+    if job.kind == "dedup":
+        first = "ROW_NUMBER() OVER (PARTITION BY user_id, event_time, amount ORDER BY PROCTIME() ASC) AS n"
+        rows = f"SELECT user_id, event_time, amount, {first} FROM events"
+        return f"SELECT user_id, event_time, event_time, CAST(1 AS BIGINT), amount FROM ({rows}) WHERE n = 1"
+    if job.kind == "join":
+        span = interval(job.size_ms)
+        return f"""SELECT l.user_id, l.event_time, r.event_time, CAST(1 AS BIGINT), l.amount * {PAIRED} + r.amount
+            FROM events l JOIN events r ON l.user_id = r.user_id AND l.amount <= {SPLIT} AND r.amount > {SPLIT}
+            AND r.event_time BETWEEN l.event_time - {span} AND l.event_time + {span}"""
+    inner = f"""SELECT user_id, window_time, COUNT(*) AS n, SUM(amount) AS s
+        FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(event_time), {interval(job.size_ms)}))
+        GROUP BY user_id, window_start, window_end, window_time"""
+    return f"""WITH inn AS ({inner}) SELECT user_id, window_start, window_end, SUM(n), SUM(s)
+        FROM TABLE(TUMBLE(TABLE inn, DESCRIPTOR(window_time), {interval(job.outer_ms)}))
+        GROUP BY user_id, window_start, window_end"""
+
+
 def query(job: Job) -> str:
     """The job over table ``events``."""
+    if job.pipeline:
+        return pipeline(job)
     totals = "COUNT(*) AS `count`, SUM(amount) AS sum_amount"
     windowed = f"SELECT user_id, window_start, window_end, {totals} FROM TABLE({{}}) GROUP BY user_id, window_start, window_end"
     column = "DESCRIPTOR(event_time)"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks.jobs import HEAP, Job
+from benchmarks.jobs import HEAP, PAIRED, SPLIT, Job
 from benchmarks.peers.common import Task, run, unsupported
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -27,7 +27,7 @@ def session(task: Task) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(task.partitions),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB if task.state == "rocksdb" else HDFS,
-        "spark.sql.streaming.statefulOperator.allowMultiple": "false",
+        "spark.sql.streaming.statefulOperator.allowMultiple": str(task.job.kind == "stages").lower(),
         "spark.driver.memory": HEAP,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -53,25 +53,54 @@ def window_of(job: Job) -> Column:
     return f.window("event_time", f"{job.size_ms} milliseconds", slide)
 
 
+def pipeline(stream: DataFrame, job: Job) -> DataFrame:
+    """A job that is more than a window, as Spark's guide writes it."""
+    lag = f"{job.lag_ms} milliseconds"
+    if job.kind == "stages":
+        inner = (
+            stream.withWatermark("event_time", lag)
+            .groupBy("user_id", window_of(job).alias("inner"))
+            .agg(f.count("*").alias("n"), f.sum("amount").alias("s"))
+        )
+        outer = f.window(f.window_time("inner"), f"{job.outer_ms} milliseconds").alias("window")
+        return inner.groupBy("user_id", outer).agg(f.sum("n").alias("count"), f.sum("s").alias("sum_amount"))
+    if job.kind == "dedup":
+        return stream.withWatermark("event_time", lag).dropDuplicatesWithinWatermark(["user_id", "event_time", "amount"])
+    left = stream.where(f.col("amount") <= SPLIT).withWatermark("event_time", lag)
+    right = stream.where(f.col("amount") > SPLIT).select(
+        f.col("user_id").alias("other_user"), f.col("event_time").alias("other_time"), f.col("amount").alias("other")
+    )
+    span = f"INTERVAL {job.size_ms} MILLISECONDS"
+    near = f"user_id = other_user AND other_time BETWEEN event_time - {span} AND event_time + {span}"
+    return left.join(right.withWatermark("other_time", lag), f.expr(near))
+
+
+def columns(result: DataFrame, job: Job) -> DataFrame:
+    """The columns that every side writes."""
+    if job.kind in ("dedup", "join"):
+        end, amount = ("event_time", "amount") if job.kind == "dedup" else ("other_time", f"amount * {PAIRED} + other")
+        return result.selectExpr(
+            "user_id", "event_time AS window_start", f"{end} AS window_end", "1L AS count", f"{amount} AS sum_amount"
+        )
+    bounds = "window.start AS window_start", "window.end AS window_end"
+    return result.selectExpr("user_id", *bounds, "count", "sum_amount")
+
+
 def body(task: Task) -> None:
     """Run one job to the end of its input."""
     job = task.job
-    if job.name not in ("J1", "J2", "J3", "F1", "S1", "O1"):
+    if job.name not in ("J1", "J2", "J3", "P1", "P2", "P3", "F1", "S1", "O1"):
         raise unsupported(NAME, job, "no native window computes it")
     spark = session(task)
-    result = (
-        read(spark, task)
-        .withWatermark("event_time", f"{job.lag_ms} milliseconds")
-        .groupBy("user_id", window_of(job).alias("window"))
-        .agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount"))
-        .select(
-            "user_id",
-            f.col("window.start").alias("window_start"),
-            f.col("window.end").alias("window_end"),
-            "count",
-            "sum_amount",
+    stream = read(spark, task)
+    if job.pipeline:
+        result = pipeline(stream, job)
+    else:
+        windows = stream.withWatermark("event_time", f"{job.lag_ms} milliseconds").groupBy(
+            "user_id", window_of(job).alias("window")
         )
-    )
+        result = windows.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount"))
+    result = columns(result, job)
     writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
     if task.to_the_end:
         writer.trigger(availableNow=True).start(str(task.out)).awaitTermination()
