@@ -7,6 +7,7 @@ so that Python's own stay what they are: name them, ``from krishiv_py import sum
 from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query, QueryStatus
 from krishiv_py.api.results.changes import Emit, Retract, changes, fold, table_view
 from krishiv_py.api.results.rows import RowStream
@@ -131,6 +132,7 @@ __all__ = [
     "OperatorError",
     "OptionMethods",
     "OrderError",
+    "Output",
     "Pane",
     "PaneHandler",
     "PaneStream",

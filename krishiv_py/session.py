@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.outputs import Output, named_outputs
 from krishiv_py.api.query import Query
 from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -22,15 +23,18 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.replay_log import ReplayLog, Sender
 
 if TYPE_CHECKING:
+    from krishiv_py.planner import several
     from krishiv_py.spark import runtime
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
+    several = lazy("krishiv_py.planner.several")
     runtime = lazy("krishiv_py.spark.runtime")
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
@@ -196,6 +200,47 @@ class Session(FileSources):
             When the streams have different columns.
         """
         return union_of(streams, source_column, self._runner)
+
+    def start(
+        self,
+        outputs: Sequence[Output],
+        *,
+        checkpoint: str | None = None,
+        batches: Batches | None = None,
+        name: str | None = None,
+    ) -> Query:
+        """Start one unbounded query with several outputs: the source is read once, and every batch is published to all of them.
+
+        The pipelines branch from one stream value. Stages that they have in common run once. They share one clock: the
+        watermark follows the rows of all outputs, and an output with a larger lag stays behind it (docs/outputs.md).
+
+        Parameters
+        ----------
+        outputs : sequence of Output
+            Pipelines with their sinks: ``[per_minute.to(sink), rest.to(other, name="rest")]``.
+        checkpoint : str, optional
+            Folder from which the query can restart, with the same outputs. Without one, a temporary folder is used (profile
+            ``dev-local`` only).
+        batches : Batches, optional
+            When micro-batches are planned; as fast as possible by default.
+        name : str, optional
+            Name for logs and metrics.
+
+        Raises
+        ------
+        PlanError
+            For outputs over several sources, with watermarks that tell different times, under one name, or into one sink.
+        CheckpointError
+            When the checkpoint belongs to another plan; names what changed.
+        """
+        named = named_outputs(outputs, "session.start")
+        when = told_batches(batches, None)
+        if checkpoint is not None:
+            a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
+        if name is not None:
+            a_text(name, "name", "pass a text, or None for a generated name")
+        plan = several.several([(title, output.stream.plan("streaming")) for title, output in named.items()])
+        return self._runner.start(plan, tuple(o.sink for o in named.values()), checkpoint, when, name)
 
     def register(
         self, name: str, stream: Stream | TimedStream | Any, *, event_time: str | None = None, lag: Duration | None = None

@@ -78,12 +78,24 @@ class Query(Protocol):
         """Stop the query."""
         ...
 
-    def results(self) -> pa.Table:
-        """All results so far; for a memory sink only."""
+    def results(self, output: str | None = None) -> pa.Table:
+        """All results so far, of the `output` of this name where there are several; for a memory sink only.
+
+        Raises
+        ------
+        PlanError
+            For a sink that is not in memory, a name that no output has, and no name where there are several outputs.
+        """
         ...
 
-    def late_rows(self) -> pa.Table:
-        """All late rows so far; for a memory side output only."""
+    def late_rows(self, stage: str | None = None) -> pa.Table:
+        """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only.
+
+        Raises
+        ------
+        PlanError
+            For a side output that is not in memory, and a name that no stage has.
+        """
         ...
 
     def state(self) -> pa.Table:

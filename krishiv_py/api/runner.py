@@ -47,8 +47,10 @@ class Runner(Protocol):
         """One batch job over a finite input, with or without a `progress` line."""
         ...
 
-    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, batches: Batches, name: str | None) -> Query:
-        """An unbounded query."""
+    def start(
+        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+    ) -> Query:
+        """An unbounded query, with a sink for each output of the plan."""
         ...
 
     def to_dataframe(self, plan: PhysicalPlan) -> Any:
@@ -73,7 +75,9 @@ class NoRunner:
         """Refuse."""
         self._refuse("collect()")
 
-    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, batches: Batches, name: str | None) -> Query:
+    def start(
+        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+    ) -> Query:
         """Refuse."""
         self._refuse("start()")
 

@@ -40,12 +40,15 @@ class StagePlan:
         Who takes its late rows.
     behind_us : int
         How far its watermark is behind that of the first stage, µs (SEMANTICS §7.2).
+    after : int or None
+        The number of the stage whose results it reads, from 0; None for one that reads the source.
     """
 
     spec: OperatorSpec
     inputs: tuple[Branch, ...]
     late: LateEventHandler
     behind_us: int = 0
+    after: int | None = None
 
     @cached_property
     def layout(self) -> Layout:
@@ -56,6 +59,19 @@ class StagePlan:
     def operators(self) -> tuple[str, ...]:
         """Its operators, the one around all others first."""
         return tuple(link.title for link in chain(self.spec))
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether rows pass as they are."""
+        return not self.spec.time_column
+
+
+@attrs.frozen
+class OutputPlan:
+    """Results that leave the query: what they are called, and the number of the stage that gives them."""
+
+    name: str
+    stage: int
 
 
 @attrs.frozen
@@ -80,11 +96,36 @@ class PhysicalPlan:
         In the order in which rows go through them.
     engine : {"driver", "bounded", "streaming"} or None
         What runs it; None while nobody has chosen.
+    parts : tuple of PhysicalPlan
+        Of a query with several outputs, the plan of each by itself; empty for one output.
+    named : tuple of OutputPlan
+        The outputs of such a query.
     """
 
     node: WindowAggregate
     stages: tuple[StagePlan, ...]
     engine: Engine | None = None
+    parts: tuple[PhysicalPlan, ...] = ()
+    named: tuple[OutputPlan, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[OutputPlan, ...]:
+        """The results that leave the query."""
+        return self.named or (OutputPlan("results", len(self.stages) - 1),)
+
+    @property
+    def last(self) -> int:
+        """The number of the stage whose rows need no number on their way to the driver: the only output's."""
+        return len(self.stages) if self.named else len(self.stages) - 1
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The numbers of the stages that read the source."""
+        return tuple(n for n, stage in enumerate(self.stages) if stage.after is None)
+
+    def followers(self, number: int) -> tuple[int, ...]:
+        """The numbers of the stages that read the results of a stage."""
+        return tuple(n for n, stage in enumerate(self.stages) if stage.after == number)
 
     @property
     def late(self) -> LateEventHandler:
@@ -117,12 +158,15 @@ class PhysicalPlan:
                 parts["watermark behind the first stage, in µs"] = str(stage.behind_us)
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
             found |= parts
+        if self.named:
+            found["outputs"] = ", ".join(f"{o.name}: stage {o.stage + 1}" for o in self.named)
+            found["inputs of stages"] = ", ".join("source" if s.after is None else str(s.after + 1) for s in self.stages)
         return found
 
     @property
     def keeps_nothing(self) -> bool:
         """Whether rows pass as they are: tasks read, apply the steps and write, without a shuffle and without state."""
-        return not self.stages[0].spec.time_column
+        return self.stages[0].keeps_nothing
 
     @property
     def keeps_ledger(self) -> bool:
@@ -226,7 +270,7 @@ def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColum
     before = stages_for(source.stage, source.late, late and _shown(source.late)) if isinstance(source, StageOutput) else ()
     spec = check(node, late=late or handler.wants)
     behind_us = before[-1].behind_us + _hold_back_us(before[-1].spec, spec) if before else 0
-    stage = StagePlan(spec, tuple(branches(spec, source)), handler, behind_us)
+    stage = StagePlan(spec, tuple(branches(spec, source)), handler, behind_us, len(before) - 1 if before else None)
     stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
     return (*before, stage)
 

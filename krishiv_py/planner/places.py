@@ -32,10 +32,11 @@ def check_places(
     source: Source,
     checkpoint: str | None,
     further: Sequence[Sink | None] = (),
+    others: Sequence[Sink] = (),
 ) -> None:
     """Refuse outputs that would replace, or be read as, one another, the input, or the checkpoint.
 
-    `late` takes the late rows of the last stage, `further` those of the stages before.
+    `late` takes the late rows of the last stage, `further` those of the other stages; `others` take further results.
 
     Raises
     ------
@@ -43,8 +44,18 @@ def check_places(
         Naming both and their folders.
     """
     for aside in (late, *further):
-        if aside is not None and aside is results and aside.exclusive:
+        if aside is not None and aside.exclusive and any(aside is taken for taken in (results, *others)):
             raise _one_sink(aside)
+    shared = [id(sink) for sink in (results, *others) if sink is not None and sink.exclusive]
+    if len(set(shared)) < len(shared):
+        raise PlanError(
+            message(
+                "two outputs go to one sink",
+                results,
+                "the results of one would replace those of the other",
+                "pass a sink of its own to each .to(...)",
+            )
+        )
     own = [id(sink) for sink in (late, *further) if sink is not None and sink.exclusive]
     if len(set(own)) < len(own):
         raise PlanError(
@@ -55,14 +66,15 @@ def check_places(
                 "pass a sink of its own to each handler",
             )
         )
-    folders = [(RESULTS, folder_of(results)), *((LATE, folder_of(aside)) for aside in (late, *further))]
+    folders = [(RESULTS, folder_of(sink)) for sink in (results, *others)]
+    folders += [(LATE, folder_of(aside)) for aside in (late, *further)]
     written = [(name, folder) for name, folder in folders if folder is not None]
-    others = [*source.places, *([("the checkpoint", checkpoint)] if checkpoint is not None else [])]
+    beside = [*source.places, *([("the checkpoint", checkpoint)] if checkpoint is not None else [])]
     for at, one in enumerate(written):
-        for other in (*written[at + 1 :], *others):
+        for other in (*written[at + 1 :], *beside):
             _check_pair(one, other)
-    for one in others[:-1] if checkpoint is not None else ():
-        _check_pair(others[-1], one)
+    for one in beside[:-1] if checkpoint is not None else ():
+        _check_pair(beside[-1], one)
 
 
 def _one_sink(aside: Sink) -> PlanError:

@@ -202,16 +202,21 @@ def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = No
     raise AssertionError(f"{sink!r} passed the check of sinks")
 
 
-def outputs_of(plan: PhysicalPlan, sink: Sink, title: str, mark: str, *, durable: bool) -> tuple[Output, ...]:
+def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: str, *, durable: bool) -> tuple[Output, ...]:
     """The outputs of a query: results, then the late rows of each stage."""
-    results = OutputOf(mark, title, "results", plan.stage.layout.result_schema)
-    found = [output_for(sink, results, mark, durable=durable)]
+    found = []
+    for output, sink in zip(plan.outputs, sinks, strict=True):
+        query = f"{mark}-{output.name}" if plan.named else mark
+        results = OutputOf(query, title, "results", plan.stages[output.stage].layout.result_schema)
+        kind = kind_of(RESULT, output.stage, plan.last)
+        found.append(output_for(sink, results, mark, kind=kind, durable=durable))
     for number, stage in enumerate(plan.stages):
-        kind, to = kind_of(LATE_ROWS, number, len(plan.stages) - 1), side_output(stage.late)
+        kind, to = kind_of(LATE_ROWS, number, plan.last), side_output(stage.late)
         if to is None:
             found.append(Handled(kind, stage.late, stage.spec.name))
         else:
-            late = OutputOf(mark, title, "late_rows", late_output_schema(stage.layout))
+            query = f"{mark}-{stage.spec.name}" if plan.named else mark
+            late = OutputOf(query, title, "late_rows", late_output_schema(stage.layout))
             found.append(output_for(to, late, mark, kind=kind, durable=durable))
     return tuple(found)
 
@@ -221,7 +226,7 @@ def late_sinks(plan: PhysicalPlan) -> list[Sink | None]:
     return [side_output(stage.late) for stage in plan.stages]
 
 
-def described_outputs(plan: PhysicalPlan, sink: Sink) -> str:
+def described_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> str:
     """One line for ``explain()`` of a running query."""
     several = len(plan.stages) > 1
     aside = "".join(
@@ -229,22 +234,24 @@ def described_outputs(plan: PhysicalPlan, sink: Sink) -> str:
         for stage, late in zip(plan.stages, late_sinks(plan), strict=True)
         if late is not None
     )
-    return f"outputs: results to {described(sink)}{aside}"
+    results = "; ".join(f"{o.name} to {described(sink)}" for o, sink in zip(plan.outputs, sinks, strict=True))
+    return f"outputs: {results}{aside}"
 
 
-def claim_outputs(plan: PhysicalPlan, sink: Sink, mark: str, checkpoint: str) -> None:
+def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str) -> None:
     """Note beside files whose they are."""
-    named: list[tuple[OutputName, Sink | None]] = [("results", sink), *(("late_rows", late) for late in late_sinks(plan))]
+    named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
+    named += [("late_rows", late) for late in late_sinks(plan)]
     for name, found in named:
         if isinstance(found, FolderSink):
             claim_folder(found, _PEOPLE[name], mark, checkpoint)
 
 
-def task_output(plan: PhysicalPlan, sink: Sink, mark: str, *, durable: bool) -> TaskOutput:
+def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, *, durable: bool) -> TaskOutput:
     """What tasks write to files themselves."""
-    last = len(plan.stages) - 1
-    late = {kind_of(LATE_ROWS, number, last): to for number, to in enumerate(late_sinks(plan))}
-    written = {kind: s for kind, s in {RESULT: sink, **late}.items() if isinstance(s, FileSink)}
+    results = {kind_of(RESULT, o.stage, plan.last): sink for o, sink in zip(plan.outputs, sinks, strict=True)}
+    late = {kind_of(LATE_ROWS, number, plan.last): to for number, to in enumerate(late_sinks(plan))}
+    written = {kind: s for kind, s in {**results, **late}.items() if isinstance(s, FileSink)}
     return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable)
 
 

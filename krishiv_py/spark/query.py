@@ -15,22 +15,20 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.connectors.sinks.known import ReadableSink
 from krishiv_py.display.html import query_html
+from krishiv_py.display.plans import plans_text
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.display.text import plan_text
-from krishiv_py.errors import KrishivError, PlanError, message
-from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.errors import KrishivError
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.diagnose import why_not_fired
-from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file
 from krishiv_py.spark.query_metrics import Ledger
+from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.tasks.batch import Halt
@@ -52,8 +50,7 @@ class StreamQuery:
         ledger: Ledger,
         plan: PhysicalPlan,
         note: str | None,
-        sink: ReadableSink | None,
-        late: ReadableSink | None,
+        rows: Rows,
         cleanup: Callable[[], None],
         halt: Halt,
         spark: SparkSession,
@@ -64,10 +61,8 @@ class StreamQuery:
         self._ledger = ledger
         self._plan = plan
         self._note = note
-        self._sink = sink
-        self._late = late
+        self._rows = rows
         self._spec = plan.spec
-        self._schemas = (plan.stage.layout.result_schema, late_output_schema(plan.stages[0].layout))
         self._cleanup = cleanup
         self._spark = spark
         self._halt = halt
@@ -246,26 +241,13 @@ class StreamQuery:
             finally:
                 self._cleanup()
 
-    def results(self) -> pa.Table:
-        """All results so far; for a memory sink only."""
-        return self._rows(self._sink, self._schemas[0], "results()", "MemorySink()")
+    def results(self, output: str | None = None) -> pa.Table:
+        """All results so far, of the `output` of this name where there are several; for a memory sink only."""
+        return self._rows.result_rows(output)
 
-    def late_rows(self) -> pa.Table:
-        """All late rows so far, of the first stage; for a memory side output only."""
-        return self._rows(self._late, self._schemas[1], "late_rows()", "SideOutputLateEventHandler(MemorySink())")
-
-    def _rows(self, sink: ReadableSink | None, schema: pa.Schema, what: str, wanted: str) -> pa.Table:
-        if sink is None:
-            raise PlanError(
-                message(
-                    f"{what} needs the rows in memory",
-                    "another sink",
-                    "they are not on the driver",
-                    f"start with {wanted}, or read the sink's output",
-                )
-            )
-        found = sink.table()
-        return schema.empty_table() if found is None else found
+    def late_rows(self, stage: str | None = None) -> pa.Table:
+        """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""
+        return self._rows.late_rows(stage)
 
     def state(self) -> pa.Table:
         """The windows in state after the last finished micro-batch, with their aggregates so far."""
@@ -279,7 +261,7 @@ class StreamQuery:
 
     def explain(self) -> str:
         """The plan of the query as text."""
-        text = plan_text(explain(self._plan))
+        text = plans_text(self._plan)
         return text if self._note is None else f"{text}\n{self._note}"
 
     def __enter__(self) -> StreamQuery:

@@ -23,6 +23,8 @@ class Ledger:
 
     notes: CheckpointNotes
     stages: tuple[StagePlan, ...]
+    last: int
+    """The number of the stage whose buckets are kept without it."""
     buckets: dict[str, Report] = attrs.field(factory=dict)
     batch_id: int = -1
     watermark_us: int = UNSET
@@ -63,10 +65,10 @@ class Ledger:
         """The sums over all buckets."""
         with self._lock:
             entries, batch_id, watermark = dict(self.buckets), self.batch_id, self.watermark_us
-        last, found = len(self.stages) - 1, {}
+        found = {}
         for number, stage in enumerate(self.stages):
             reached = Moment(watermark).behind(stage.behind_us).watermark_us
-            mine = [report for bucket, report in entries.items() if stage_of(bucket, last) == number]
+            mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
         return attrs.evolve(of_stages(found), watermark_advances=self.advances)
 

@@ -19,17 +19,24 @@ from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.processor import OUT_DDL
-from krishiv_py.spark.tasks.rows import GiveRows, done, packing_of, take
+from krishiv_py.spark.tasks.rows import GiveRows, RowsOut, done, packing_of, take
 
 
 def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
     frames = []
     for at, branch in enumerate(plan.stage.inputs):
-        found = scan(spark, logged(branch.source, checkpoint, at), branch.spec.needs_columns, streaming=True)
-        give = GiveRows(branch.spec, found.reader, output, at)
-        frames.append(found.frame.mapInArrow(give.__call__, OUT_DDL))
+        found = scan(spark, logged(branch.source, checkpoint, at), needed(plan, at), streaming=True)
+        outputs = tuple(RowsOut(s.inputs[at].spec, output, n, plan.last, at) for n, s in enumerate(plan.stages))
+        frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_DDL))
     return functools.reduce(DataFrame.union, frames)
+
+
+def needed(plan: PhysicalPlan, at: int) -> tuple[str, ...]:
+    """The columns that the stages of a plan read of the stream in place `at` of their source."""
+    specs = [plan.stages[n].inputs[at].spec for n in plan.roots]
+    wanted = {name for spec in specs for name in spec.needs_columns}
+    return tuple(name for name in specs[0].source_schema.names if name in wanted)
 
 
 @attrs.frozen(eq=False)

@@ -28,7 +28,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.redaction import shown_setting
 from krishiv_py.replay_log import wall_clock_us
-from krishiv_py.spark import bounded, streaming
+from krishiv_py.spark import bounded, frames, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.clock.foreign_watermarks import refuse_marked
@@ -120,7 +120,9 @@ class SparkRunner:
         with handed_over(self.spark, self._new_path("chunks")) as chunks:
             return bounded.run(self.spark, plan, self.clock(), chunks)
 
-    def start(self, plan: PhysicalPlan, sink: Sink, checkpoint: str | None, batches: Batches, name: str | None) -> StreamQuery:
+    def start(
+        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+    ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         if is_connect(self.spark):
             raise PlanError(
@@ -136,8 +138,8 @@ class SparkRunner:
         check_checkpoint(self.profile, checkpoint)
         title = name or f"{plan.spec.name}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
-        outputs = sink, *reversed(late_sinks(plan))
-        opened = open_checkpoint(self.spark, title, checkpoint, temporary, outputs, plan.source)
+        outputs = *sinks, *late_sinks(plan)
+        opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, tuple(late_sinks(plan)), plan.source)
         chunks = shuffle_files(self.spark, self._new_path("chunks"))
 
         def cleanup() -> None:
@@ -150,7 +152,7 @@ class SparkRunner:
         try:
             take_sinks(owner, *outputs)
             with as_own("start()"):
-                query = streaming.start(self.spark, plan, sink, opened, batches, title, lambda: self.clock(), chunks, cleanup)
+                query = streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
             cleanup()
@@ -185,7 +187,7 @@ class SparkRunner:
         if source.bounded and not isinstance(source, MemorySource):
             table = self.run_bounded(attrs.evolve(plan, engine="bounded")).table
             return self.spark.createDataFrame(table, spark_ddl(table.schema))
-        return streaming.rows_frame(self.spark, attrs.evolve(plan, engine="streaming"))
+        return frames.rows_frame(self.spark, attrs.evolve(plan, engine="streaming"))
 
     def frame_stream(self, frame: DataFrame) -> Stream:
         """A stream over any DataFrame."""

@@ -52,7 +52,8 @@ def open_checkpoint(
     title: str,
     checkpoint: str | None,
     temporary: Callable[[], str],
-    outputs: tuple[Sink | None, ...],
+    results: tuple[Sink, ...],
+    late: tuple[Sink | None, ...],
     source: Source,
 ) -> Opened:
     """Take the checkpoint of a query, or a temporary one.
@@ -65,8 +66,8 @@ def open_checkpoint(
         While another query runs from the checkpoint.
     """
     home = absolute(checkpoint).rstrip("/") if checkpoint is not None else None
-    check_cluster(spark, home, [*outputs], source)
-    check_places(outputs[0], outputs[1], source, home, outputs[2:])
+    check_cluster(spark, home, [*results, *late], source)
+    check_places(results[0], late[-1], source, home, late[:-1], results[1:])
     where = home if home is not None else temporary()
     _make_private(where)
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"

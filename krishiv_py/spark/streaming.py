@@ -10,18 +10,12 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.known import ReadableSink
 from krishiv_py.engine.notes import Report
-from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.nodes import UnionSource
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
-from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.spark.checkpoint.lease import Lease
@@ -33,26 +27,27 @@ from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.clock.heartbeats import Heartbeats, period_us
-from krishiv_py.spark.publishing import Arrived, Output, claim_outputs, described_outputs, explode, outputs_of, task_output
+from krishiv_py.spark.publishing import Arrived, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.query_metrics import Ledger
+from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
-from krishiv_py.spark.rows import plain_frame, rows_given
+from krishiv_py.spark.rows import needed, rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of
+from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.handing_on import HandingOn, Place
+from krishiv_py.spark.tasks.handing_on import STAGE, HandingOn, Place
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, RawPack
-from krishiv_py.spark.tasks.processor import OUT_DDL, RESULT, BucketProcessor
-from krishiv_py.spark.tasks.rows import in_total
+from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, Root
+from krishiv_py.spark.tasks.processor import OUT_DDL, BucketProcessor
+from krishiv_py.spark.tasks.rows import RowsOut, in_total
 
 
 def stateful(
@@ -70,24 +65,33 @@ def stateful(
         return rows_given(spark, plan, clock.checkpoint, output)
     stage, ids = plan.stages[0], bucket_ids(buckets)
     spec = stage.spec
+    timed = [n for n, s in enumerate(plan.stages) if not s.keeps_nothing]
     frames = []
     for at, branch in enumerate(stage.inputs):
-        found = scan(spark, logged(branch.source, clock.checkpoint, at), branch.spec.needs_columns, streaming=True)
-        pack = Pack(branch.spec, found.reader, ids, clock, shuffle_files, branch.name)
+        reading = {n: plan.stages[n].inputs[at].spec for n in plan.roots}
+        found = scan(spark, logged(branch.source, clock.checkpoint, at), needed(plan, at), streaming=True)
+        roots = tuple(Root(reading[n], n, plan.stages[n].behind_us) for n in plan.roots if n in timed)
+        passed = tuple(RowsOut(reading[n], output, n, plan.last, at) for n in plan.roots if n not in timed)
+        pack = Pack(roots, found.reader, ids, clock, shuffle_files, branch.name, passed)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if controls is not None:
         beats = own_files(spark, controls.folder, streaming=True, max_files=None)
-        pack = Pack(spec, ParquetReader(spec.source_schema, sent=True), ids, clock, shuffle_files)
+        pack = Pack((Root(spec),), ParquetReader(spec.source_schema, sent=True), ids, clock, shuffle_files)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
-    packed = functools.reduce(DataFrame.union, frames)
-    last = len(plan.stages) - 1
-    frame = packed
-    for number, stage in enumerate(plan.stages):
-        following = HandingOn(plan.stages[number + 1].spec, ids) if number < last else None
-        place, chunks = Place(number, last, stage.behind_us, following), attrs.evolve(blobs, stage=number)
-        processor = BucketProcessor(stage.spec, output, clock, chunks, shuffle_files, place)
-        frame = _behind(frame, processor) if number else _operator(frame, processor)
+    frame = functools.reduce(DataFrame.union, frames)
+    for number, after in zip(timed, [*timed[1:], None], strict=True):
+        stage, chunks = plan.stages[number], attrs.evolve(blobs, stage=number)
+        processor = BucketProcessor(stage.spec, output, clock, chunks, shuffle_files, _place(plan, number, after, ids))
+        frame = _behind(frame, processor) if number else operator(frame, processor)
     return frame
+
+
+def _place(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> Place:
+    """Where a stage stands: `wakes` is the operator behind it."""
+    stage = plan.stages[number]
+    following = tuple(HandingOn(plan.stages[n].spec, ids, n) for n in plan.followers(number))
+    leaves = any(output.stage == number for output in plan.outputs)
+    return Place(number, plan.last, stage.behind_us, following, stage.after is None, leaves, wakes, ids)
 
 
 @attrs.define(eq=False)
@@ -149,12 +153,14 @@ class BatchSteps:
 
     def _account(self, batch_id: int, reported: dict[str, Report]) -> None:
         """Metrics; and for plans with a ledger what will be in force in the next batch."""
+        passing = [n for n, stage in enumerate(self.plan.stages) if stage.keeps_nothing]
+        if passing:
+            reported = self._totals(passing, batch_id, reported)
         if self.plan.keeps_nothing:
-            total = in_total(self.ledger.buckets, batch_id, reported.values())
-            self.ledger.take(batch_id, total, UNSET, {}, whole=True)
+            self.ledger.take(batch_id, reported, UNSET, {}, whole=True)
             return
         if isinstance(self.clock, SparkClock):
-            self.ledger.take(batch_id, reported, self.clock.in_force(batch_id).watermark_us, {})
+            self.ledger.take(batch_id, reported, self.clock.in_force(batch_id).watermark_us, {}, whole=bool(passing))
             return
         entry = self.clock.read(batch_id)
         now_us = self.now()
@@ -171,13 +177,23 @@ class BatchSteps:
                         tracker.advance(advance.watermark_us, advance.source, now_us)
         tracker.settle(now_us)
         self.clock.write(batch_id + 1, {"tracker": tracker.saved(), "now_us": now_us})
-        self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached))
+        self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached), whole=bool(passing))
+
+    def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
+        """All that is known with this batch: tasks that keep nothing tell of one batch only, so theirs are summed up."""
+        known, last = self.ledger.buckets, self.plan.last
+        whole = {b: r for b, r in {**known, **reported}.items() if stage_of(b, last) not in passing}
+        for number in passing:
+            before = {b: r for b, r in known.items() if stage_of(b, last) == number}
+            told = [r for b, r in reported.items() if stage_of(b, last) == number]
+            whole |= in_total(before, batch_id, told, "" if number == last else f"{STAGE}{number}")
+        return whole
 
 
 def start(
     spark: SparkSession,
     plan: PhysicalPlan,
-    sink: Sink,
+    sinks: tuple[Sink, ...],
     opened: Opened,
     batches: Batches,
     title: str,
@@ -189,14 +205,14 @@ def start(
     stage, spec = plan.stages[0], plan.stages[0].spec
     if batches.snapshot:
         check_snapshot(plan)
-    late_sink, checkpoint, durable = side_output(stage.late), opened.checkpoint, opened.durable
+    checkpoint, durable = opened.checkpoint, opened.durable
     notes = CheckpointNotes(checkpoint, durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
     check_log(checkpoint, len(stage.inputs))
     forget_unplanned(checkpoint)
     follow(checkpoint, [branch.source for branch in stage.inputs])
     claim = notes.claim(plan, setting(spark, "spark.sql.shuffle.partitions"))
-    ledger = Ledger(notes, plan.stages)
+    ledger = Ledger(notes, plan.stages, plan.last)
     ledger.restore()
     warn_if_flushed(ledger.watermark_us, checkpoint, plan.source)
     clock = clock_for(plan, checkpoint, durable=durable)
@@ -208,11 +224,11 @@ def start(
     heartbeats = Heartbeats(controls, period, now) if controls is not None and period is not None else None
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
-    output = task_output(plan, sink, claim.outputs, durable=durable)
+    output = task_output(plan, sinks, claim.outputs, durable=durable)
     planning = planners([b.source for b in stage.inputs], checkpoint, now, durable=durable)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
-    claim_outputs(plan, sink, claim.outputs, checkpoint)
-    outputs = outputs_of(plan, sink, title, claim.outputs, durable=durable)
+    claim_outputs(plan, sinks, claim.outputs, checkpoint)
+    outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
     steps = BatchSteps(plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning)
@@ -252,9 +268,8 @@ def start(
         title,
         ledger,
         plan,
-        "\n".join([described_outputs(plan, sink), *([NOTE] if batches.flush and goes_on else [])]),
-        sink if isinstance(sink, ReadableSink) else None,
-        late_sink if isinstance(late_sink, ReadableSink) else None,
+        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and goes_on else [])]),
+        Rows.of(plan, sinks),
         stop,
         halt,
         spark,
@@ -267,79 +282,13 @@ def start(
     return query
 
 
-def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
-    """A streaming DataFrame of result rows, to go on with in plain Spark."""
-    if plan.late.wants != "count":
-        raise PlanError(
-            message(
-                "to_dataframe() has one output",
-                type(plan.late).__name__,
-                "late rows would be lost",
-                "use start(sink), or a CountingLateEventHandler",
-            )
-        )
-    spec = plan.spec
-    if len(plan.stages) > 1:
-        raise PlanError(
-            message(
-                "to_dataframe() of a stream that does not end has one stage",
-                f"{len(plan.stages)} stages",
-                "nobody knows the checkpoint that the next stage takes its watermark from",
-                "use start(sink), or to_dataframe() on the first stage",
-            )
-        )
-    if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
-        raise PlanError(
-            message(
-                "to_dataframe() knows no clock but the watermark of one source",
-                spec.watermark.describe(),
-                "idle sources and intervals would never take their turn",
-                "use start(sink)",
-            )
-        )
-    source = plan.source
-    if isinstance(source, UnionSource):
-        raise PlanError(
-            message(
-                "to_dataframe() knows one source only",
-                source.detail(),
-                "their watermarks cannot be told apart",
-                "use start(sink)",
-            )
-        )
-    if isinstance(source, RangeSource):
-        raise PlanError(
-            message(
-                "to_dataframe() needs a log of what a source planned",
-                source.detail(),
-                "a restart would read other rows",
-                "use start(sink)",
-            )
-        )
-    if source.puts_aside:
-        raise PlanError(
-            message(
-                "to_dataframe() has one output",
-                f'{source.detail()} with on_malformed="side_output"',
-                "malformed input would be lost",
-                'read with on_malformed="fail", or use start(sink)',
-            )
-        )
-    if plan.keeps_nothing:
-        return plain_frame(spark, plan)
-    found = scan(spark, source, spec.needs_columns, streaming=True)
-    ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
-    packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
-    chunks = _operator(packed, BucketProcessor(spec))
-    return explode(chunks.filter(chunks["kind"] == RESULT), plan.stage.layout.result_schema)
-
-
 def _behind(given: DataFrame, processor: BucketProcessor) -> DataFrame:
     # its watermark follows from that of the first stage, and the stage before wakes it: Spark's clock plays no part
     return given.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "None")
 
 
-def _operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
+def operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
+    """The first stage behind packed rows: the one operator that has Spark's watermark."""
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
     return clocked.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "EventTime")

@@ -32,12 +32,15 @@ class DrivenStage:
         Its two halves.
     behind_us : int
         How far its watermark is behind that of the first stage, µs.
+    after : int or None
+        The number of the stage whose results it takes; None for one that takes rows of the source.
     handed : Moment
         What was in force in it when the stage before fired last.
     """
 
     stage: Stage
     behind_us: int
+    after: int | None = None
     handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
     store: MemoryStore = attrs.field(factory=MemoryStore)
     meta: Meta = attrs.field(factory=dict)
@@ -48,7 +51,7 @@ class DrivenStage:
     @classmethod
     def of(cls, plan: StagePlan) -> DrivenStage:
         """A stage that has seen nothing."""
-        return cls(Stage(plan.spec), plan.behind_us)
+        return cls(Stage(plan.spec), plan.behind_us, plan.after)
 
     @property
     def spec(self) -> OperatorSpec:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.engine.failures import PREPARE, STEP, at_step
-from krishiv_py.engine.loop import NO_ROWS, micro_batch
 from krishiv_py.engine.notes import FIRINGS
-from krishiv_py.engine.stage import BatchDone, Stage
+from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.kernels.moment import Moment
@@ -26,12 +26,14 @@ from krishiv_py.plan.running.counters import Counters
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.driven import DrivenStage
 from krishiv_py.testing.held_keys import close_key, held_keys
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.outputs import AnySink, outputs
-from krishiv_py.testing.sends import Inlet, Sent, packed
+from krishiv_py.testing.plans import run_by_driver
+from krishiv_py.testing.sends import Inlet, Sent
 
 
 class Driver:
@@ -39,9 +41,9 @@ class Driver:
 
     Parameters
     ----------
-    stream : AggregatedStream
+    stream : AggregatedStream, or sequence of Output
         The pipeline, with or without a session. Its late handler gets the late rows; it can write them to any sink that needs
-        no Spark.
+        no Spark. Several outputs, ``[a.to(sink), b.to(other)]``, run as one query.
     sink : Sink, optional
         Where results go beside :class:`StepOutput`: any sink that needs no Spark, so not a ``ForeachBatchSink`` or a function.
         Each call is one micro-batch of it.
@@ -68,35 +70,25 @@ class Driver:
 
     def __init__(
         self,
-        stream: AggregatedStream | Stream | TimedStream,
+        stream: AggregatedStream | Stream | TimedStream | Sequence[Output],
         *,
         sink: AnySink | None = None,
         idle_batches: bool = True,
         clock: ManualClock | None = None,
         name: str = "driver",
     ) -> None:
-        if isinstance(stream, (Stream, TimedStream)):
-            stream = stream.as_plan()
-        if not isinstance(stream, AggregatedStream):
-            raise PlanError(
-                message(
-                    "a Driver runs an aggregated stream",
-                    shown(stream),
-                    "there is nothing to run",
-                    "end the pipeline with .agg(...)",
-                )
-            )
         if clock is not None and not isinstance(clock, ManualClock):
             raise PlanError(message("a Driver takes a ManualClock", shown(clock), "it cannot be moved", "pass ManualClock()"))
         a_switch(idle_batches, "idle_batches")
         self.name = a_text(name, "name", "pass what it is called where several are shown")
         self.clock = ManualClock() if clock is None else clock
-        self.plan = stream.plan("driver", late="rows" if stream.late_handler.wants == "rows" else "shown")
+        self.plan, sinks = run_by_driver(stream, sink)
         self.spec = self.plan.spec
         self._stream = stream
         self._stages = [DrivenStage.of(plan) for plan in self.plan.stages]
-        self._inlet = Inlet(self.plan.stages[0], self._stage)
-        self._outputs = outputs(sink, self.plan, self.name, [s.stage.layout.late_schema for s in self._stages])
+        roots = self.plan.roots
+        self._inlet = Inlet([self.plan.stages[n] for n in roots], [self._stages[n].stage for n in roots])
+        self._outputs = outputs(sinks, self.plan, self.name, [s.stage.layout.late_schema for s in self._stages])
         self._idle_batches = idle_batches
         self._batch_id = 0
         self._tracker = WatermarkTracker(self._stages[0].spec.watermark)
@@ -302,40 +294,21 @@ class Driver:
             stage.go_on_from(before)
         return again
 
-    def _step(self, sent: Sent | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
-        now_us, first, last = self.clock.now_us, self._stages[0], self._stages[-1]
+    def _step(self, sent: list[Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
+        now_us, last = self.clock.now_us, self._stages[-1]
         moment = Moment(self._in_force, now_us)
-        with at_step(first.spec.name, PREPARE, self._batch_id):
-            rows = NO_ROWS if sent is None else packed(sent, moment, self._tracker, now_us)
-        done: list[list[BatchDone]] = [[] for _ in self._stages]
-        waits = self._idle_batches or ended
-        steps = micro_batch(first.stage, first.bucket(now_us), rows, moment, self._settled, waits=waits)
-        while (step := self._next(steps)) is not None:
-            first.account(step)
-            done[0].append(step)
-            self._follow(step, done)
+        batch = DrivenBatch(self.plan, self._stages, self._batch_id, moment)
+        done = batch.run(sent, self._tracker, functools.cache(self._settled), waits=self._idle_batches or ended)
         early = [last.stage.early(last.bucket(now_us), Moment(self._in_force, now_us))] if snapshot else []
         late = [
             pa.concat_tables([s.stage.layout.late_schema.empty_table(), *(t for d in found for t in d.late)])
             for s, found in zip(self._stages, done, strict=True)
         ]
-        results = pa.concat_tables([*(d.results for d in done[-1]), *early])
-        self._outputs.publish(self._batch_id, results, late)
+        results = {o.name: pa.concat_tables([*(d.results for d in done[o.stage]), *early]) for o in self.plan.outputs}
+        self._outputs.publish(self._batch_id, list(results.values()), late)
         self._batch_id += 1
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
-        return StepOutput(results, late[0], self._tracker.current, by_stage)
-
-    def _next(self, steps: Iterator[BatchDone]) -> BatchDone | None:
-        with at_step(self._stages[0].spec.name, STEP, self._batch_id):
-            return next(steps, None)
-
-    def _follow(self, first: BatchDone, done: list[list[BatchDone]]) -> None:
-        """Let the results of the first stage go through the others, in the same micro-batch."""
-        before = first
-        for stage, found in zip(self._stages[1:], done[1:], strict=True):
-            given = stage.follow(before, self._batch_id)
-            found += given
-            before = attrs.evolve(given[-1], results=pa.concat_tables([d.results for d in given]), moment=first.moment)
+        return StepOutput(next(iter(results.values())), late[0], self._tracker.current, by_stage, results)
 
     def _settled(self) -> Moment:
         before, self._in_force = self._in_force, self._tracker.settle(self.clock.now_us)

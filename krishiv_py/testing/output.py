@@ -21,9 +21,12 @@ class StepOutput:
         The watermark afterwards, µs.
     late_by_stage : dict
         Late rows by the name of their stage; `late` has those of the first one.
+    by_output : dict
+        Results by the name of their output; `results` has those of the first one.
     """
 
     results: pa.Table
     late: pa.Table
     watermark_us: int
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
+    by_output: dict[str, pa.Table] = attrs.field(factory=dict)

@@ -97,37 +97,42 @@ class Outputs:
 
     Attributes
     ----------
-    results : DriverOutput or None
-        Where results go beside the :class:`~krishiv_py.testing.StepOutput`.
+    results : tuple of (DriverOutput or None)
+        Where the results of each output go beside the :class:`~krishiv_py.testing.StepOutput`.
     late : tuple of DriverOutput
         Where late rows of each stage go.
     """
 
-    results: DriverOutput | None
+    results: tuple[DriverOutput | None, ...]
     late: tuple[DriverOutput, ...]
 
-    def publish(self, batch_id: int, results: pa.Table, late: Sequence[pa.Table]) -> None:
-        """Publish what one call gave, results first, then the `late` rows of each stage."""
-        if self.results is not None:
-            self.results.publish(batch_id, results)
+    def publish(self, batch_id: int, results: Sequence[pa.Table], late: Sequence[pa.Table]) -> None:
+        """Publish what one call gave, the results of each output first, then the `late` rows of each stage."""
+        for to, rows in zip(self.results, results, strict=True):
+            if to is not None:
+                to.publish(batch_id, rows)
         for output, rows in zip(self.late, late, strict=True):
             output.publish(batch_id, rows)
 
 
-def outputs(sink: AnySink | None, plan: PhysicalPlan, query: str, late: Sequence[pa.Schema]) -> Outputs:
-    """The outputs of a driver; `late` are the columns of late rows of each stage.
+def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str, late: Sequence[pa.Schema]) -> Outputs:
+    """The outputs of a driver, one of `sinks` for each of the plan; `late` are the columns of late rows of each stage.
 
     Raises
     ------
     PlanError
         For a sink that needs Spark, and for folders or sinks that may not be one (see :func:`check_places`).
     """
-    taken, mark = None if sink is None else as_sink(sink, "results"), uuid.uuid4().hex[:8]
+    taken, mark = [None if sink is None else as_sink(sink, "results") for sink in sinks], uuid.uuid4().hex[:8]
     aside = [side_output(stage.late) for stage in plan.stages]
-    check_places(taken, aside[-1], plan.source, None, aside[:-1])
-    results = plan.stage.layout.result_schema
+    check_places(taken[0], aside[-1], plan.source, None, aside[:-1], [sink for sink in taken[1:] if sink is not None])
+    results = [plan.stages[output.stage].layout.result_schema for output in plan.outputs]
+    marks = [f"{mark}-{output.name}" if plan.named else mark for output in plan.outputs]
     return Outputs(
-        None if taken is None else _output(taken, OutputOf(mark, query, "results", results)),
+        tuple(
+            None if to is None else _output(to, OutputOf(own, query, "results", schema))
+            for to, own, schema in zip(taken, marks, results, strict=True)
+        ),
         tuple(
             ToHandler(stage.late, stage.spec) if to is None else _output(to, OutputOf(mark, query, "late_rows", schema))
             for stage, to, schema in zip(plan.stages, aside, late, strict=True)

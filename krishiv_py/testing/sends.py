@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -16,17 +16,21 @@ from krishiv_py.plan.schema import RESERVED
 from krishiv_py.planner.physical import StagePlan
 
 Sent: TypeAlias = "list[tuple[Stage, pa.RecordBatch]]"
+ONLY: Final = ""
 
 
 class Inlet:
-    """Where rows enter a driver."""
+    """Where rows enter a driver: the stages that read its source, each with what it does first with the rows of a stream."""
 
-    def __init__(self, plan: StagePlan, stage: Stage) -> None:
-        self._stage = stage
-        self._streams = {b.name: Stage(b.spec) for b in plan.inputs if b.name is not None}
+    def __init__(self, plans: Sequence[StagePlan], stages: Sequence[Stage]) -> None:
+        self._stage = stages[0]
+        self._streams = {b.name: Stage(b.spec) for b in plans[0].inputs if b.name is not None}
+        self._readers: list[dict[str, Stage]] = [{ONLY: self._stage, **self._streams}]
+        for plan, stage in zip(plans[1:], stages[1:], strict=True):
+            self._readers.append({ONLY: stage, **{b.name: Stage(b.spec) for b in plan.inputs if b.name is not None}})
 
-    def sent(self, rows: Any) -> Sent:
-        """The rows of a batch, in the order in which they arrive.
+    def sent(self, rows: Any) -> list[Sent]:
+        """The rows of a batch, in the order in which they arrive, as each of the stages reads them.
 
         Raises
         ------
@@ -40,7 +44,7 @@ class Inlet:
                     raise PlanError(
                         message("no such stream", shown(name), "its rows have no place", f"the streams are called {known}")
                     )
-            found = [(self._streams[name], part) for name, part in rows.items()]
+            found = list(rows.items())
         else:
             if any(n.startswith(RESERVED) for n in self._stage.spec.source_schema.names):
                 names = ", ".join(f'"{name}": [...]' for name in self._streams)
@@ -52,8 +56,9 @@ class Inlet:
                         f"send {{{names}}}",
                     )
                 )
-            found = [(self._stage, rows)]
-        return [(stage, as_batch(part, stage.spec.source_schema)) for stage, part in found]
+            found = [(ONLY, rows)]
+        batches = [(name, as_batch(part, self._readers[0][name].spec.source_schema)) for name, part in found]
+        return [[(reads[name], batch) for name, batch in batches] for reads in self._readers]
 
 
 def packed(sent: Sent, moment: Moment, tracker: WatermarkTracker, now_us: int) -> Packed:

@@ -18,7 +18,12 @@ from tests.crash.job import JOINS, KINDS, SCHEMA, plan
 from tests.crash.killing import counted, rows, run, run_with_kills, write_input
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
-SHORT = ("tumbling", "stages", "arrival", "interval")  # a chain has sessions in it, arrivals keep rows as other look-back windows do
+SHORT = (
+    "tumbling",
+    "stages",
+    "arrival",
+    "interval",
+)  # a chain has sessions in it, arrivals keep rows as look-back does
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 

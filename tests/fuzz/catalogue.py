@@ -273,6 +273,12 @@ def _stages() -> Iterator[Call]:
     yield Call("Stream.select", lambda: stream().select, {"columns": "at"})
     yield Call("Stream.filter", lambda: stream().filter, {"condition": "at > 3"})
     yield Call("Stream.with_column", lambda: stream().with_column, {"name": "x", "value": "at + 1"})
+    yield Call("Stream.split", lambda: stream().split, {"conditions": "at > 3"})
+    yield Call("Stream.to", lambda: stream().to, {"sink": kv.MemorySink(), "name": "x"})
+    yield Call("Output", lambda: kv.Output, {"stream": aggregated(), "sink": kv.MemorySink(), "name": "x"})
+    yield Call("AggregatedStream.to", lambda: aggregated().to, {"sink": kv.MemorySink(), "name": "x"})
+    yield Call("Driver, several outputs", lambda: lambda outputs: Driver(outputs), {"outputs": [stream().to(kv.MemorySink())]})
+    yield Call("Session.start", lambda: kv.Session(None).start, {"outputs": []})  # type: ignore[arg-type]
     yield Call("Stream.rename", lambda: stream().rename, {"names": "x"})
     yield Call("Stream.drop", lambda: stream().drop, {"columns": "user"})
     yield Call("Stream.map_batches", lambda: lambda schema: stream().map_batches(_same, schema), {"schema": None})

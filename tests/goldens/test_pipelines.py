@@ -22,11 +22,17 @@ import krishiv_py as kv
 from krishiv_py import windows
 from krishiv_py.testing import Driver, stream_of
 
-CASES: list[dict[str, Any]] = [json.loads(line) for line in Path(__file__).with_name("pipelines.jsonl").read_text().splitlines()]
+CASES: list[dict[str, Any]] = [
+    json.loads(line) for line in Path(__file__).with_name("pipelines.jsonl").read_text().splitlines()
+]
 SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else CASES[4::5]
 LEFT, RIGHT = "lid bigint, key string, at bigint", "rid bigint, key string, seen bigint"
 ROWS, VALUED = "id bigint, key string, at bigint", "id bigint, key string, at bigint, v bigint"
-WINDOWS: dict[str, Callable[..., Any]] = {"tumbling": windows.tumbling, "session": windows.session, "lookback": windows.lookback}
+WINDOWS: dict[str, Callable[..., Any]] = {
+    "tumbling": windows.tumbling,
+    "session": windows.session,
+    "lookback": windows.lookback,
+}
 Rows = list[dict[str, Any]]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda c: c["name"])
 some = pytest.mark.parametrize("case", SOME, ids=lambda c: c["name"])

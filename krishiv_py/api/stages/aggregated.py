@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.outputs import Output
 from krishiv_py.api.planning import explain, physical
 from krishiv_py.api.query import Query
 from krishiv_py.api.results.follow import FollowMethods
@@ -70,6 +71,7 @@ class AggregatedStream(FollowMethods, OptionMethods):
 
     node: WindowAggregate = attrs.field(init=False, repr=False)
     _stages: tuple[StagePlan, ...] = attrs.field(init=False, repr=False)
+    _given: ResultStream | None = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.draft, Draft) or self.draft.window is None:
@@ -106,7 +108,10 @@ class AggregatedStream(FollowMethods, OptionMethods):
         The event time of a result is the column ``window_time``: the end of its window less one unit of the time column. Rows
         of look-back windows and of stages without windows have their own time (SEMANTICS §7.1).
         """
-        return results.of(self)
+        if self._given is None:  # so that stages behind it know that they read the same results
+            object.__setattr__(self, "_given", results.of(self))
+        assert self._given is not None
+        return self._given
 
     def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.
@@ -188,7 +193,24 @@ class AggregatedStream(FollowMethods, OptionMethods):
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        return self.runner.start(self.plan("streaming"), target, checkpoint, when, name)
+        return self.runner.start(self.plan("streaming"), (target,), checkpoint, when, name)
+
+    def to(self, sink: Sink | BatchConsumer, *, name: str | None = None) -> Output:
+        """Say where the results go, for a query with several outputs: ``session.start([a.to(...), b.to(...)])``.
+
+        Parameters
+        ----------
+        sink : Sink or callable
+            Where results go; a callable gets ``(dataframe, batch_id)``.
+        name : str, optional
+            What the output is called; by default ``output 1`` and so on, by its place.
+
+        Raises
+        ------
+        PlanError
+            For what is no sink, and for a name that is no text.
+        """
+        return Output(self, sink, name)
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query
 from krishiv_py.api.results.rows import RowStream
 from krishiv_py.api.runner import BoundedResult, Runner
@@ -65,6 +66,10 @@ class RunMethods:
     ) -> Query:
         """See :meth:`AggregatedStream.start`, with its `sink`, `checkpoint`, `batches`, `name` and `trigger`."""
         return self.as_plan().start(sink, checkpoint=checkpoint, batches=told_batches(batches, trigger), name=name)
+
+    def to(self, sink: Sink | BatchConsumer, *, name: str | None = None) -> Output:
+        """See :meth:`AggregatedStream.to`, with its `sink` and `name`."""
+        return self.as_plan().to(sink, name=name)
 
     def explain(self) -> str:
         """See :meth:`AggregatedStream.explain`."""

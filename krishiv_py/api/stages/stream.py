@@ -20,7 +20,8 @@ from krishiv_py.api.stages.timed import TimedStream, timed
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.expressions.case import coalesce
+from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
 from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler, a_late_handler
@@ -90,6 +91,42 @@ class Stream(RunMethods):
         require_columns(expr, self.schema, "filter")
         evaluate.expr_type(expr, self.schema)
         return self._then(Filter(self.node, expr))
+
+    def split(self, *conditions: Expr | str) -> tuple[Stream, ...]:
+        """Part the rows: a stream for each condition, and one for the rest. Every row is in exactly one of them.
+
+        A row goes to the first condition that is true for it; null is not true. The parts can be outputs of one query:
+        see :meth:`Session.start`.
+
+        Parameters
+        ----------
+        *conditions : Expr or str
+            Expressions or SQL texts, at least one.
+
+        Returns
+        -------
+        tuple of Stream
+            One more than there are conditions.
+
+        Examples
+        --------
+        >>> from krishiv_py import col
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> big, rest = stream_of("at bigint, amount bigint").split(col("amount") > 100)
+        >>> Driver(rest).send([{"at": 1, "amount": 500}, {"at": 2, "amount": None}]).results.to_pylist()
+        [{'at': 2, 'amount': None}]
+        """
+        if not conditions:
+            raise PlanError(
+                message("split() got no condition", "0 conditions", "all rows are the rest", 'write .split("amount > 100")')
+            )
+        parts: list[Stream] = []
+        rest = self
+        for condition in conditions:
+            holds = coalesce(expression(condition, "split"), lit(False))
+            parts.append(rest.filter(holds))
+            rest = rest.filter(~holds)
+        return (*parts, rest)
 
     def with_column(self, name: str, value: Expr | str) -> Stream:
         """Add, or replace, a column.

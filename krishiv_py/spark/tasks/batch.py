@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.engine.notes import Report
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
-from krishiv_py.spark.tasks.handing_on import METRICS, STAGE
+from krishiv_py.spark.tasks.handing_on import METRICS, STAGE, TASK
 
 
 def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, batch_id: int) -> None:
@@ -52,9 +52,11 @@ def reports_of(rows: list[TaskRow]) -> dict[str, Report]:
     """Reports by bucket, and stage where there are several before; of several of one bucket the last counts."""
     found = {}
     for row in rows:
-        kind, _, stage = row.kind.partition(STAGE)
+        kind, _, where = row.kind.partition(STAGE)
         if kind == METRICS:
-            found[f"{row.bucket}{STAGE}{stage}" if stage else str(row.bucket)] = Report.from_bytes(row.blob)
+            stage, _, task = where.partition(TASK)
+            who = task or str(row.bucket)
+            found[f"{who}{STAGE}{stage}" if stage else who] = Report.from_bytes(row.blob)
     return found
 
 

@@ -1,7 +1,7 @@
-"""What a stage hands to the one behind it, within a micro-batch: its results by the next one's buckets, and a word to go on.
+"""What a stage hands to those behind it, within a micro-batch: its results by their buckets, and a word to go on.
 
-Stages of a query are stateful operators one behind the other. What the last one alone gives to the driver passes through the
-others as it is: the late rows and reports of earlier stages.
+Stages of a query are stateful operators one behind the other, also where they are no chain: rows carry the number of the stage
+they are for, and what is for another stage or for the driver passes through an operator as it is.
 """
 
 from __future__ import annotations
@@ -25,9 +25,29 @@ STAGE: Final = "@"
 """Stands before the number of a stage that is not the last one."""
 
 
+TASK: Final = "#"
+"""Stands before the number of the task that reports, where it is not that of a bucket."""
+TO: Final = ">"
+"""Stands before the number of the stage that a row is for; rows for the first one, and for the driver, have none."""
+
+
 def kind_of(kind: str, stage: int, last: int) -> str:
     """What an output of a stage is called on its way to the driver; that of the last stage has its plain name."""
     return kind if stage == last else f"{kind}{STAGE}{stage}"
+
+
+def addressed(kind: str, stage: int, seq: int = 0) -> str:
+    """What a row for a stage is called on its way; `seq` is its place in the order of arrival."""
+    return f"{kind}{TO}{stage}{TO}{seq}" if stage else kind
+
+
+def address_of(kind: str) -> tuple[str, int, int]:
+    """What a row on its way is, which stage it is for (0: the first one, or the driver), and its place."""
+    plain, _, rest = kind.partition(TO)
+    if not rest:
+        return kind, 0, 0
+    stage, _, seq = rest.partition(TO)
+    return plain, int(stage), int(seq)
 
 
 @attrs.frozen(eq=False)
@@ -40,10 +60,13 @@ class HandingOn:
         The next stage's.
     bucket_ids : tuple of int
         Its buckets.
+    number : int
+        Its number.
     """
 
     spec: OperatorSpec
     bucket_ids: tuple[int, ...]
+    number: int = 1
 
     def parts(self, results: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """The rows of the next stage behind its stateless steps, by bucket."""
@@ -68,14 +91,26 @@ class Place:
     Attributes
     ----------
     number, last : int
-        Its number and that of the last one, from 0.
+        Its number, from 0, and that of the stage whose rows for the driver carry no number.
     behind_us : int
         How far its watermark is behind that of the first one, µs.
-    following : HandingOn or None
-        How it gives results to the next one; None for the last.
+    following : tuple of HandingOn
+        How it gives results to those that read them.
+    is_root : bool
+        Whether it reads the source.
+    is_output : bool
+        Whether its results leave the query.
+    wakes : int or None
+        The number of the operator behind it, which has something to do whenever this one has.
+    bucket_ids : tuple of int
+        The buckets of every stage.
     """
 
     number: int = 0
     last: int = 0
     behind_us: int = 0
-    following: HandingOn | None = None
+    following: tuple[HandingOn, ...] = ()
+    is_root: bool = True
+    is_output: bool = True
+    wakes: int | None = None
+    bucket_ids: tuple[int, ...] = (0,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -17,6 +17,7 @@ from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.input.watermark import WatermarkTracker
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.clocks import Clock, batch_number
@@ -27,6 +28,7 @@ from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.spark.tasks.handing_on import addressed
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"
@@ -48,16 +50,68 @@ PACKED: Final = pa.schema(
 _FLUSH_ROWS: Final = 1 << 18
 
 
+Passing: TypeAlias = tuple[str, bytes]
+"""What a row for the driver is called, and what it says."""
+
+
+class PassesRows(Protocol):
+    """Takes the rows of an output without windows in one task."""
+
+    def take(self, scanned: Scanned) -> Iterator[Passing]:
+        """What a reader gave."""
+        ...
+
+    def finish(self) -> Iterator[Passing]:
+        """What is left, and the report."""
+        ...
+
+
+class Passed(Protocol):
+    """An output without windows beside others."""
+
+    def begun(self, task: int) -> PassesRows:
+        """Begin with a task of this number."""
+        ...
+
+
 @attrs.frozen(eq=False)
-class Pack:
-    """The mapInArrow function of the streaming adapter. One instance is pickled to every task."""
+class Root:
+    """A stage that reads the source.
+
+    Attributes
+    ----------
+    spec : OperatorSpec
+        Its specification, with the steps of this stream in front.
+    number : int
+        Its number.
+    behind_us : int
+        How far its watermark is behind that of the first stage, µs.
+    """
 
     spec: OperatorSpec
+    number: int = 0
+    behind_us: int = 0
+
+
+@attrs.frozen(eq=False)
+class Pack:
+    """The mapInArrow function of the streaming adapter. One instance is pickled to every task.
+
+    Rows are read once, and packed for each of the stages that read them; `passed` takes the rows of outputs without windows.
+    """
+
+    roots: tuple[Root, ...]
     reader: Reader
     bucket_ids: tuple[int, ...]
     clock: Clock
     shuffle_files: ShuffleFiles
     source: str | None = None
+    passed: tuple[Passed, ...] = ()
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """That of the first stage."""
+        return self.roots[0].spec
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("pack")
@@ -66,11 +120,25 @@ class Pack:
         number = batch_number()
         with in_task(self.spec.name, PREPARE, number):
             task = _Task(self, number, context.partitionId() << 32)
+            others = [one.begun(context.partitionId()) for one in self.passed]
             for batch in batches:
                 for scanned in self.reader(batch):
                     yield from task.take(scanned)
+                    for other in others:
+                        yield from task.passing(other.take(scanned))
+            for other in others:
+                yield from task.passing(other.finish())
             yield from task.finish()
         release_memory()
+
+
+class _Share:
+    """What one task packs for one stage."""
+
+    def __init__(self, root: Root, in_force: Moment) -> None:
+        self.root = root
+        self.stage = Stage(root.spec)
+        self.packing = self.stage.pack(in_force.behind(root.behind_us))
 
 
 class _Task:
@@ -81,8 +149,7 @@ class _Task:
         self._batch = batch
         self._give = pack.shuffle_files.of_batch(batch).give
         self._in_force = pack.clock.in_force(batch)
-        self._stage = Stage(pack.spec)
-        self._packing = self._stage.pack(self._in_force)
+        self._shares = [_Share(root, self._in_force) for root in pack.roots]
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._seq = first_seq
         self._any = False
@@ -94,38 +161,51 @@ class _Task:
         self._any = True
         if scanned.control is not None:
             source = scanned.control.source or self._pack.source
-            self._packing.notes.advances.append(attrs.evolve(scanned.control, source=source))
+            self._shares[0].packing.notes.advances.append(attrs.evolve(scanned.control, source=source))
             self._tracker.advance(scanned.control.watermark_us, source, 0)
             return
-        if scanned.malformed:
-            self._packing.refuse(in_columns(scanned.malformed))
-        if scanned.batch is None:
-            return
-        self._tracker.saw(self._packing.take(scanned.batch), 0)
-        if self._packing.waiting >= _FLUSH_ROWS:
-            yield from self._flush()
+        for share in self._shares:
+            if scanned.malformed:
+                share.packing.refuse(in_columns(scanned.malformed))
+            if scanned.batch is None:
+                continue
+            self._tracker.saw(share.packing.take(scanned.batch), 0)
+            if share.packing.waiting >= _FLUSH_ROWS:
+                yield from self._flush(share)
+
+    def passing(self, rows: Iterator[Passing]) -> Iterator[pa.RecordBatch]:
+        """Rows for the driver, on their way through the operators."""
+        found = list(rows)
+        if found:
+            self._any = True
+            yield self._rows([(self._pack.bucket_ids[0], kind, blob) for kind, blob in found])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What is left, the late rows and the notes."""
-        yield from self._flush()
-        if not self._any:
-            return
-        first, notes = self._pack.bucket_ids[0], self._packing.notes
-        rows = [(first, NOTES, notes.to_bytes())]
-        if self._packing.late:
-            rows.append((first, LATE, self._give(late_output(self._stage.layout, self._packing.late))))
+        for share in self._shares:
+            yield from self._flush(share)
+        if self._any:
+            for share in self._shares:
+                yield self._rows(self._ending(share))
+
+    def _ending(self, share: _Share) -> list[tuple[int, str, bytes]]:
+        first, notes, to = self._pack.bucket_ids[0], share.packing.notes, share.root.number
+        rows = [(first, addressed(NOTES, to), notes.to_bytes())]
+        if share.packing.late:
+            rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
         if notes.advances:  # every bucket has something to do when the time moves
             now = str(notes.latest_us()).encode()
             rows += [(b, TICK, now) for b in self._pack.bucket_ids[1:]]
         if any(a.snapshot for a in notes.advances):
             rows += [(b, SNAPSHOT, b"") for b in self._pack.bucket_ids]
-        yield self._rows(rows)
+        return rows
 
-    def _flush(self) -> Iterator[pa.RecordBatch]:
-        chunk = self._packing.chunk()
+    def _flush(self, share: _Share) -> Iterator[pa.RecordBatch]:
+        chunk = share.packing.chunk()
         if chunk is not None:
-            parts = split(chunk, self._stage.layout.key_names, self._pack.bucket_ids)
-            yield self._rows([(b, CHUNK, self._give(t)) for b, t in parts])
+            parts = split(chunk, share.stage.layout.key_names, self._pack.bucket_ids)
+            kind = addressed(CHUNK, share.root.number, self._seq)
+            yield self._rows([(b, kind, self._give(t)) for b, t in parts])
 
     def _rows(self, rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:
         n = len(rows)

@@ -32,9 +32,9 @@ from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import METRICS, NEXT, HandingOn, Place, kind_of
+from krishiv_py.spark.tasks.handing_on import METRICS, NEXT, Place, address_of, addressed, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import CHUNK, NOTES, RAW, SNAPSHOT, TICK
+from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
 RESULT: Final = "result"
@@ -42,6 +42,7 @@ LATE_ROWS: Final = "late"
 FILE: Final = "file"
 STATE: Final = "chunks"
 META: Final = "meta"
+_OF_THE_FIRST: Final = frozenset({CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK})
 
 
 class SparkStore:
@@ -114,12 +115,16 @@ class BucketProcessor(StatefulProcessor):
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
         notes: list[Notes] = []
-        now_us, snapshot = in_force.now_us or 0, False
+        now_us, snapshot, mine = in_force.now_us or 0, False, False
         take = decode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).take
         if self._place.number:
             yield from self._behind(bucket, batch, rows, in_force, take)
             return
         for row in sorted(rows, key=lambda r: r.seq):
+            if row.kind not in _OF_THE_FIRST:
+                yield Row(kind=row.kind, bucket=row.bucket, blob=bytes(row.blob))
+                continue
+            mine = True
             if row.kind == RAW:
                 judged = self._judge(bytes(row.blob), in_force)
                 chunks += judged.chunks
@@ -140,6 +145,8 @@ class BucketProcessor(StatefulProcessor):
                 notes.append(Notes.from_bytes(bytes(row.blob)))
             else:
                 (chunks if row.kind == CHUNK else late).append(take(bytes(row.blob)))
+        if not mine:  # a timer of its own tells it when something is due
+            return
         yield from self._step(
             bucket, batch, Moment(in_force.watermark_us, now_us), Packed(chunks, late, notes), snapshot=snapshot
         )
@@ -149,16 +156,27 @@ class BucketProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Take what the stage before gave, and let pass what is meant for the driver."""
         given: list[pa.Table] = []
+        packed: list[tuple[int, str, bytes]] = []
         for row in rows:
-            if row.kind == NEXT:
-                given.append(take(bytes(row.blob)))
-            elif row.kind != TICK:
+            kind, to, seq = address_of(row.kind)
+            if to != self._place.number:
                 yield Row(kind=row.kind, bucket=row.bucket, blob=bytes(row.blob))
+            elif kind == NEXT:
+                given.append(take(bytes(row.blob)))
+            elif kind != TICK:
+                packed.append((seq, kind, bytes(row.blob)))
         assert self._clock is not None
+        if self._place.is_root:
+            packed.sort(key=lambda row: row[0])
+            tables = {at: [take(blob) for _, kind, blob in packed if kind == at] for at in (CHUNK, LATE)}
+            notes = [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES]
+            read = Packed(tables[CHUNK], tables[LATE], notes)
+            yield from self._step(bucket, batch, moment.behind(self._place.behind_us), read)
+            return
         before = self._clock.in_force(batch - 1) if batch else Moment(UNSET)
         judged = attrs.evolve(before.behind(self._place.behind_us), now_us=moment.now_us)
-        packed = packed_results(self._stage, pa.concat_tables(given), judged) if given else NO_ROWS
-        yield from self._step(bucket, batch, moment.behind(self._place.behind_us), packed, judged=judged)
+        folded = packed_results(self._stage, pa.concat_tables(given), judged) if given else NO_ROWS
+        yield from self._step(bucket, batch, moment.behind(self._place.behind_us), folded, judged=judged)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
@@ -228,28 +246,29 @@ class BucketProcessor(StatefulProcessor):
         self._stepped.add(bucket)
         early = [self._stage.early(held, moment)] if snapshot else []
         results = pa.concat_tables([*(done.results for done in every), *early])
-        if self._place.following is None:
-            yield from self._emit(RESULT, bucket, results)
-        else:
-            yield from self._hand_on(self._place.following, bucket, batch, results)
+        if self._place.is_output:
+            yield from self._emit(self._kind(RESULT), bucket, results)
+        yield from self._hand_on(bucket, batch, results)
         late = [table for done in every for table in done.late]
         if late:
             yield from self._emit(self._kind(LATE_ROWS), bucket, late_output(self._stage.layout, late))
         state_bytes = sum(sizes.values())
-        told = tuple(packed.notes) if not self._place.number else ()  # the watermark follows the rows of the first stage
+        told = tuple(packed.notes) if self._place.is_root else ()  # the watermark follows the rows of the source
         report = Report(counters, step.open_windows, step.open_rows, state_bytes, told, step.wakeup_now_us)
         yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
 
     def _kind(self, kind: str) -> str:
         return kind_of(kind, self._place.number, self._place.last)
 
-    def _hand_on(self, following: HandingOn, bucket: int, batch: int, results: pa.Table) -> Iterator[Row]:
+    def _hand_on(self, bucket: int, batch: int, results: pa.Table) -> Iterator[Row]:
         give = encode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).give
-        for to, part in following.parts(results):
-            yield Row(kind=NEXT, bucket=to, blob=give(part))
-        if bucket == following.bucket_ids[0]:  # one is enough, and this one always steps
-            for to in following.bucket_ids:
-                yield Row(kind=TICK, bucket=to, blob=b"0")
+        for following in self._place.following:
+            for to, part in following.parts(results):
+                yield Row(kind=addressed(NEXT, following.number), bucket=to, blob=give(part))
+        wakes, ids = self._place.wakes, self._place.bucket_ids
+        if wakes is not None and bucket == ids[0]:  # one is enough, and this one always steps
+            for to in ids:
+                yield Row(kind=addressed(TICK, wakes), bucket=to, blob=b"0")
 
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:
         if not table.num_rows:
@@ -261,10 +280,9 @@ class BucketProcessor(StatefulProcessor):
             yield Row(kind=FILE, bucket=bucket, blob=json.dumps(written).encode())
 
     def _timer_ms(self, bucket: int, batch: int, in_force: Moment, step: StepResult) -> int | None:
-        following = self._place.following
         if self._clock is not None:
-            wakeup_us = step.wakeup_us
-            if following is not None and bucket == following.bucket_ids[0] and in_force.watermark_us != END_OF_TIME:
+            wakeup_us, place = step.wakeup_us, self._place
+            if place.wakes is not None and bucket == place.bucket_ids[0] and in_force.watermark_us != END_OF_TIME:
                 wakeup_us = max(in_force.watermark_us, -MAX_TIME_US) + self._spec.tick_us  # stages behind go on as time does
             return self._clock.timer_ms(batch, wakeup_us, step.wakeup_now_us)
         return None if step.wakeup_us is None else wakeup_ms(step.wakeup_us, self._spec.tick_us)

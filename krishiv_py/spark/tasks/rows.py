@@ -26,9 +26,9 @@ from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import encode
 from krishiv_py.spark.tasks.bounded import BoundedPack, Handing
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import METRICS
+from krishiv_py.spark.tasks.handing_on import METRICS, TASK, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import LATE, NOTES
+from krishiv_py.spark.tasks.pack import LATE, NOTES, Passing
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, RESULT
 
 _FLUSH_ROWS: Final = 1 << 20
@@ -39,45 +39,105 @@ _EARLIER: Final = "earlier"
 
 @attrs.frozen(eq=False)
 class GiveRows:
-    """The mapInArrow function: source rows to what the driver publishes. One instance is pickled to every task."""
+    """The mapInArrow function: source rows to what the driver publishes. One instance is pickled to every task.
 
-    spec: OperatorSpec
+    Attributes
+    ----------
+    outputs : tuple of RowsOut
+        The outputs that rows go to, each behind steps of its own.
+    reader : Reader
+        Reads what Spark hands over.
+    """
+
+    outputs: tuple[RowsOut, ...]
     reader: Reader
-    output: TaskOutput
-    number: int
-    """Of the stream in a union: tells the reports of tasks apart."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
-        with in_task(self.spec.name, PREPARE, batch_number()):
-            yield from self._rows(batches, self.number << 20 | context.partitionId())
+        with in_task(self.outputs[0].spec.name, PREPARE, batch_number()):
+            for kind, task, blob in self._rows(batches, context.partitionId()):
+                yield _out(kind, task, blob)
         release_memory()
 
-    def _rows(self, batches: Iterator[pa.RecordBatch], task: int) -> Iterator[pa.RecordBatch]:
-        stage, counters = Stage(self.spec), dict[str, int]()
-        packing = packing_of(stage)
+    def _rows(self, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[tuple[str, int, bytes]]:
+        taking = [(output.begun(partition), output.task(partition)) for output in self.outputs]
         for batch in batches:
             for scanned in self.reader(batch):
-                take(packing, scanned)
-                if packing.waiting >= _FLUSH_ROWS:
-                    yield from self._given(done(stage, packing), stage, task, counters)
-                    packing = packing_of(stage)
-        yield from self._given(done(stage, packing), stage, task, counters)
-        if counters.get("rows"):
-            yield _out(METRICS, task, Report(counters, 0, 0, 0).to_bytes())
+                for one, task in taking:
+                    yield from ((kind, task, blob) for kind, blob in one.take(scanned))
+        for one, task in taking:
+            yield from ((kind, task, blob) for kind, blob in one.finish())
 
-    def _given(self, found: BatchDone, stage: Stage, task: int, counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
-        count(counters, found.counters)
-        tables = [(RESULT, found.results)]
+
+@attrs.frozen(eq=False)
+class RowsOut:
+    """Rows that go to an output as they are.
+
+    Attributes
+    ----------
+    spec : OperatorSpec
+        Their steps.
+    output : TaskOutput
+        What tasks write to files themselves.
+    number, last : int
+        The number of their stage, and that of the one whose rows carry none.
+    stream : int
+        The number of the stream in a union: tells the reports of tasks apart.
+    """
+
+    spec: OperatorSpec
+    output: TaskOutput
+    number: int = 0
+    last: int = 0
+    stream: int = 0
+
+    def task(self, partition: int) -> int:
+        """A number for what a task reports."""
+        return self.stream << 20 | partition
+
+    def begun(self, task: int) -> GivesRows:
+        """See :class:`~krishiv_py.spark.tasks.pack.Passed`."""
+        return GivesRows(self, self.task(task))
+
+
+class GivesRows:
+    """The rows of one output in one task."""
+
+    def __init__(self, out: RowsOut, task: int) -> None:
+        self._out, self._task = out, task
+        self._stage, self._counters = Stage(out.spec), dict[str, int]()
+        self._packing = packing_of(self._stage)
+
+    def take(self, scanned: Scanned) -> Iterator[Passing]:
+        """See :class:`~krishiv_py.spark.tasks.pack.PassesRows`."""
+        take(self._packing, scanned)
+        if self._packing.waiting >= _FLUSH_ROWS:
+            yield from self._given()
+            self._packing = packing_of(self._stage)
+
+    def finish(self) -> Iterator[Passing]:
+        """See :class:`~krishiv_py.spark.tasks.pack.PassesRows`."""
+        yield from self._given()
+        if self._counters.get("rows"):
+            named = f"{self._kind(METRICS)}{TASK}{self._task}" if self._out.number != self._out.last else METRICS
+            yield named, Report(self._counters, 0, 0, 0).to_bytes()
+
+    def _kind(self, kind: str) -> str:
+        return kind_of(kind, self._out.number, self._out.last)
+
+    def _given(self) -> Iterator[Passing]:
+        found = done(self._stage, self._packing)
+        count(self._counters, found.counters)
+        tables = [(self._kind(RESULT), found.results)]
         if found.late:
-            tables.append((LATE_ROWS, late_output(stage.layout, found.late)))
+            tables.append((self._kind(LATE_ROWS), late_output(self._stage.layout, found.late)))
         for kind, table in tables:
             if not table.num_rows:
                 continue
-            written = self.output.write(kind, task, table)
-            yield _out(kind, task, encode(table)) if written is None else _out(FILE, task, json.dumps(written).encode())
+            written = self._out.output.write(kind, self._task, table)
+            yield (kind, encode(table)) if written is None else (FILE, json.dumps(written).encode())
 
 
 @attrs.frozen(eq=False)
@@ -117,10 +177,13 @@ def done(stage: Stage, packing: Packing) -> BatchDone:
     return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))
 
 
-def in_total(known: dict[str, Report], batch_id: int, reports: Iterable[Report]) -> dict[str, Report]:
-    """Metrics of a query without state: of the batches before, and of this one, which is replaced when it is repeated."""
-    before = [report for name, report in known.items() if name != str(batch_id)]
-    return {_EARLIER: _summed(before), str(batch_id): _summed(reports)}
+def in_total(known: dict[str, Report], batch_id: int, reports: Iterable[Report], suffix: str = "") -> dict[str, Report]:
+    """Metrics of a stage without state: of the batches before, and of this one, which is replaced when it is repeated.
+
+    `suffix` is behind the names they are kept under.
+    """
+    before = [report for name, report in known.items() if name != f"{batch_id}{suffix}"]
+    return {f"{_EARLIER}{suffix}": _summed(before), f"{batch_id}{suffix}": _summed(reports)}
 
 
 def _summed(reports: Iterable[Report]) -> Report:

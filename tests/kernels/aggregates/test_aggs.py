@@ -111,7 +111,7 @@ def interpolated(values: Sequence[Any], rank: float) -> float:
     below = ordered[low]
     if spot == low or below == ordered[low + 1]:
         return below
-    return below + (ordered[low + 1] - below) * (spot - low)
+    return below * (low + 1 - spot) + ordered[low + 1] * (spot - low)  # as Spark does: infinities stay what they are
 
 
 def per_group(of: Callable[[list[Any]], Any], rows: Sequence[Row], empty: Any = None) -> list[Any]:

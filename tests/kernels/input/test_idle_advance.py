@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.spark.clock.heartbeats import period_us
@@ -121,7 +122,9 @@ def test_words_say_that_it_follows_the_clock() -> None:
     assert "goes on with the clock in a lull, but not before" in driver.why_not_fired(10_000)
     driver.send([{"at": 5_000}])
     assert "when no row has come for 30 s of processing time" in driver.why_not_fired(10_000)
-    assert "with the clock after 30 s without rows" in driver._stream.explain()
+    stream = driver._stream
+    assert isinstance(stream, AggregatedStream)
+    assert "with the clock after 30 s without rows" in stream.explain()
     spec = several(1_000, None)
     timed = stream_of("source string, at bigint").with_watermark(spec, "at", source_column="source")
     other = Driver(timed.tumbling_window(10).agg(kv.count()))

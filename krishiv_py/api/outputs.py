@@ -1,0 +1,94 @@
+"""Several outputs of one query: streams with the sinks that their results go to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
+from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.checks import a_text
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages import aggregated
+else:  # which has .to(), and so needs this module
+    aggregated = lazy("krishiv_py.api.stages.aggregated")
+
+
+def _a_sink(given: Sink | BatchConsumer) -> Sink:
+    return as_sink(given, "results")
+
+
+@attrs.frozen(eq=False)
+class Output:
+    """Results and where they go: what :meth:`Session.start` takes, made by ``.to(sink)``.
+
+    Attributes
+    ----------
+    stream : AggregatedStream
+        The pipeline.
+    sink : Sink
+        Where its results go.
+    name : str or None
+        What the output is called; None for its place, ``output 1``.
+
+    Raises
+    ------
+    PlanError
+        For what is no pipeline or no sink, and for a name that is no text.
+    """
+
+    stream: aggregated.AggregatedStream
+    sink: Sink = attrs.field(converter=_a_sink)
+    name: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.stream, aggregated.AggregatedStream):
+            raise PlanError(
+                message("not a pipeline", shown(self.stream), "there is nothing to run", "write stream.to(sink, name=...)")
+            )
+        if self.name is not None:
+            a_text(self.name, "name", "pass what the output is called, or None for its place")
+
+
+def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
+    """Outputs by their names.
+
+    Raises
+    ------
+    PlanError
+        For something else, for no output, and for two of one name.
+    """
+    if isinstance(outputs, (str, bytes)) or not isinstance(outputs, Iterable):
+        raise _no_outputs(what, outputs)
+    found: dict[str, Output] = {}
+    for number, output in enumerate(outputs, 1):
+        if not isinstance(output, Output):
+            raise _no_outputs(what, output)
+        name = output.name or f"output {number}"
+        if name in found:
+            raise PlanError(
+                message("two outputs have one name", name, "they could not be told apart", "name them: .to(sink, name=...)")
+            )
+        found[name] = output
+    if not found:
+        raise PlanError(
+            message(f"{what} got no output", "0 outputs", "there is nothing to run", f"write {what}([stream.to(sink)])")
+        )
+    return found
+
+
+def _no_outputs(what: str, got: object) -> PlanError:
+    return PlanError(
+        message(
+            f"{what} takes a list of outputs",
+            shown(got),
+            "nobody says where results go",
+            "end each stream with .to(sink): [per_minute.to(sink), rest.to(other)]",
+        )
+    )

@@ -1,0 +1,86 @@
+"""A streaming DataFrame of results, to go on with in plain Spark."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.nodes import UnionSource
+from krishiv_py.planner.fingerprint import uses_ledger
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.spark.publishing import explode
+from krishiv_py.spark.reading.scan import scan
+from krishiv_py.spark.rows import plain_frame
+from krishiv_py.spark.setup.config import setting
+from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.streaming import operator
+from krishiv_py.spark.tasks.pack import PACKED_DDL, RawPack
+from krishiv_py.spark.tasks.processor import RESULT, BucketProcessor
+
+
+def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
+    """A streaming DataFrame of result rows, to go on with in plain Spark."""
+    if plan.late.wants != "count":
+        raise PlanError(
+            message(
+                "to_dataframe() has one output",
+                type(plan.late).__name__,
+                "late rows would be lost",
+                "use start(sink), or a CountingLateEventHandler",
+            )
+        )
+    spec = plan.spec
+    if len(plan.stages) > 1:
+        raise PlanError(
+            message(
+                "to_dataframe() of a stream that does not end has one stage",
+                f"{len(plan.stages)} stages",
+                "nobody knows the checkpoint that the next stage takes its watermark from",
+                "use start(sink), or to_dataframe() on the first stage",
+            )
+        )
+    if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
+        raise PlanError(
+            message(
+                "to_dataframe() knows no clock but the watermark of one source",
+                spec.watermark.describe(),
+                "idle sources and intervals would never take their turn",
+                "use start(sink)",
+            )
+        )
+    source = plan.source
+    if isinstance(source, UnionSource):
+        raise PlanError(
+            message(
+                "to_dataframe() knows one source only",
+                source.detail(),
+                "their watermarks cannot be told apart",
+                "use start(sink)",
+            )
+        )
+    if isinstance(source, RangeSource):
+        raise PlanError(
+            message(
+                "to_dataframe() needs a log of what a source planned",
+                source.detail(),
+                "a restart would read other rows",
+                "use start(sink)",
+            )
+        )
+    if source.puts_aside:
+        raise PlanError(
+            message(
+                "to_dataframe() has one output",
+                f'{source.detail()} with on_malformed="side_output"',
+                "malformed input would be lost",
+                'read with on_malformed="fail", or use start(sink)',
+            )
+        )
+    if plan.keeps_nothing:
+        return plain_frame(spark, plan)
+    found = scan(spark, source, spec.needs_columns, streaming=True)
+    ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
+    packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_DDL)
+    chunks = operator(packed, BucketProcessor(spec))
+    return explode(chunks.filter(chunks["kind"] == RESULT), plan.stage.layout.result_schema)

@@ -1,0 +1,55 @@
+"""What a driver is given to run, as a plan and the sinks of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krishiv_py.api.outputs import Output, named_outputs
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.several import several
+from krishiv_py.testing.outputs import AnySink
+
+
+def run_by_driver(
+    given: AggregatedStream | Stream | TimedStream | Sequence[Output], sink: AnySink | None
+) -> tuple[PhysicalPlan, list[AnySink | None]]:
+    """The plan, and a sink for each of its outputs.
+
+    Raises
+    ------
+    PlanError
+        For what is no pipeline, for outputs that cannot be one query, and for a `sink` beside those of outputs.
+    """
+    if isinstance(given, (Stream, TimedStream)):
+        given = given.as_plan()
+    if isinstance(given, AggregatedStream):
+        return _plan_of(given), [sink]
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise PlanError(
+            message(
+                "a Driver runs an aggregated stream",
+                shown(given),
+                "there is nothing to run",
+                "end the pipeline with .agg(...)",
+            )
+        )
+    outputs = named_outputs(given, "Driver")
+    if sink is not None:
+        raise PlanError(
+            message(
+                "outputs have sinks of their own",
+                shown(sink),
+                "nobody says which results are meant",
+                "leave sink out: .to(sink)",
+            )
+        )
+    plan = several([(name, _plan_of(output.stream)) for name, output in outputs.items()])
+    return plan, [output.sink for output in outputs.values()]
+
+
+def _plan_of(stream: AggregatedStream) -> PhysicalPlan:
+    return stream.plan("driver", late="rows" if stream.late_handler.wants == "rows" else "shown")

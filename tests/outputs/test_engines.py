@@ -1,0 +1,94 @@
+"""Several outputs on Spark, over a restart: those of the driver, published batch by batch."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors import Sink
+from krishiv_py.testing import Driver, stream_of
+
+DDL = "user string, at bigint, amount bigint"
+BATCHES: list[list[dict[str, Any]]] = [
+    [{"user": "abc"[n % 3], "at": 300 * n, "amount": 7 * n % 11} for n in range(20)] + [{"user": "a", "at": None, "amount": 1}],
+    [{"user": "b", "at": 9_000, "amount": 9}, {"user": "z", "at": 1, "amount": 10}],
+    [{"user": "c", "at": 5_000, "amount": 1}, {"user": "c", "at": 19_000, "amount": None}],
+]
+
+
+def outputs(stream: Stream, sinks: list[Sink], late: Sink) -> list[kv.Output]:
+    """Parts with lags of their own, a chain, deduplication, and the rows as they come."""
+    big, rest = stream.split("amount > 6")
+    aside = kv.SideOutputLateEventHandler(late)
+    bigs = big.watermark("at", 1_000).key_by("user").with_late_event_handler(aside).tumbling_window(1_000).agg(kv.count())
+    small = rest.watermark("at", 2_000).key_by("user").session_window(500).agg(kv.count(), kv.sum("amount"))
+    sums = small.tumbling_window(4_000).agg(kv.sum("count").alias("n"))
+    wide = small.key_by("user").tumbling_window(8_000).agg(kv.max("sum_amount").alias("most"))
+    once = stream.watermark("at", 1_000).drop_duplicates("user", within=1_000)
+    named: dict[str, Any] = {"bigs": bigs, "sums": sums, "wide": wide, "once": once, "raw": stream.select("user", "amount")}
+    return [plan.to(sink, name=name) for (name, plan), sink in zip(named.items(), sinks, strict=True)]
+
+
+def shown(rows: Any) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Path) -> None:
+    driver = Driver(outputs(stream_of(DDL), [kv.MemorySink() for _ in range(5)], kv.MemorySink()))
+    wanted: dict[str, list[Any]] = {}
+    for batch in (*BATCHES, None):
+        out = driver.close() if batch is None else driver.send(batch)
+        for name, table in (*out.by_output.items(), ("late", out.late)):
+            wanted.setdefault(name, []).extend(table.to_pylist())
+    assert all(wanted.values())
+    stream, sender = session.memory_stream(DDL)
+    files = kv.ParquetSink(str(tmp_path / "once"))
+    sinks: list[Sink] = [kv.MemorySink(), kv.MemorySink(), kv.MemorySink(), files, kv.MemorySink()]
+    given = outputs(stream, sinks, kv.MemorySink())
+    query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
+    try:
+        for number, batch in enumerate((*BATCHES, None)):
+            if number == 2:
+                query.stop()
+                query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
+            if batch is None:
+                sender.close()
+            else:
+                sender.send(batch)
+            query.process_all_available()
+        for name in ("bigs", "sums", "wide", "raw"):
+            assert shown(query.results(name).to_pylist()) == shown(wanted[name]), name
+        assert shown(pq.read_table(tmp_path / "once").to_pylist()) == shown(wanted["once"])
+        assert shown(query.late_rows().to_pylist()) == shown(wanted["late"])
+        mine = {name: (p.rows, p.late["late"], p.firings) for name, p in query.progress.stages.items()}
+        assert mine == {name: (p.rows, p.late["late"], p.firings) for name, p in driver.progress.stages.items()}
+        assert "output 'wide': sums: stage 1 -> wide: stage 2" in query.explain()
+        with pytest.raises(kv.PlanError, match="several outputs"):
+            query.results()
+        with pytest.raises(kv.PlanError, match="no such output"):
+            query.results("other")
+    finally:
+        query.stop()
+    with pytest.raises(kv.CheckpointError, match="outputs was"):
+        session.start(given[:-1], checkpoint=str(tmp_path / "checkpoint"))
+
+
+def test_rows_alone_have_several_outputs(session: kv.Session) -> None:
+    stream, sender = session.memory_stream(DDL)
+    parts = stream.split("amount > 6", "user = 'a'")
+    query = session.start([part.to(kv.MemorySink()) for part in parts])
+    try:
+        sender.send(BATCHES[0])
+        query.process_all_available()
+        found = [query.results(f"output {n}").num_rows for n in (1, 2, 3)]
+        assert found == [part.collect().num_rows for part in parts]
+        assert builtins.sum(found) == len(BATCHES[0])
+        assert [p.rows for p in query.progress.stages.values()] == found
+    finally:
+        query.stop()

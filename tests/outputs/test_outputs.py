@@ -1,0 +1,145 @@
+"""Several outputs of one query on the driver: each gives what it gives as a query of its own, in any batches, over restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py import MemorySink, Output, PlanError, SideOutputLateEventHandler, WatermarkSpec, col, count, sum
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.session import Session
+from krishiv_py.testing import Driver, stream_of
+
+DDL = "user string, at bigint, amount bigint"
+Rows = list[dict[str, Any]]
+rows = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from(["a", "b", None]),
+        "at": st.one_of(st.integers(-20, 60), st.none()),
+        "amount": st.one_of(st.integers(0, 9), st.none()),
+    }
+)
+
+
+def pipelines(stream: Stream) -> dict[str, AggregatedStream]:
+    """Windows, a chain of which two share the first stage, deduplication, and rows as they are; all follow every row."""
+    timed = stream.watermark("at", 5)
+    inner = timed.key_by("user").tumbling_window(5).agg(count(), sum("amount"))
+    behind = stream.watermark("at", 9).key_by("user").allowed_lateness(3).session_window(4).agg(count())
+    return {
+        "windows": timed.key_by("user").hopping_window(10, 5).agg(sum("amount")),
+        "wide": inner.key_by("user").tumbling_window(10).agg(sum("count").alias("n")),
+        "wider": inner.tumbling_window(20).agg(sum("sum_amount").alias("total")),
+        "behind": behind,
+        "once": timed.drop_duplicates("user", within=7),
+        "raw": stream.filter("amount > 3").as_plan(),
+    }
+
+
+def outputs(stream: Stream) -> list[Output]:
+    return [plan.to(MemorySink(), name=name) for name, plan in pipelines(stream).items()]
+
+
+def shown(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+@given(st.lists(st.lists(rows, max_size=8), max_size=6), st.sets(st.integers(0, 6), max_size=2), st.booleans())
+def test_an_output_gives_what_it_gives_alone(batches: list[Rows], restarts: set[int], waits: bool) -> None:
+    together = Driver(outputs(stream_of(DDL)), idle_batches=waits)
+    alone = {name: Driver(plan, idle_batches=waits) for name, plan in pipelines(stream_of(DDL)).items()}
+    for number, batch in enumerate([*batches, None]):
+        if number in restarts:
+            together = together.restarted()
+        out = together.close() if batch is None else together.send(batch)
+        for name, driver in alone.items():
+            wanted = driver.close() if batch is None else driver.send(batch)
+            assert shown(out.by_output[name]) == shown(wanted.results), name
+            late = [part for stage, part in out.late_by_stage.items() if stage.startswith(f"{name}: ")]
+            if name != "wider":  # its first stage is that of "wide"
+                assert [shown(part) for part in late] == [shown(part) for part in wanted.late_by_stage.values()]
+    assert together.progress.open_rows == 0
+
+
+def test_stages_in_common_run_once() -> None:
+    names = [stage.spec.name for stage in Driver(outputs(stream_of(DDL))).plan.stages]
+    assert [name for name in names if name.startswith("wide")] == ["wide: stage 1", "wide: stage 2", "wider: stage 2"]
+
+
+def test_every_row_is_in_exactly_one_part() -> None:
+    sent = [{"user": "a", "at": at, "amount": amount} for at, amount in enumerate([None, 1, 5, 9, 5, None, 0])]
+    parts = stream_of(DDL).split("amount > 6", col("amount") > 3)
+    out = Driver([part.to(MemorySink()) for part in parts]).send(sent)
+    assert [part["at"].to_pylist() for part in out.by_output.values()] == [[3], [2, 4], [0, 1, 5, 6]]
+    assert list(out.by_output) == ["output 1", "output 2", "output 3"]
+
+
+def test_the_clock_follows_the_rows_of_all_outputs() -> None:
+    big, rest = stream_of(DDL).split("amount > 6")
+    first, second = (s.watermark("at", lag).tumbling_window(10).agg(count()) for s, lag in ((big, 5), (rest, 0)))
+    driver = Driver([first.to(MemorySink(), name="big"), second.to(MemorySink(), name="rest")])
+    driver.send([{"user": "a", "at": 1, "amount": 9}, {"user": "a", "at": 2, "amount": 1}])
+    out = driver.send([{"user": "a", "at": 12, "amount": 1}])  # the rest is at 12, the big ones 5 behind
+    assert [t.num_rows for t in out.by_output.values()] == [0, 1]
+    out = driver.send([{"user": "a", "at": 15, "amount": 1}, {"user": "a", "at": 11, "amount": 1}])
+    assert [t.num_rows for t in out.by_output.values()] == [1, 0]
+    assert {name: t.num_rows for name, t in out.late_by_stage.items()} == {
+        "rest: window-aggregate": 1,
+        "big: window-aggregate": 0,
+    }
+    assert {name: p.watermark_us for name, p in driver.progress.stages.items()} == {
+        "rest: window-aggregate": 15_000,
+        "big: window-aggregate": 10_000,
+    }
+
+
+def counted(stream: Stream, **options: Any) -> AggregatedStream:
+    return stream.watermark("at", 5).tumbling_window(10, **options).agg(count())
+
+
+def refused(*given: Any) -> str:
+    with pytest.raises(PlanError) as problem:
+        Driver(list(given))
+    return str(problem.value)
+
+
+def test_what_cannot_be_one_query_says_so() -> None:
+    stream, other = stream_of(DDL), stream_of(DDL)
+    sink = MemorySink()
+    assert "read one source" in refused(counted(stream).to(sink), counted(other).to(MemorySink()))
+    renamed = stream.rename(at="seen").watermark("seen", 5).tumbling_window(10).agg(count())
+    assert "their time columns differ" in refused(counted(stream).to(sink), renamed.to(MemorySink()))
+    moved = stream.with_column("at", col("at") + 1)
+    assert "their time columns differ" in refused(counted(stream).to(sink), counted(moved).to(MemorySink()))
+    begun = stream.with_watermark(WatermarkSpec.fixed_lag_ms(5, initial=0), "at").tumbling_window(10).agg(count())
+    assert "their watermarks differ" in refused(counted(stream).to(sink), begun.to(MemorySink()))
+    assert "two outputs go to one sink" in refused(counted(stream).to(sink), counted(stream).to(sink))
+    assert "two outputs have one name" in refused(
+        counted(stream).to(sink, name="x"), stream.as_plan().to(MemorySink(), name="x")
+    )
+    assert "0 outputs" in refused()
+    assert "takes a list of outputs" in refused(counted(stream))
+    with pytest.raises(PlanError, match="have sinks of their own"):
+        Driver([counted(stream).to(sink)], sink=MemorySink())
+    late = SideOutputLateEventHandler(MemorySink())
+    aside = stream.watermark("at", 5).with_late_event_handler(late)
+    assert "late rows of two stages go to one sink" in refused(
+        aside.tumbling_window(10).agg(count()).to(sink), aside.tumbling_window(5).agg(count()).to(MemorySink())
+    )
+
+
+@pytest.mark.parametrize("given", [5, "x", None, [5], [], {"a": 1}])
+def test_start_takes_outputs(given: Any) -> None:
+    with pytest.raises(PlanError, match=r"session\.start"):
+        Session(None).start(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("call", "hint"), [(lambda s: s.split(), "0 conditions"), (lambda s: s.to(5), "results")])
+def test_wrong_calls_are_refused(call: Any, hint: str) -> None:
+    with pytest.raises(PlanError, match=hint):
+        call(stream_of(DDL))
