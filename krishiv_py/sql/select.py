@@ -10,6 +10,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import name_of
@@ -43,6 +44,9 @@ def plan(tree: Query, env: Env) -> AggregatedStream:
             )
         )
     stream = found.stream
+    handler = None if found.table is None else found.table.late_handler
+    if isinstance(stream, Stream) and handler is not None:
+        stream = stream.with_late_event_handler(handler)  # of malformed input
     if stream.schema.names != [c.actual for c in found.visible] or any(c.actual != c.name for c in found.visible):
         stream = stream.select(*(Alias(col(c.actual), c.name) for c in found.visible if c.actual is not None))
     return stream.as_plan()
@@ -69,6 +73,8 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
         return _over(tree, rows, condition, env)
     if distinct and (group or aggregated):
         raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
+    if group and any(isinstance(w.this, sg.RowNumber) for e in tree.expressions for w in e.find_all(sg.Window)):
+        raise refused("ROW_NUMBER beside GROUP BY", tree.sql("spark"), "rank in a query around this one")
     if group or (distinct and _in_windows(tree, rows)):
         return grouped(tree, rows, condition, env.lag_us, top=top)
     if aggregated or tree.args.get("having") is not None:
@@ -131,6 +137,16 @@ def mapped(tree: sg.Select, rows: Rows, condition: Expr | None) -> Rows:
         if expr is not None:
             picked.append(expr)
     _distinct(columns)
+    given = {c.role for c in columns if c.actual is None}
+    if rows.pending and "rank" not in given and not {"start", "end"} <= given:
+        raise PlanError(
+            message(
+                "a window function without the bounds of its windows",
+                tree.sql("spark"),
+                "a row would come once for each of its windows, and no window would be known",
+                "select window_start and window_end, too, or leave the window function out",
+            )
+        )
     time = rows.event_time
     result_time = isinstance(stream, ResultStream)
     if time is not None and not any(c.role == "time" and c.actual for c in columns):

@@ -13,6 +13,10 @@ from krishiv_py.sql import SqlContext
 from krishiv_py.testing import stream_of
 from tests.sql.test_sql import MINUTE, QUERY, STREAM, context, timed
 
+TUMBLE = "TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), INTERVAL '1' MINUTE))"
+RANKED = "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY at) AS r FROM events)"
+BEST = "SELECT * FROM (SELECT user, ROW_NUMBER() OVER (PARTITION BY window_start, window_end"
+
 
 @pytest.mark.parametrize(
     ("tail", "construct"),
@@ -86,6 +90,58 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         (f"SELECT tumble_end(at, '2 minutes'), COUNT(*) FROM events GROUP BY {MINUTE}", "more than one window"),
         (f"SELECT COUNT(*) FROM events GROUP BY session_end(at, '1 s'), {MINUTE}", "more than one window"),
         ("SELECT hop_end(at, '2 s', '1 s'), COUNT(*) FROM events GROUP BY 1", "`slide` .*is longer than"),
+        (f"SELECT /*+ COALESCE(1) */ COUNT(*) FROM events GROUP BY {MINUTE}", "^a hint is"),
+        (f"SELECT COUNT(*) FROM events GROUP BY GROUPING SETS ((user), ()), {MINUTE}", "^GROUP BY GROUPING SETS"),
+        ("SELECT user, user FROM events", "two columns of the result"),
+        ("SELECT * EXCEPT (user) FROM events", "with changes"),
+        ("SELECT x.* FROM events", "no table of the query"),
+        ("SELECT DISTINCT user FROM events", "distinct for some time only"),
+        ("SELECT user FROM events WHERE amount > (SELECT 1)", "a query inside of a condition"),
+        ("SELECT user FROM events WHERE user IN (SELECT user FROM events)", "a query inside of a condition .*EXISTS"),
+        ("SELECT ROW_NUMBER() OVER (PARTITION BY user ORDER BY at) FROM events", "a rank has no name"),
+        ("SELECT ROW_NUMBER() OVER (PARTITION BY user ORDER BY at) AS r FROM events", "ranks have no bound"),
+        (f"{RANKED} WHERE r > 2", "ranks have no bound"),
+        (f"{RANKED} WHERE r <= 2 OR amount > 3", "ranks have no bound"),
+        (f"{RANKED} WHERE r < 1", "bounded below 1"),
+        (f"{RANKED} WHERE r <= 2", "ranks over a whole stream"),
+        (f"{RANKED} WHERE r = 1", "distinct for some time only"),
+        (f"{RANKED.replace('BY at', 'BY amount')} WHERE r = 1", "ranks over a whole stream"),
+        (f"{RANKED.replace('ROW_NUMBER', 'RANK')} WHERE r = 1", "RANK"),
+        (f"{RANKED.replace('events', TUMBLE)} WHERE r = 1", "more than one window"),
+        (f"{RANKED.replace('events', TUMBLE).replace('BY user', 'BY window_start, window_end')} WHERE r = 1 AND r2 > 1", "r2"),
+        (f"{BEST} ORDER BY amount) AS r FROM {TUMBLE}) WHERE r = 1", "nulls come first .*NULLS LAST"),
+        (f"{BEST} ORDER BY amount DESC, user) AS r FROM {TUMBLE}) WHERE r = 1", "ranks go by one expression"),
+        (f"{BEST}) AS r FROM {TUMBLE}) WHERE r = 1", "ranks go by one expression"),
+        ("SELECT SUM(amount) OVER (PARTITION BY user ORDER BY at) FROM events", "OVER without a range"),
+        ("SELECT SUM(amount) OVER (ORDER BY at RANGE UNBOUNDED PRECEDING) FROM events", "no length"),
+        ("SELECT SUM(amount) OVER (ORDER BY amount RANGE 5 PRECEDING) FROM events", "order than that of the event time"),
+        ("SELECT SUM(amount) OVER (ORDER BY at ROWS 5 PRECEDING) FROM events", "OVER without a range"),
+        (f"SELECT * FROM {TUMBLE}", "not grouped"),
+        (f"SELECT user FROM {TUMBLE} WHERE window_start > 5", "known only after grouping"),
+        (f"SELECT COUNT(*) FROM {TUMBLE} GROUP BY window_end", "one bound of the windows"),
+        (
+            "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE events, at, '1 s')) GROUP BY window_start, window_end",
+            "TUMBLE cannot be read",
+        ),
+        ("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(amount), '1 s')) GROUP BY 1", "not over the event time"),
+        (
+            "SELECT COUNT(*) FROM TABLE(SESSION(TABLE events, DESCRIPTOR(at), '1 s')) GROUP BY user, window_start, window_end",
+            "PARTITION BY user",
+        ),
+        ("SELECT e.user FROM events e JOIN events f ON e.user = f.user", "no interval of time"),
+        ("SELECT e.user FROM events e JOIN events f ON e.user = f.user AND f.at > e.at", "a bound on one side only"),
+        ("SELECT e.user FROM events e JOIN events f ON e.at = f.at", "no key"),
+        ("SELECT user FROM events e JOIN events f ON e.user = f.user AND amount > 3", "several tables"),
+        ("SELECT e.user FROM events e NATURAL JOIN events f", "^NATURAL JOIN"),
+        (
+            "SELECT e.user FROM events e JOIN events f ON e.user = f.user AND e.at = f.at JOIN events g ON e.user = g.user",
+            "result of a stage",
+        ),
+        ("SELECT user FROM events UNION ALL SELECT user, at FROM events", "other columns"),
+        (f"SELECT user FROM events UNION ALL SELECT user FROM {TUMBLE} GROUP BY user, window_start, window_end", "as they are"),
+        (f"SELECT user, COUNT(*) FROM (SELECT user FROM {TUMBLE}) GROUP BY user", "without the bounds of its windows"),
+        (f"SELECT COUNT(*) FROM {TUMBLE} GROUP BY tumble(at, '2 minutes')", "more than one window"),
+        (f"SELECT e.user FROM {TUMBLE} e JOIN events f ON e.user = f.user AND e.at = f.at", "joined by something else"),
         ("SELEC 1", "this is no SQL"),
         ("", "one statement"),
         ("SELECT 1; SELECT 2", "one statement"),

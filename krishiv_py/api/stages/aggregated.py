@@ -84,7 +84,8 @@ class AggregatedStream(FollowMethods, OptionMethods):
                     "steps over results came before the option, and left out what says which results are withdrawn",
                     'emit("retractions") behind .select(...) or HAVING',
                     "withdrawn results would look like valid ones",
-                    'set it behind .agg(...): .agg(...).emit("retractions").select(...)',
+                    'set it behind .agg(...): .agg(...).emit("retractions").select(...); '
+                    "for SQL, on the stream that is registered",
                 )
             )
 

@@ -80,6 +80,15 @@ def sides(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version
     for rows in (left, right):
         if rows.ranking is not None:
             raise rows.ranking.unbounded()
+        if isinstance(rows.stream, ResultStream):
+            raise PlanError(
+                message(
+                    "one side of the join is the result of a stage",
+                    f"columns {', '.join(c.name for c in rows.visible)}",
+                    "a join reads streams as they come from their sources",
+                    "join first, and group, rank, deduplicate or join again what one query gives and another one reads",
+                )
+            )
     right = apart(right, [n.lower() for n in left.schema.names])
     both = attrs.evolve(left, columns=(*left.columns, *right.columns))
     return Sides(left, right, Sorter(left, right, both).sorted(parts), how, version)
@@ -181,6 +190,15 @@ def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Side
     conditions, how = found.conditions, found.how
     if found.version is not None:
         return _as_of(left, right, on, found, found.version), None
+    if not conditions.same and (found.left.pending or found.right.pending):
+        raise PlanError(
+            message(
+                "rows of a window function are joined by something else than their windows",
+                f"left {found.left.window}, right {found.right.window}",
+                "a row would meet others once for each of its windows",
+                f"{_WINDOWS}; or leave the window function out",
+            )
+        )
     if conditions.same:
         window = _same_window(conditions, found)
         return left.window_join(right, on, window=_value(window), how=how), window

@@ -113,7 +113,8 @@ def _exists(rows: Rows, wanted: list[sg.Expression], env: Env, inner: Inner) -> 
         only(tree, frozenset({"expressions", "from", "from_", "where"}))
         right = source(clause.this, env, inner)
         where = tree.args.get("where")
-        rows = joined(rows, right, conjuncts(None if where is None else where.this), "anti" if anti else "semi", None, env)
+        parts = [_own_first(p, right) for p in conjuncts(None if where is None else where.this)]
+        rows = joined(rows, right, parts, "anti" if anti else "semi", None, env)
     return rows, rest
 
 
@@ -259,3 +260,14 @@ def _with_bounds(rows: Rows, window: WindowCall, call: sg.Expression) -> Rows:
     plain = tuple(attrs.evolve(c, name="\0time") if c.hidden and c.name.lower() in added else c for c in plain)
     bounds = (Column(table, name, None, role) for name, role in added.items())  # type: ignore[arg-type]
     return attrs.evolve(rows, columns=(*plain, *bounds), window=window)
+
+
+def _own_first(node: sg.Expression, own: Rows) -> sg.Expression:
+    """A condition of an inner query, whose names mean its own columns before those of the query around it."""
+    tables = {c.name.lower(): c.table for c in own.columns if not c.hidden}
+
+    def step(part: sg.Expression) -> sg.Expression:
+        table = tables.get(part.name.lower()) if isinstance(part, sg.Column) and not part.table else None
+        return part if table is None else sg.column(part.this.copy(), table=table, quoted=True)
+
+    return node.transform(step)

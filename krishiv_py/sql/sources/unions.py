@@ -7,7 +7,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
-from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, col
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered
@@ -22,9 +22,9 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Rows:
     Raises
     ------
     PlanError
-        For other set operations, and for rows that do not come from sources as they are.
+        For other set operations, other numbers of columns, and rows that do not come from sources as they are.
     SchemaError
-        For queries with other columns.
+        For columns of other types.
     """
     parts = [inner(query, env) for query in _queries(tree)]
     first = parts[0]
@@ -79,7 +79,7 @@ def _check(rows: Rows, first: Rows, tree: sg.SetOperation) -> None:
     ours, theirs = len(first.visible), len(rows.visible)
     if ours != theirs:
         hint = f"select {ours} columns in each of them"
-        raise SchemaError(
+        raise PlanError(
             message("the queries of UNION ALL have other columns", f"{ours} and {theirs}", "no row fits both", hint)
         )
 

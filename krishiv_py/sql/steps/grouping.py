@@ -246,7 +246,7 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows)
                 "or by window_start, window_end of TABLE(TUMBLE(...))",
             )
         )
-    found = set(calls)
+    found = calls | ({rows.window} if rows.pending and rows.window is not None else set())
     for item in items:
         found |= {call[0] for n in item.walk() if (call := window_call(n, rows.event_time))}
     if len(found) > 1:

@@ -136,7 +136,7 @@ def check_select(tree: sg.Select) -> None:
     group = tree.args.get("group")
     for item in () if group is None else group.expressions:
         if isinstance(item, (sg.Rollup, sg.Cube, sg.GroupingSets)):
-            raise refused(f"GROUP BY {item.key.upper()}", item.sql("spark"), _ONE_BY_ONE)
+            raise refused(f"GROUP BY {item.sql('spark').split('(')[0].strip()}", item.sql("spark"), _ONE_BY_ONE)
     if group is not None:
         only(group, frozenset({"expressions"}))
     if clause_of(tree, "from") is None:

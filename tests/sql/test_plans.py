@@ -1,0 +1,221 @@
+"""Queries with several steps: the plan is the one the builder makes, step by step. No Spark needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import SideOutputLateEventHandler, avg, col, count, max, sum, windows
+from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.errors import OrderError, PlanError
+from krishiv_py.planner.fingerprint import fingerprint
+from krishiv_py.sql import SqlContext
+from krishiv_py.testing import Driver, stream_of
+
+A: Final = stream_of("id string, ts bigint, x bigint, s struct<y:string>")
+B: Final = stream_of("id string, bt timestamp, y bigint")
+SHOPS: Final = pa.table({"id": ["a"], "city": ["Ulm"]})
+TUMBLE: Final = "TABLE(TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
+HOP: Final = "TABLE(HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '20' SECOND, INTERVAL '1' MINUTE, INTERVAL '5' SECOND))"
+
+
+def context() -> SqlContext:
+    made = SqlContext()
+    made.register("a", A, event_time="ts", lag="5 s")
+    made.register("b", B.watermark("bt", "7 s"))
+    made.register("shops", SHOPS)
+    return made
+
+
+def a() -> Any:
+    return A.watermark("ts", "5 s")
+
+
+def b() -> Any:
+    return B.rename(id="id_").watermark("bt", "7 s")
+
+
+PAIRS: Final[list[tuple[str, Callable[[], Any]]]] = [
+    ("SELECT * FROM a", lambda: A),
+    (
+        "SELECT id, x + 1 AS more, s.y FROM a WHERE s.y LIKE 'p%'",
+        lambda: A.filter("s.y LIKE 'p%'").select("id", (col("x") + 1).alias("more"), col("s").field("y").alias("y")),
+    ),
+    (
+        f"SELECT id, window_start, COUNT(*) AS n FROM {HOP} GROUP BY id, window_start, window_end HAVING SUM(x) > 3",
+        lambda: (
+            a()
+            .key_by("id")
+            .hopping_window("1 min", "20 s", "5 s")
+            .agg(count().alias("n"), sum("x"))
+            .filter("sum_x > 3")
+            .select("id", "window_start", "n")
+        ),
+    ),
+    (
+        f"SELECT id, SUM(x) / COUNT(*) + 1 AS mean FROM {TUMBLE} GROUP BY id, window_start, window_end",
+        lambda: (
+            a()
+            .key_by("id")
+            .tumbling_window("1 min")
+            .agg(sum("x"), count())
+            .select("id", (col("sum_x") / col("count") + 1).alias("mean"))
+        ),
+    ),
+    (
+        "SELECT id, tumble_end(window_time, INTERVAL '1' HOUR) AS upto, MAX(n) AS peak FROM "
+        f"(SELECT id, window_time, COUNT(*) AS n FROM {TUMBLE} GROUP BY id, window_start, window_end, window_time) WHERE n > 1 "
+        "GROUP BY id, tumble(window_time, INTERVAL '1' HOUR)",
+        lambda: (
+            a()
+            .key_by("id")
+            .tumbling_window("1 min")
+            .agg(count().alias("n"))
+            .select("id", "window_time", "n")
+            .filter("n > 1")
+            .key_by("id")
+            .tumbling_window("1 h")
+            .agg(max("n").alias("peak"))
+            .select("id", col("window_end").alias("upto"), "peak")
+        ),
+    ),
+    (
+        f"SELECT window_start, window_end, AVG(n) AS mean FROM (SELECT id, window_start, window_end, COUNT(*) AS n FROM {HOP} "
+        "GROUP BY id, window_start, window_end) GROUP BY window_start, window_end HAVING AVG(n) > 1",
+        lambda: (
+            a()
+            .key_by("id")
+            .hopping_window("1 min", "20 s", "5 s")
+            .agg(count().alias("n"))
+            .with_column("window_started", "window_start")
+            .key_by("window_started")
+            .tumbling_window("20 s", "5 s")
+            .agg(avg("n").alias("mean"))
+            .filter("mean > 1")
+            .select(col("window_started").alias("window_start"), "window_end", "mean")
+        ),
+    ),
+    (
+        f"SELECT * FROM (SELECT id, x, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, id ORDER BY x DESC) "
+        f"AS r FROM {TUMBLE})"
+        " WHERE r <= 3",
+        lambda: a().key_by("id").tumbling_window("1 min").top_rows(3, "x", rank="r").select("id", "x", "r"),
+    ),
+    (
+        "SELECT id, COUNT(*) OVER (PARTITION BY id ORDER BY ts RANGE BETWEEN INTERVAL '1' MINUTE PRECEDING AND CURRENT ROW "
+        "EXCLUDE CURRENT ROW) AS n FROM a",
+        lambda: (
+            a()
+            .key_by("id")
+            .lookback_window("1 min", with_row=True, exclude_self=True)
+            .agg(count())
+            .select("id", col("count").alias("n"))
+        ),
+    ),
+    (
+        "SELECT a.id, x, y FROM a JOIN b ON a.id = b.id AND b.bt BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + "
+        "INTERVAL '1' HOUR",
+        lambda: a().interval_join(b(), {"id": "id_"}, lower="-5 min", upper="1 h").select("id", "x", "y"),
+    ),
+    (
+        "SELECT id, x FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND a.ts <= bt AND bt < a.ts + "
+        "INTERVAL '1' HOUR)",
+        lambda: a().interval_join(b(), {"id": "id_"}, lower=0, upper="3599999999 us", how="anti").select("id", "x"),
+    ),
+    (
+        "SELECT a.id, x, y, v.bt FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts AS v ON a.id = v.id",
+        lambda: a().asof_join(b(), {"id": "id_"}, how="inner").select("id", "x", "y", "bt"),
+    ),
+    (
+        "SELECT l.id, x, y, r.window_end FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) l JOIN "
+        "TABLE(TUMBLE(TABLE b, DESCRIPTOR(bt), INTERVAL '1' MINUTE)) r ON l.id = r.id AND l.window_start = r.window_start "
+        "AND l.window_end = r.window_end",
+        lambda: a().window_join(b(), {"id": "id_"}, window=windows.tumbling("1 min")).select("id", "x", "y", "window_end"),
+    ),
+    (
+        "SELECT city, COUNT(*) AS n FROM a LEFT JOIN shops ON a.id = shops.id GROUP BY city, session_window(ts, '1 minute')",
+        lambda: (
+            A.lookup_join(SHOPS, "id", columns={"id": "id_", "city": "city"})
+            .watermark("ts", "5 s")
+            .key_by("city")
+            .session_window("1 min")
+            .agg(count().alias("n"))
+            .select("city", "n")
+        ),
+    ),
+]
+
+
+def run(stream: Any) -> list[dict[str, Any]]:
+    driver, rows = (
+        Driver(stream),
+        [{"id": i, "ts": t, "x": n} for n, (i, t) in enumerate([("a", 0), ("a", 9_000), ("b", 61_000)])],
+    )
+    joins = "left" in stream.explain() and "right" in stream.explain()
+    other = [{"id": i, "bt": t, "y": n} for n, (i, t) in enumerate([("a", 5_000_000), ("c", 70_000_000)])]
+    found: list[dict[str, Any]] = driver.send({"left": rows, "right": other} if joins else rows).results.to_pylist()
+    found += driver.close().results.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(("text", "built"), PAIRS)
+def test_a_query_is_the_plan_of_the_builder(text: str, built: Callable[[], Any]) -> None:
+    found, stream = context().sql(text), built()
+    expected = stream if isinstance(stream, AggregatedStream) else stream.as_plan()
+    assert found is not None
+    assert fingerprint(found.spec()) == fingerprint(expected.spec())
+    assert found.schema == expected.schema
+    assert run(found) == run(expected)
+
+
+def test_deduplication_is_that_of_the_builder() -> None:
+    for text in (
+        "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) AS rn FROM a) WHERE rn = 1",
+        "SELECT DISTINCT id FROM a",
+    ):
+        made = context()
+        assert made.sql("SET deduplication.within = INTERVAL '10' MINUTE") is None
+        found = made.sql(text)
+        assert found is not None
+        assert fingerprint(found.spec()) == fingerprint(a().drop_duplicates("id", within="10 min").spec())
+        assert [r["id"] for r in run(found)] == ["a", "b"]
+        with pytest.raises(PlanError, match=r"distinct for some time only .*Hint: SET deduplication.within"):
+            made.sql(text)
+
+
+def test_a_setting_without_effect_is_refused_once() -> None:
+    made = context()
+    made.sql("SET deduplication.within = INTERVAL '10' MINUTE")
+    with pytest.raises(PlanError, match=r"drops no duplicates .*is dropped"):
+        made.sql("SELECT id FROM a")
+    assert made.sql("SELECT id FROM a") is not None
+
+
+def test_each_stream_of_a_union_has_its_lag() -> None:
+    text = (
+        "SELECT id, COUNT(*) AS n FROM (SELECT id, bt FROM b UNION ALL SELECT lower(id), bt FROM b WHERE y > 1) GROUP BY id, {}"
+    )
+    found = context().sql(text.format("tumble(bt, INTERVAL '1' MINUTE)"))
+    assert found is not None
+    assert [spec.lag_us for _, spec in found.node.input.spec.sources] == [7_000_000, 7_000_000]  # type: ignore[union-attr]
+
+
+def test_options_of_a_registered_stream_go_along_and_late_ones_are_refused_where_they_cannot() -> None:
+    handler = SideOutputLateEventHandler(MemorySink())
+    stream = a().allowed_lateness("1 min").with_late_event_handler(handler)
+    made = SqlContext()
+    made.register("a", stream.emit("retractions"))
+    having = f"SELECT id, COUNT(*) AS n FROM {TUMBLE} GROUP BY id, window_start, window_end HAVING COUNT(*) > 0"
+    found = made.sql(having)
+    assert found is not None and found.late_handler is handler and found.schema.names == ["id", "n", "op"]
+    made.register("a", stream)
+    plain = made.sql(having)
+    assert plain is not None
+    with pytest.raises(OrderError, match=r"withdrawn .*for SQL, on the stream that is registered"):
+        plain.emit("retractions")
+    rows = made.sql("SELECT id FROM a")
+    assert rows is not None and rows.late_handler is handler
