@@ -252,7 +252,7 @@ class Session(FileSources):
         self._sql.register(name, stream, event_time=event_time, lag=lag)
 
     def sql(self, text: str) -> AggregatedStream | None:
-        """Plan the SELECT in `text` over registered streams, or, with SET, the lag for the next one (SEMANTICS §2.6)."""
+        """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
 
     def read_state(self, checkpoint: str, stream: AggregatedStream) -> pa.Table:

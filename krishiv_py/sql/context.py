@@ -73,17 +73,18 @@ class SqlContext:
 
     @quiet_parser()
     def sql(self, text: str) -> AggregatedStream | None:
-        """Plan a query, or set ``watermark.lag`` for the next one (SEMANTICS §2.6).
+        """Plan a query, or make a setting for the next one (SEMANTICS §2.6).
 
         Parameters
         ----------
         text : str
-            One ``SELECT ... GROUP BY`` with a window, or ``SET watermark.lag = INTERVAL '5' SECOND``.
+            One query over registered streams and tables; ``SET watermark.lag = INTERVAL '5' SECOND`` or
+            ``SET deduplication.within = INTERVAL '10' MINUTE``, for the next query.
 
         Returns
         -------
         AggregatedStream or None
-            The plan of a SELECT, to be run or given options as if built step by step; None for SET.
+            The plan of a query, to be run or given options as if built step by step; None for SET.
 
         Raises
         ------

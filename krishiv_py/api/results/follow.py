@@ -60,6 +60,10 @@ class FollowMethods:
         """See :meth:`ResultStream.map_batches`: apply `function`, which returns rows of `schema`."""
         return self.results().map_batches(function, schema)
 
+    def unnest(self, column: str, *, rank: str | None = None) -> ResultStream:
+        """See :meth:`ResultStream.unnest`: one row for each item of the list `column`, with its place in column `rank`."""
+        return self.results().unnest(column, rank=rank)
+
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """See :meth:`ResultStream.watermark`: a further `lag` of the next stage; `column` is the event time of results."""
         return self.results().watermark(column, lag)
