@@ -36,11 +36,13 @@ def timed(schema: str = SCHEMA) -> kv.TimedStream:
 
 def results(plan: Any, rows: list[dict[str, Any]], cuts: list[int]) -> list[dict[str, Any]]:
     """All results, the rows sent in batches."""
-    driver, found, start = Driver(plan), [], 0
+    driver, start = Driver(plan), 0
+    found: list[dict[str, Any]] = []
     for cut in [*sorted({c for c in cuts if c < len(rows)}), len(rows)]:
         found += driver.send(rows[start:cut]).results.to_pylist()
         start = cut
-    return found + driver.close().results.to_pylist()
+    found += driver.close().results.to_pylist()
+    return found
 
 
 def site(url: str | None) -> str | None:
