@@ -211,6 +211,16 @@ def _expressions() -> Iterator[Call]:
     for name, argument in (("date_add", "days"), ("date_sub", "days"), ("datediff", "start")):
         good = {argument: day if argument == "start" else 1}
         yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), good)  # type: ignore[misc]
+    for name, argument in (("add_months", "months"), ("plus_months", "months"), ("plus_days", "days")):
+        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), {argument: 1})  # type: ignore[misc]
+    for name in ("lpad", "rpad"):
+        yield Call(f"Expr.{name}", lambda name=name: getattr(col("user"), name), {"length": 5, "by": "x"})  # type: ignore[misc]
+    yield Call("Expr.date_format", lambda: day.date_format, {"pattern": "yyyy-MM-dd"})
+    yield Call("Expr.from_unixtime", lambda: col("at").from_unixtime, {"pattern": "yyyy-MM-dd"})
+    yield Call("Expr.split_part", lambda: col("user").split_part, {"delimiter": ",", "part": 1})
+    yield Call("Expr.regexp_count", lambda: col("user").regexp_count, {"pattern": "a"})
+    yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
+    yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})
     yield Call("Expr.date_trunc", lambda: kv.lit(dt.datetime(2024, 1, 1)).date_trunc, {"unit": "day"})
     yield Call("when", lambda: kv.when, {"condition": col("flag"), "value": 1})
     yield Call("when.when", lambda: kv.when(col("flag"), 1).when, {"condition": col("flag"), "value": 1})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import pickle
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -79,6 +81,111 @@ def test_methods_and_text_give_the_same(expr: Expr, text: str, wanted: Any) -> N
     assert evaluate(expr, ROWS).to_pylist() == wanted
     assert evaluate(parse_expr(text), ROWS).to_pylist() == wanted
     assert pickle.loads(pickle.dumps(expr)).same_as(expr)
+
+
+T = dt.timezone.utc
+MORE = pa.table(
+    {
+        "at": pa.array([dt.datetime(2024, 1, 31, 12, 30, 15, 250_000, T), None], pa.timestamp("us", "UTC")),
+        "d": [dt.date(2024, 1, 31), None],
+        "s": ["a/b", None],
+        "n": [1, None],
+        "l": pa.array([["x", "y", None], None]),
+        "m": pa.array([[("k", 7)], None], pa.map_(pa.string(), pa.int64())),
+    }
+)
+AT, D, S = col("at"), col("d"), col("s")
+
+
+@pytest.mark.parametrize(
+    ("expr", "text", "wanted"),
+    [
+        (AT + dt.timedelta(minutes=5), "at + INTERVAL 5 MINUTES", dt.datetime(2024, 1, 31, 12, 35, 15, 250_000, T)),
+        (AT - dt.timedelta(seconds=1.5), "at - INTERVAL '1.5' SECOND", dt.datetime(2024, 1, 31, 12, 30, 13, 750_000, T)),
+        (AT.plus_months(1), "INTERVAL 1 MONTH + at", dt.datetime(2024, 2, 29, 12, 30, 15, 250_000, T)),
+        (D.plus_months(-2), "d - INTERVAL '2' MONTH", dt.date(2023, 11, 30)),
+        (D.plus_months(14), "d + INTERVAL 1 YEAR 2 MONTHS", dt.date(2025, 3, 31)),
+        (D.plus_days(7), "d + INTERVAL 1 WEEK", dt.date(2024, 2, 7)),
+        (D.add_months(col("n")), "add_months(d, n)", dt.date(2024, 2, 29)),
+        (
+            AT - lit(dt.datetime(2024, 1, 30, tzinfo=T)) > dt.timedelta(days=1),
+            "at - TIMESTAMP '2024-01-30' > INTERVAL 1 DAY",
+            True,
+        ),
+        (D.last_day(), "last_day(d)", dt.date(2024, 1, 31)),
+        (func("second_fraction", AT), "EXTRACT(SECOND FROM at)", Decimal("15.250000")),
+        (AT.hour(), "date_part('hour', at)", 12),
+        (AT.dayofweek(), "EXTRACT(DOW FROM at)", 4),
+        (func("unix_timestamp", AT), "unix_timestamp(at)", 1_706_704_215),
+        (AT.unix_millis(), "unix_millis(at)", 1_706_704_215_250),
+        (D.unix_micros(), "unix_micros(d)", 1_706_659_200_000_000),
+        (func("timestamp_millis", col("n")), "timestamp_millis(n)", dt.datetime(1970, 1, 1, 0, 0, 0, 1000, T)),
+        (col("n").from_unixtime("yy-M-d h a"), "from_unixtime(n, 'yy-M-d h a')", "70-1-1 12 AM"),
+        (AT.date_format("EEE, d. MMMM yyyy SSS"), "date_format(at, 'EEE, d. MMMM yyyy SSS')", "Wed, 31. January 2024 250"),
+        (S.split_part("/", -1), "split_part(s, '/', -1)", "b"),
+        (S.lpad(5, "xy"), "lpad(s, 5, 'xy')", "xya/b"),
+        (S.rpad(2), "rpad(s, 2)", "a/"),
+        (S.regexp_count("[ab]"), "regexp_count(s, '[ab]')", 2),
+        (col("l").element_at(-2), "element_at(l, -2)", "y"),
+        (col("l").element_at(col("n")), "element_at(l, n)", "x"),
+        (col("l")[col("n")], None, "y"),
+        (col("l").size(), "cardinality(l)", 3),
+        (col("l").array_contains("y"), "array_contains(l, 'y')", True),
+        (col("l").array_contains("z"), "array_contains(l, 'z')", None),
+        (col("m")["k"], "m['k']", 7),
+        (col("m").element_at("j"), "element_at(m, 'j')", None),
+        (func("md5", S), "md5(s)", hashlib.md5(b"a/b").hexdigest()),
+        (func("sha2", S, 0), "sha2(s, 0)", hashlib.sha256(b"a/b").hexdigest()),
+    ],
+)
+def test_functions_of_one_known_value_beside_a_null(expr: Expr, text: str | None, wanted: Any) -> None:
+    for each in [expr] if text is None else [expr, parse_expr(text)]:
+        assert evaluate(each, MORE).to_pylist() == [wanted, None]
+        assert evaluate(each, MORE.slice(1)).to_pylist() == [None]
+        assert evaluate(each, MORE.slice(0, 0)).to_pylist() == []
+
+
+def test_hashes_do_not_depend_on_the_rows_beside() -> None:
+    """Their bits are held to Spark's in tests/spark."""
+    texts = ["", "abc", "日本語", "x" * 31, "y" * 32, "z" * 103, None]
+    rows = pa.table({"s": texts, "n": [1, None, -1, 2**62, 0, 7, 8]})
+    for name in ("hash", "xxhash64"):
+        whole = evaluate(func(name, col("s"), col("n")), rows).to_pylist()
+        assert whole == [evaluate(func(name, col("s"), col("n")), rows.slice(at, 1))[0].as_py() for at in range(7)]
+        assert evaluate(func(name, lit(None)), rows).to_pylist() == [42] * 7
+    assert evaluate(func("hash", col("s")), rows)[1].as_py() == 1_322_437_556
+    assert evaluate(func("xxhash64", col("s")), rows)[1].as_py() == 1_423_657_621_850_124_518
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "date_format(at, 'Q')",
+        "date_format(at, 'yyyyy')",
+        "lpad(s, 2000000)",
+        "split_part(s, '/', 0)",
+        "at + INTERVAL n DAYS",
+        "at + INTERVAL 1 FORTNIGHT",
+        "at + INTERVAL '1.5' DAY",
+        "INTERVAL 1 MONTH",
+        "at + INTERVAL '1 02:03:04' DAY TO SECOND",
+        "EXTRACT(MILLENNIUM FROM at)",
+        "sha2(s, n)",
+        "hash()",
+        "hash(l)",
+        "size(s)",
+        "array_contains(l, 1)",
+        "unix_seconds(s)",
+        "timestamp_seconds(1.5)",
+        "regexp_count(s, 'a*')",
+        "add_months(d, 1.5)",
+        "l['x']",
+        "m[1]",
+    ],
+)
+def test_calls_without_meaning_are_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match="Hint:"):
+        evaluate(parse_expr(text), MORE)
 
 
 def test_a_value_of_case_is_computed_only_where_it_is_taken() -> None:

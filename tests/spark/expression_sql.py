@@ -13,7 +13,19 @@ from krishiv_py.spark.setup.types import spark_type
 
 D = decimal.Decimal
 _FUNCTIONS = {"if_else": "if", "starts_with": "startswith", "ends_with": "endswith"}
-_PLACES = ("round", "substring", "regexp_extract", "date_add", "date_sub")  # Spark takes int here
+_PLACES = (
+    "round",
+    "substring",
+    "regexp_extract",
+    "date_add",
+    "date_sub",
+    "add_months",
+    "lpad",
+    "rpad",
+    "split_part",
+    "sha2",
+    "element_at",
+)  # Spark takes int here
 
 
 def literal_sql(value: Any) -> str:
@@ -82,6 +94,11 @@ def sql(expr: Expr) -> str:
         arguments = [arguments[0], *(a.removesuffix("L") for a in arguments[1:])]
     if expr.name == "item":
         return f"{arguments[0]}[{arguments[1].removesuffix('L')}]"
+    if expr.name in ("plus_days", "plus_months"):
+        unit = "DAY" if expr.name == "plus_days" else "MONTH"
+        return f"({arguments[0]} + INTERVAL '{arguments[1].removesuffix('L').strip('()')}' {unit})"
+    if expr.name == "second_fraction":
+        return f"EXTRACT(SECOND FROM {arguments[0]})"
     if expr.name in ("like", "ilike", "rlike"):
         return f"({arguments[0]} {expr.name.upper()} {arguments[1]})"
     if expr.name in _SIDES and len(arguments) == 2:

@@ -114,6 +114,8 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "ts": ("instant", pa.timestamp("us", "UTC"), [t.replace(tzinfo=UTC) for t in _TIMES]),
     "tu": ("instant", pa.timestamp("us", "UTC"), [t.replace(tzinfo=UTC) for t in _TIMES]),
     "tn": ("local", pa.timestamp("us"), _TIMES),
+    "ls": ("list", pa.list_(pa.string()), [[], ["a"], ["ab", None], ["b", "a", "ß"]]),
+    "mp": ("map", pa.map_(pa.string(), pa.int64()), [[], [("a", 1)], [("b", None), ("a", 3)]]),
     "st": (
         "struct",
         pa.struct([("i", pa.int64()), ("x", pa.string()), ("f", pa.float64())]),
@@ -202,15 +204,36 @@ def _number(chance: random.Random, kind: str) -> str:
     return kind if chance.random() < 0.7 else chance.choice(["int", "float", "decimal"])
 
 
+def _hash(chance: random.Random, depth: int) -> Expr:
+    """Over values of every type; what is computed may have another type here, and so another hash."""
+    kinds = ["int", "float", "decimal", "bool", "text", "binary", "date", "instant", "local"]
+    parts = [leaf(chance, chance.choice(kinds)) for _ in range(chance.randrange(1, 4))]
+    return func(chance.choice(["hash", "xxhash64"]), *parts, func("concat", tree(chance, "text", depth), col("s"), col("mom")))
+
+
+def _of_collection(chance: random.Random, depth: int) -> Expr:
+    which = chance.randrange(4)
+    if which == 0:
+        return func("size", col(chance.choice(["ls", "mp"])))
+    if which == 1:
+        return col("mp")[chance.choice(["a", "b", "x"])]
+    if which == 2:
+        return tree(chance, "text", depth).regexp_count(chance.choice(["a", "[ab]", "b+", "(a|x)b"]))
+    unit = chance.choice(["seconds", "millis", "micros", "timestamp"])
+    return func(f"unix_{unit}", leaf(chance, chance.choice(["date", "instant", "local"]) if unit != "timestamp" else "instant"))
+
+
 def _arithmetic(chance: random.Random, kind: str, depth: int) -> Expr:
     op = chance.choice(["+", "-", "*", "/", "%"])
     return BinOp(op, tree(chance, kind, depth), tree(chance, _number(chance, kind), depth))  # type: ignore[arg-type]
 
 
 def _numeric_function(chance: random.Random, kind: str, depth: int) -> Expr:
-    inner = tree(chance, kind, depth)
     if kind == "int" and chance.random() < 0.4:
-        return _date_part(chance, depth)
+        return chance.choice([_date_part, _hash, _of_collection])(chance, depth)
+    if kind == "decimal" and chance.random() < 0.2:
+        return func("second_fraction", tree(chance, chance.choice(["instant", "local"]), depth))
+    inner = tree(chance, kind, depth)
     which = chance.randrange(5)
     if which == 0:
         return -inner
@@ -232,8 +255,18 @@ def _date_part(chance: random.Random, depth: int) -> Expr:
 
 def _date_function(chance: random.Random, kind: str, depth: int) -> Expr:
     inner = tree(chance, chance.choice(["date", "instant", "local"]), depth)
+    months, days = chance.choice([0, 1, -1, 11, 12, -25]), chance.choice([0, 1, -7, 40])
     if kind == "instant":
+        if chance.random() < 0.6:
+            name, unit = chance.choice([("plus_months", months), ("plus_days", days)])
+            made = func(name, tree(chance, "instant", depth), unit)
+            which = col(chance.choice(["j64", "i32", "i16"]))
+            return chance.choice([made, made, func(f"timestamp_{chance.choice(['seconds', 'millis', 'micros'])}", which)])
         return inner.date_trunc(chance.choice(_UNITS))  # type: ignore[arg-type]
+    if chance.random() < 0.5:
+        moved = func(chance.choice(["add_months", "plus_months"]), tree(chance, "date", depth), months)
+        later = [func("plus_days", tree(chance, "date", depth), days), func("to_date", col("mom"))]
+        return chance.choice([moved, func("last_day", inner), *later])
     return func(chance.choice(["date_add", "date_sub"]), inner, chance.choice([0, 1, -1, 30, 365]))
 
 
@@ -259,7 +292,9 @@ _REGEXES = ["a", "^a", "b$", "[a-c]+", "(a|x)b", "^.$", "\\s", "\\w{2,3}", "[^a]
 
 
 def _text_test(chance: random.Random, _kind: str, depth: int) -> Expr:
-    which = chance.randrange(5)
+    which = chance.randrange(6)
+    if which == 5:
+        return col("ls").array_contains(tree(chance, "text", depth))
     if which == 0:
         return tree(chance, "text", depth).rlike(chance.choice(_REGEXES))
     if which == 1:
@@ -270,13 +305,25 @@ def _text_test(chance: random.Random, _kind: str, depth: int) -> Expr:
     return func(chance.choice(["starts_with", "contains"]), tree(chance, "text", depth), tree(chance, "text", depth))
 
 
+_FORMATS = ["yyyy-MM-dd HH:mm:ss", "yy/M/d h:m:s a", "EEEE, d. MMMM yyyy", "E MMM dd", "HH 'h' mm", "SSS SSSSSS", "DDD"]
 _EXTRACTS = [("(a)(b)?", 2), ("(a|x)b", 1), ("[a-z]+", 0), ("^(.)", 1), ("(b)$", 1)]
 _REPLACES = [("a", "x"), ("(a)(b)?", "<$2$1>"), ("[^a]", "-"), ("^a", "\\$"), ("\\s+", "")]
 
 
 def _text_function(chance: random.Random, _kind: str, depth: int) -> Expr:
     inner = tree(chance, "text", depth)
-    which = chance.randrange(8)
+    which = chance.randrange(12)
+    if which == 8:
+        length, by = chance.choice([0, 1, 3, 7]), chance.choice(["x", "ab", "ß", ""])
+        return inner.lpad(length, by) if chance.random() < 0.5 else inner.rpad(length, by)
+    if which == 9:
+        return inner.split_part(chance.choice(["a", " ", "ab", ""]), chance.choice([1, 2, -1, -2, 5]))
+    if which == 10:
+        times = leaf(chance, chance.choice(["date", "instant", "local"]))
+        return times.date_format(chance.choice(_FORMATS)) if chance.random() < 0.7 else func("from_unixtime", col("j64"))
+    if which == 11:
+        digests = [func("md5", inner.cast("binary")), func("sha2", inner.cast("binary"), chance.choice([0, 224, 256, 512, 3]))]
+        return chance.choice([*digests, col("ls").element_at(col("i32")), col("ls").element_at(-1)])
     if which == 0:
         return func("concat", inner, tree(chance, "text", depth))
     if which == 1:

@@ -104,11 +104,14 @@ class FunctionMethods:
         """Null where it equals `other`."""
         return self._call("nullif", other)
 
-    def getitem(self, place: int) -> Func:
-        """The element of a list at `place`, a constant that counts from 0; an error where the list is shorter."""
+    def getitem(self, place: object) -> Func:
+        """The element of a list at `place`, a column or constant that counts from 0; an error where the list is shorter.
+
+        Of a map, the value of the key `place`, a constant; null where there is no such key.
+        """
         return self._call("item", place)
 
-    def __getitem__(self, place: int) -> Func:
+    def __getitem__(self, place: object) -> Func:
         return self._call("item", place)
 
     __iter__ = None  # an index alone would make it a sequence without an end
@@ -164,3 +167,67 @@ class FunctionMethods:
     def datediff(self, start: object) -> Func:
         """Days from `start` to this date."""
         return self._call("datediff", start)
+
+    def add_months(self, months: object) -> Func:
+        """The date so many `months` later; the last day of a month that is too short."""
+        return self._call("add_months", months)
+
+    def plus_months(self, months: object) -> Func:
+        """A date, or a time with its time of day, so many `months` later: ``x + INTERVAL 1 MONTH`` in text."""
+        return self._call("plus_months", months)
+
+    def plus_days(self, days: object) -> Func:
+        """A date, or a time, so many `days` later: ``x + INTERVAL 1 DAY`` in text."""
+        return self._call("plus_days", days)
+
+    def last_day(self) -> Func:
+        """The last day of the month the date lies in."""
+        return self._call("last_day")
+
+    def date_format(self, pattern: str) -> Func:
+        """The time by a `pattern` such as ``"yyyy-MM-dd HH:mm"``, in UTC."""
+        return self._call("date_format", pattern)
+
+    def from_unixtime(self, pattern: str = "yyyy-MM-dd HH:mm:ss") -> Func:
+        """Whole seconds since 1970 as a time, written by a `pattern`."""
+        return self._call("from_unixtime", pattern)
+
+    def unix_seconds(self) -> Func:
+        """Whole seconds from 1970 to the time, as :meth:`unix_millis` and :meth:`unix_micros` count theirs."""
+        return self._call("unix_seconds")
+
+    def unix_millis(self) -> Func:
+        """Whole milliseconds from 1970 to the time."""
+        return self._call("unix_millis")
+
+    def unix_micros(self) -> Func:
+        """Microseconds from 1970 to the time."""
+        return self._call("unix_micros")
+
+    def element_at(self, place: object) -> Func:
+        """The element of a list at `place`, which counts from 1, below 0 from the end; of a map, the value of a key."""
+        return self._call("element_at", place)
+
+    def size(self) -> Func:
+        """How many elements a list or map has."""
+        return self._call("size")
+
+    def lpad(self, length: int, by: str = " ") -> Func:
+        """The text with `by` before it, again and again, or cut, so that it has `length` characters."""
+        return self._call("lpad", length, by)
+
+    def rpad(self, length: int, by: str = " ") -> Func:
+        """The text with `by` behind it, again and again, or cut, so that it has `length` characters."""
+        return self._call("rpad", length, by)
+
+    def split_part(self, delimiter: str, part: int) -> Func:
+        """The `part` between delimiters, counted from 1, below 0 from the end; `delimiter` is plain text."""
+        return self._call("split_part", delimiter, part)
+
+    def regexp_count(self, pattern: str) -> Func:
+        """How often the regular expression `pattern` matches."""
+        return self._call("regexp_count", pattern)
+
+    def array_contains(self, value: object) -> Func:
+        """Whether a list has `value`, a column or constant, among its elements; null if it is not found beside a null."""
+        return self._call("array_contains", value)

@@ -14,6 +14,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, message
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.spans import moved, span_of
 from krishiv_py.plan.expressions.spoken import spoken
 from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser
 
@@ -167,9 +168,17 @@ def _chain(node: sg.Expression) -> Expr:
     while type(node) in _BINARY:
         links.append(node)
         node = node.this
-    found = expr_of(node)
+    begin = span_of(node) if links and isinstance(links[-1], sg.Add) else None
+    if begin is not None and span_of(links[-1].expression) is None:  # INTERVAL 1 MONTH + x
+        found = moved(expr_of(links.pop().expression), begin, 1)
+    else:
+        found = expr_of(node)
     for link in reversed(links):
-        found = BinOp(_BINARY[type(link)], found, expr_of(link.expression))
+        span = span_of(link.expression) if isinstance(link, (sg.Add, sg.Sub)) else None
+        if span is None:
+            found = BinOp(_BINARY[type(link)], found, expr_of(link.expression))
+        else:
+            found = moved(found, span, 1 if isinstance(link, sg.Add) else -1)
     return found
 
 

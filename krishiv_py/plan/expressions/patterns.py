@@ -297,10 +297,10 @@ def check_pattern(name: str, args: tuple[object, ...]) -> None:
             why = "a group within a repeat"
         elif regex.to_end and not group:
             why = "a $, after which a line end may follow"
-    if name in ("regexp_replace", "split"):
+    if name in ("regexp_count", "regexp_replace", "split"):
         if regex.nullable:
             why = "a match of an empty text"
-        elif regex.to_end or (name == "split" and (regex.anchored or regex.groups)):
+        elif regex.to_end or (name != "regexp_replace" and regex.anchored) or (name == "split" and regex.groups):
             why = "an end, start or group, which it takes in another way"
     if why is not None:
         raise ExpressionError(

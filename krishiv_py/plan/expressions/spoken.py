@@ -9,6 +9,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import BinOp, Expr, Func, Lit, UnOp
+from krishiv_py.plan.expressions.spans import part_of, times
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
 
@@ -40,8 +41,20 @@ _PLAIN: Final[dict[type[sg.Expression], tuple[str, tuple[str, ...]]]] = {
     sg.Minute: ("minute", ()),
     sg.Second: ("second", ()),
     sg.DateDiff: ("datediff", ("expression",)),
+    sg.AddMonths: ("add_months", ("expression",)),
+    sg.LastDay: ("last_day", ()),
+    sg.UnixSeconds: ("unix_seconds", ()),
+    sg.UnixMillis: ("unix_millis", ()),
+    sg.UnixMicros: ("unix_micros", ()),
+    sg.MD5: ("md5", ()),
+    sg.SHA2: ("sha2", ("length",)),
+    sg.ArrayContains: ("array_contains", ("expression",)),
+    sg.ArraySize: ("size", ()),
+    sg.SplitPart: ("split_part", ("delimiter", "part_index")),
+    sg.RegexpCount: ("regexp_count", ("expression",)),
 }
 _READ: Final = ("this", "expression", "group", "replacement", "start", "length", "negate", "safe", "null_if_pos_overflow")
+_READ_MORE: Final = ("delimiter", "part_index", "preserve_end_of_month", "null_if_pos_overflow")
 _MANY: Final[dict[type[sg.Expression], str]] = {sg.Coalesce: "coalesce", sg.Greatest: "greatest", sg.Least: "least"}
 _SIDES: Final = {"LEADING": "ltrim", "TRAILING": "rtrim"}
 
@@ -50,7 +63,9 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a function call, read with `read`; None for another node."""
     if type(node) in _PLAIN:
         name, more = _PLAIN[type(node)]
-        if any(value for key, value in node.args.items() if key not in _READ and value not in (None, [], False)):
+        if any(
+            value for key, value in node.args.items() if key not in (*_READ, *_READ_MORE) and value not in (None, [], False)
+        ):
             return None
         rest = [node.args[key] for key in more if node.args.get(key) is not None]
         found = Func(name, (read(_bare(node.this)), *(read(_bare(a)) for a in rest)))
@@ -66,8 +81,29 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
     if isinstance(node, sg.Case):
         return _case(node, read)
     if isinstance(node, sg.Bracket) and len(node.expressions) == 1:
-        return Func("item", (read(node.this), read(node.expressions[0])))
-    return _dates(node, read)
+        index = read(node.expressions[0])
+        if node.args.get("offset"):
+            return None if node.args.get("safe") else Func("element_at", (read(node.this), index))
+        return Func("item", (read(node.this), index)) if isinstance(index, Lit) else None  # else element_at(list, i + 1)
+    if isinstance(node, sg.Pad) and node.this is not None:
+        by = node.args.get("fill_pattern")
+        rest = [node.expression, *([by] if by is not None else [])]
+        return Func("lpad" if node.args.get("is_left") else "rpad", (read(node.this), *map(read, rest)))
+    if isinstance(node, sg.Anonymous):
+        return _by_name(node.name.lower(), [read(e) for e in node.expressions])
+    of_dates = _dates(node, read)
+    return times(node, read) if of_dates is None else of_dates
+
+
+_NAMED: Final = ("hash", "xxhash64", "timestamp_seconds", "timestamp_millis", "timestamp_micros", "plus_days", "plus_months")
+
+
+def _by_name(name: str, args: list[Expr]) -> Expr | None:
+    if name == "cardinality":
+        return Func("size", tuple(args))
+    if name == "date_part" and len(args) == 2 and isinstance(args[0], Lit):
+        return part_of(str(args[0].value), args[1])
+    return Func(name, tuple(args)) if name in _NAMED else None
 
 
 def _bare(node: sg.Expression) -> sg.Expression:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.columns.expressions import arithmetic, dates, functions, strings
+from krishiv_py.kernels.columns.expressions import arithmetic, dates, functions, hashes, strings
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.values import Value
 
@@ -24,25 +24,52 @@ def extreme(values: list[Value], op: str) -> Value:
     return found
 
 
+_PLAIN_TIME: Final = "yyyy-MM-dd HH:mm:ss"
+
 CALLS: Final[dict[str, Call]] = {
+    "add_months": lambda v, _: dates.add_months(v[0], v[1]),
     "abs": lambda v, _: arithmetic.absolute(v[0]),
+    "array_contains": lambda v, _: strings.array_contains(v[0], v[1]),
     "concat": lambda v, _: strings.concat(v),
     "contains": lambda v, _: functions.found_in(v[0], v[1], at_start=False),
     "date_add": lambda v, _: dates.moved(v[0], v[1], 1),
+    "date_format": lambda v, plain: dates.date_format(v[0], plain[1]),
     "date_sub": lambda v, _: dates.moved(v[0], v[1], -1),
     "date_trunc": lambda v, plain: dates.truncated(str(plain[0]).lower(), v[1]),
     "datediff": lambda v, _: dates.days_between(v[0], v[1]),
+    "element_at": lambda v, _: strings.element_at(v[0], v[1]),
     "ends_with": lambda v, plain: strings.ends_with(v[0], plain[1]),
     "ilike": lambda v, plain: strings.like(v[0], plain[1], fold=True),
-    "item": lambda v, plain: strings.item(v[0], plain[1]),
+    "from_unixtime": lambda v, plain: dates.from_unixtime(v[0], plain[1] if len(plain) > 1 else _PLAIN_TIME),
+    "hash": lambda v, _: hashes.hashed(v, wide=False),
+    "item": lambda v, _: strings.item(v[0], v[1]),
+    "last_day": lambda v, _: dates.last_day(v[0]),
     "length": lambda v, _: functions.length(v[0]),
     "like": lambda v, plain: strings.like(v[0], plain[1], fold=False),
     "lower": lambda v, _: functions.in_case(v[0], upper=False),
+    "lpad": lambda v, plain: strings.pad("lpad", v[0], plain[1], plain[2] if len(plain) > 2 else " "),
+    "md5": lambda v, _: hashes.digest(v[0], "md5"),
+    "plus_days": lambda v, _: dates.plus_days(v[0], v[1]),
+    "plus_months": lambda v, _: dates.plus_months(v[0], v[1]),
     "ltrim": lambda v, plain: strings.trim("ltrim", v[0], plain[1] if len(plain) > 1 else " "),
+    "regexp_count": lambda v, plain: strings.regexp_count(v[0], plain[1]),
     "regexp_extract": lambda v, plain: strings.regexp_extract(v[0], plain[1], plain[2] if len(plain) > 2 else 1),
     "regexp_replace": lambda v, plain: strings.regexp_replace(v[0], plain[1], plain[2]),
     "rlike": lambda v, plain: strings.rlike(v[0], plain[1]),
     "round": lambda v, plain: arithmetic.rounded(v[0], plain[1] if len(plain) > 1 else 0),
+    "rpad": lambda v, plain: strings.pad("rpad", v[0], plain[1], plain[2] if len(plain) > 2 else " "),
+    "second_fraction": lambda v, _: dates.second_fraction(v[0]),
+    "sha2": lambda v, plain: hashes.sha2(v[0], plain[1]),
+    "size": lambda v, _: strings.size(v[0]),
+    "split_part": lambda v, plain: strings.split_part(v[0], plain[1], plain[2]),
+    "timestamp_micros": lambda v, _: dates.instant(v[0], 1),
+    "timestamp_millis": lambda v, _: dates.instant(v[0], 1_000),
+    "timestamp_seconds": lambda v, _: dates.instant(v[0], 1_000_000),
+    "unix_micros": lambda v, _: dates.since_1970(v[0], 1),
+    "unix_millis": lambda v, _: dates.since_1970(v[0], 1_000),
+    "unix_seconds": lambda v, _: dates.since_1970(v[0], 1_000_000),
+    "unix_timestamp": lambda v, _: dates.since_1970(v[0], 1_000_000),
+    "xxhash64": lambda v, _: hashes.hashed(v, wide=True),
     "rtrim": lambda v, plain: strings.trim("rtrim", v[0], plain[1] if len(plain) > 1 else " "),
     "split": lambda v, plain: strings.split(v[0], plain[1]),
     "starts_with": lambda v, _: functions.found_in(v[0], v[1], at_start=True),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.functions import in_case, is_text, require
-from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, joined, misfit
+from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, common, joined, misfit
 from krishiv_py.plan.expressions.patterns import Regex, java_regex, like_regex, replacement
 
 
@@ -90,11 +92,55 @@ def split(value: Value, pattern: str) -> Value:
     return joined(pc.cast(found, pa.list_(pa.string())), single)
 
 
-def item(value: Value, at: int) -> Value:
-    """The element at place `at` of a list, which counts from 0."""
+def item(value: Value, at: Value) -> Value:
+    """The element at place `at` of a list, which counts from 0; the value of a key of a map, null if it has none."""
+    if pa.types.is_map(value.type):
+        return _looked_up(value, at)
     require(pa.types.is_list, value)
+    require(pa.types.is_integer, at)
     if pa.types.is_null(value.type):
         return value
+    if isinstance(at, pa.Scalar) and at.is_valid:
+        return _element(value, at.as_py())
+    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    lengths = pc.cast(pc.list_value_length(column), pa.int64())
+    outside = pc.fill_null(pc.or_(pc.less(places, 0), pc.greater_equal(places, lengths)), False)
+    if pc.any(outside).as_py():
+        row = pc.index(outside, True).as_py()
+        raise FaultError(f"a list of length {lengths[row]} has no element {places[row]}")
+    known = pc.and_(pc.is_valid(places), pc.is_valid(lengths))
+    starts = pc.cast(pa.array(column.offsets[:-1]), pa.int64())
+    return joined(column.values.take(pc.if_else(known, pc.add(starts, places), pa.scalar(None, pa.int64()))), single)
+
+
+def element_at(value: Value, at: Value) -> Value:
+    """The element of a list at a place that counts from 1, below 0 from the end; or the value of a key of a map."""
+    if pa.types.is_map(value.type) or pa.types.is_null(value.type):
+        return item(value, at)
+    require(pa.types.is_list, value)
+    require(pa.types.is_integer, at)
+    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    if pc.any(pc.and_(pc.equal(places, 0), column.is_valid())).as_py():
+        raise FaultError("element_at counts from 1: a list has no element 0")
+    lengths = pc.cast(pc.list_value_length(column), pa.int64())
+    found = item(column, pc.if_else(pc.greater(places, 0), pc.subtract(places, 1), pc.add(lengths, places)))
+    return found[0] if single else found
+
+
+def _looked_up(value: Value, key: Value) -> Value:
+    if isinstance(key, pa.Array):
+        raise FaultError("the key of a map must be a constant")
+    if not key.is_valid:
+        (column,), single = arrays(value)
+        return joined(pa.nulls(len(column), value.type.item_type), single)
+    if common(value.type.key_type, key.type) != value.type.key_type:
+        raise misfit(value.type, key.type)
+    return pc.map_lookup(value, query_key=pc.cast(key, value.type.key_type), occurrence="first")
+
+
+def _element(value: Value, at: int) -> Value:
+    if at < 0:
+        raise FaultError("a list has no element below 0")
     (column,), single = arrays(value)
     lengths = pc.list_value_length(column)
     if pc.any(pc.less_equal(lengths, at)).as_py():
@@ -112,3 +158,60 @@ def _ranks(column: pa.Array) -> pa.Array:
 def ends_with(value: Value, part: str) -> Value:
     """Whether the text ends with a constant."""
     return pc.ends_with(text(value), part)
+
+
+def size(value: Value) -> Value:
+    """How many elements a list or map has; null of null."""
+    if pa.types.is_map(value.type):
+        (column,), single = arrays(value)
+        lengths = pc.subtract(column.offsets[1:], column.offsets[:-1])
+        return joined(pc.if_else(pc.is_valid(column), lengths, pa.scalar(None, pa.int32())), single)
+    require(pa.types.is_list, value)
+    return pc.cast(value if pa.types.is_null(value.type) else pc.list_value_length(value), pa.int32())
+
+
+def pad(name: str, value: Value, length: int, by: str) -> Value:
+    """``lpad``, ``rpad``: filled up with `by`, or cut, to `length` characters."""
+    (column,), single = arrays(text(value))
+    cut = pc.utf8_slice_codeunits(column, 0, max(length, 0))
+    if not by or length <= 0:
+        return joined(cut, single)
+    fills = pa.array([(by * length)[:n] for n in range(length + 1)])
+    fill = fills.take(pc.subtract(length, pc.utf8_length(cut)))
+    return joined(pc.binary_join_element_wise(*((fill, cut) if name == "lpad" else (cut, fill)), ""), single)
+
+
+def split_part(value: Value, delimiter: str, part: int) -> Value:
+    """The part numbered `part`, from 1 on, from the end if negative; empty where there is none."""
+    (column,), single = arrays(text(value))
+    if not delimiter:
+        return joined(column if part in (1, -1) else pc.utf8_slice_codeunits(column, 0, 0), single)
+    parts = pc.split_pattern(column, delimiter)
+    lengths = pc.list_value_length(parts)
+    places = pc.add(lengths, part) if part < 0 else pc.if_else(pc.is_valid(lengths), part - 1, lengths)
+    inside = pc.and_(pc.greater_equal(places, 0), pc.less(places, lengths))
+    found = item(parts, pc.if_else(inside, places, pa.scalar(None, pa.int32())))
+    return joined(pc.if_else(inside, found, pc.utf8_slice_codeunits(column, 0, 0)), single)
+
+
+def regexp_count(value: Value, pattern: str) -> Value:
+    """How often a regular expression matches."""
+    return pc.cast(pc.count_substring_regex(text(value), java_regex(pattern).text), pa.int32())
+
+
+def array_contains(value: Value, wanted: Value) -> Value:
+    """Whether an element equals the value; null if none does and one is null."""
+    require(pa.types.is_list, value)
+    (column, needles), single = arrays(value, wanted)
+    n = len(column)
+    if pa.types.is_null(column.type) or pa.types.is_null(needles.type):
+        return joined(pa.nulls(n, pa.bool_()), single)
+    if common(column.type.value_type, needles.type) is None:
+        raise misfit(column.type, needles.type)
+    parents = pc.list_parent_indices(column)
+    same = compare("==", pc.list_flatten(column), needles.take(parents))
+    rows = parents.to_numpy(zero_copy_only=False)
+    hits = np.bincount(rows[pc.fill_null(same, False).to_numpy(zero_copy_only=False)], minlength=n) > 0
+    open_ = np.bincount(rows[same.is_null().to_numpy(zero_copy_only=False)], minlength=n) > 0
+    missing = pc.or_(column.is_null(), needles.is_null()).to_numpy(zero_copy_only=False)
+    return joined(pa.array(hits, mask=missing | (open_ & ~hits)), single)

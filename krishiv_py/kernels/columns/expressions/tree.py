@@ -13,7 +13,7 @@ from krishiv_py.kernels.columns.expressions import arithmetic, functions
 from krishiv_py.kernels.columns.expressions.calls import CALLS, extreme
 from krishiv_py.kernels.columns.expressions.casts import cast
 from krishiv_py.kernels.columns.expressions.compare import COMPARISONS, compare, is_in
-from krishiv_py.kernels.columns.expressions.values import FaultError, MisfitError, Value, beside, is_moment, literal
+from krishiv_py.kernels.columns.expressions.values import INSTANT, FaultError, MisfitError, Value, beside, is_moment, literal
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
@@ -170,6 +170,10 @@ def _call(expr: Func, batch: Rows) -> Value:
         return functions.struct_of([str(x) for x in labels], [value_of(a, batch) for a in args[1::2]])
     if name in ("greatest", "least"):
         return extreme(_beside_all(args, [value_of(a, batch) for a in args]), ">" if name == "greatest" else "<")
+    if name in ("to_date", "to_timestamp"):
+        return cast(value_of(args[0], batch), Cast(args[0], pa.date32() if name == "to_date" else INSTANT, named=True))
+    if name in ("hash", "xxhash64"):
+        return CALLS[name]([value_of(a, batch) for a in args], [])
     values = [value_of(args[0], batch)]
     values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
     if name == "nullif":
