@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import as_table
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import RAISED, PlanError, message, shown, told
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
@@ -103,11 +103,10 @@ def static(name: str, table: Any) -> Static:
     a_name(name)
     try:
         found = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
-    except TypeError as problem:
+    except RAISED as problem:  # a user's function: whatever it raises is told
         hint = "register a stream, a pyarrow.Table, a static Spark DataFrame, or a function that returns one of the two"
-        raise PlanError(
-            message("not a stream or table that can be queried", type(table).__name__, str(problem), hint)
-        ) from problem
+        what = "not a stream or table that can be queried"
+        raise PlanError(message(what, type(table).__name__, told(problem), hint)) from problem
     return Static(name, table, checked(found.schema.remove_metadata()))
 
 

@@ -187,6 +187,22 @@ def test_deduplication_is_that_of_the_builder() -> None:
             made.sql(text)
 
 
+def test_a_result_may_have_the_name_of_a_key_or_a_bound() -> None:
+    text = f"SELECT id AS x, SUM(x) AS id, COUNT(*) AS window_start FROM {TUMBLE} GROUP BY id, window_start, window_end"
+    for having in ("", " HAVING COUNT(*) > 0"):
+        found = context().sql(text + having)
+        assert found is not None
+        assert run(found)[0] == {"x": "a", "id": 1, "window_start": 2}
+
+
+def test_using_takes_the_bounds_of_time_from_where() -> None:
+    found = context().sql(
+        "SELECT id, x, y FROM a JOIN b USING (id) WHERE bt BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR AND x < 1"
+    )
+    assert found is not None
+    assert run(found) == [{"id": "a", "x": 0, "y": 0}]
+
+
 def test_a_setting_without_effect_is_refused_once() -> None:
     made = context()
     made.sql("SET deduplication.within = INTERVAL '10' MINUTE")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlglot
 
@@ -197,6 +198,11 @@ def test_names_types_and_lengths_have_errors_of_their_own(text: str, kind: type[
         lambda c: c.register("t", timed(), lag=1),
         lambda c: c.register("t", timed(), event_time="also"),
         lambda c: c.sql(3),
+        lambda c: c.sql("SELECT `\0bound`('x') FROM t"),
+        lambda c: c.register("t", lambda: 1 / 0),
+        lambda c: c.register("t", print),
+        lambda c: c.register("t", pa.table({"a": [1]}), lag=5),
+        lambda c: c.register("", pa.table({"a": [1]})),
     ],
 )
 def test_what_cannot_be_registered_is_refused_there(register: Any) -> None:

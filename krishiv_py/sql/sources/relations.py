@@ -51,10 +51,11 @@ def _join(left: Rows, join: sg.Join, wanted: list[sg.Expression], env: Env, inne
         right = source(told, env, inner)
         columns = right.columns
     parts += [_equal(name, left.columns, columns, join) for name in join.args.get("using") or ()]
-    if not parts:  # a comma: what joins them stands in WHERE
+    if join.args.get("on") is None and how == "inner":  # a comma, or USING: the rest of what joins them stands in WHERE
         both = attrs.evolve(left, columns=(*left.columns, *columns))
-        parts = [p for p in wanted if _joins(p, left, both)]
-        wanted = [p for p in wanted if all(p is not q for q in parts)]
+        told_there = [p for p in wanted if _joins(p, left, both)]
+        wanted = [p for p in wanted if all(p is not q for q in told_there)]
+        parts += told_there
     if isinstance(table, Static):
         if version is not None:
             raise refused("AS OF for a table that does not change", join.sql("spark"), VALIDITY)

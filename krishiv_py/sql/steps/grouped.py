@@ -162,7 +162,8 @@ def _output(item: Item, made: _Made) -> Output:
     if key is None and role is None and not aggregates(item.node) and item.node.find(sg.Window) is None:
         expr = _read(item.node, made.rows)
         key = None if expr is None else next((k for k in made.keys if expr.same_as(k.expr)), None)
-    direct = key.column if key is not None and role is None else made.direct(item.node, item.alias)
+    clashes = item.alias is not None and item.alias.lower() in {*OWN, *(k.column.lower() for k in made.keys)}
+    direct = key.column if key is not None and role is None else made.direct(item.node, None if clashes else item.alias)
     if direct is None:
         name = item.alias or item.text
         return Output(name, made.over_results(item.node), None, Column(None, name, name))

@@ -86,6 +86,8 @@ def statement_of(text: str) -> Statement:
     """
     if not isinstance(text, str):
         raise PlanError(message("a query is a text", shown(text), "there is nothing to parse", _SHOW))
+    if "\0" in text:
+        raise PlanError(message("this is no SQL", shown(text), "a NUL stands in it", _SHOW))
     try:
         with one_kind_of_error():
             found = [tree for tree in sqlglot.parse(readable(text), dialect="spark") if tree is not None]
