@@ -212,7 +212,7 @@ class Session(FileSources):
         """Start one unbounded query with several outputs: the source is read once, and every batch is published to all of them.
 
         The pipelines branch from one stream value. Stages that they have in common run once. They share one clock: the
-        watermark follows the rows of all outputs, and an output with a larger lag stays behind it (docs/outputs.md).
+        watermark follows the rows of all outputs, and an output with a larger lag stays behind it (docs/several-outputs.md).
 
         Parameters
         ----------

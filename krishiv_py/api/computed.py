@@ -34,17 +34,8 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
     names: list[str] = []
     computed: list[Named] = []
     for item in [*items, *(expression(e, f"{where}({n})").alias(n) for n, e in (named or {}).items())]:
-        if isinstance(item, Col) and where != "key_by":
-            item = item.name
         if isinstance(item, Col):
-            raise PlanError(
-                message(
-                    "keys are column names, or expressions with an operation or an alias",
-                    f"col({item.name!r})",
-                    "a plain column has a shorter form",
-                    f"write .key_by({item.name!r})",
-                )
-            )
+            item = item.name
         if isinstance(item, str):
             name = known_column(item, schema.names, where)
         elif isinstance(item, Expr):

@@ -12,7 +12,7 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.handed_on import time_name
-from krishiv_py.plan.nodes import Source, StageOutput, WindowAggregate, computed_in, root_of, source_of, stages_of
+from krishiv_py.plan.nodes import Source, StageOutput, WindowAggregate, computed_in, root_of, source_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.branches import Branch, branches
@@ -32,6 +32,8 @@ class StagePlan:
 
     Attributes
     ----------
+    node : WindowAggregate
+        The logical plan of it.
     spec : OperatorSpec
         Everything its kernels need to know.
     inputs : tuple of Branch
@@ -44,6 +46,7 @@ class StagePlan:
         The number of the stage whose results it reads, from 0; None for one that reads the source.
     """
 
+    node: WindowAggregate
     spec: OperatorSpec
     inputs: tuple[Branch, ...]
     late: LateEventHandler
@@ -151,9 +154,9 @@ class PhysicalPlan:
     def fingerprint(self) -> dict[str, str]:
         """What its state depends on (docs/state.md); of several stages, each part with its stage."""
         found: dict[str, str] = {}
-        for number, (stage, node) in enumerate(zip(self.stages, stages_of(self.node), strict=True), 1):
+        for number, stage in enumerate(self.stages, 1):
             parts = fingerprint(stage.spec)
-            parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(node).items()}
+            parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(stage.node).items()}
             if len(self.stages) > 1:
                 parts["watermark behind the first stage, in µs"] = str(stage.behind_us)
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
@@ -270,7 +273,7 @@ def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColum
     before = stages_for(source.stage, source.late, late and _shown(source.late)) if isinstance(source, StageOutput) else ()
     spec = check(node, late=late or handler.wants)
     behind_us = before[-1].behind_us + _hold_back_us(before[-1].spec, spec) if before else 0
-    stage = StagePlan(spec, tuple(branches(spec, source)), handler, behind_us, len(before) - 1 if before else None)
+    stage = StagePlan(node, spec, tuple(branches(spec, source)), handler, behind_us, len(before) - 1 if before else None)
     stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
     return (*before, stage)
 

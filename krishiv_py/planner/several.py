@@ -56,10 +56,10 @@ class _Graph:
         """Take the stages of an output that are not there yet."""
         late_us = 0 if plan.keeps_nothing else _lag_us((name, plan)) - self.least_lag_us
         before: int | None = None
-        for node, stage in zip(stages_of(plan.node), plan.stages, strict=True):
-            known = self.at.get(id(node))
+        for stage in plan.stages:
+            known = self.at.get(id(stage.node))
             if known is None:
-                known = self.at[id(node)] = len(self.stages)
+                known = self.at[id(stage.node)] = len(self.stages)
                 self.stages.append(_renamed(stage, name, stage.behind_us + late_us, before))
             before = known
         assert before is not None
@@ -70,7 +70,7 @@ def _renamed(stage: StagePlan, output: str, behind_us: int, after: int | None) -
     """A stage as it stands in the graph, under a name that no stage of another output has."""
     title = f"{output}: {stage.spec.name}"
     inputs = tuple(attrs.evolve(b, spec=attrs.evolve(b.spec, name=title)) for b in stage.inputs)
-    return StagePlan(attrs.evolve(stage.spec, name=title), inputs, stage.late, behind_us, after)
+    return attrs.evolve(stage, spec=attrs.evolve(stage.spec, name=title), inputs=inputs, behind_us=behind_us, after=after)
 
 
 def _lag_us(output: Named) -> int:

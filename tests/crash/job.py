@@ -9,6 +9,7 @@ from pathlib import Path
 from krishiv_py import (
     Batches,
     LateEventHandler,
+    Output,
     ParquetSink,
     Session,
     SideOutputLateEventHandler,
@@ -26,7 +27,7 @@ from krishiv_py.api.stages.stream import Stream
 SCHEMA = "user bigint, at bigint, amount bigint"
 JOINS = ("interval", "asof", "windows")
 """Kinds that read the input twice: as the left side, and, under other names, as the right one."""
-KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS)
+KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS, "outputs")
 RENAMED = {"user": "customer", "at": "seen", "amount": "price"}
 
 
@@ -70,15 +71,33 @@ def windowed(keyed: KeyedStream, kind: str) -> AggregatedStream:
     return keyed.lookback_window(3_000).agg(count(), sum("amount"), max("at"))
 
 
+def outputs(read: Callable[[], Stream], late: LateEventHandler, work: str) -> list[Output]:
+    """Windows of a part, sums of them, and the other rows as they are; the late rows of the first."""
+    few, rest = read().split("amount < 50")
+    inner = few.watermark("at", 2_000).key_by("user").with_late_event_handler(late).tumbling_window(1_000).agg(count())
+    sums = inner.key_by("user").session_window(1_500).agg(sum("count").alias("n"))
+    whole = inner.tumbling_window(5_000).agg(sum("count").alias("n"), collect_list("user").alias("users"))
+    return [
+        sums.to(ParquetSink(f"{work}/out"), name="out"),
+        whole.to(ParquetSink(f"{work}/whole"), name="whole"),
+        rest.to(ParquetSink(f"{work}/rest"), name="rest"),
+    ]
+
+
 def main(kind: str, source: str, work: str) -> None:
     """Run, or go on."""
     settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
     with settings.get_or_create() as session:
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
-        whole = plan(lambda: session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1), kind, late)
-        query = whole.start(
-            ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=Batches.available_now(flush=True)
-        )
+
+        def read() -> Stream:
+            return session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1)
+
+        checkpoint, batches = f"{work}/checkpoint", Batches.available_now(flush=True)
+        if kind == "outputs":
+            query = session.start(outputs(read, late, work), checkpoint=checkpoint, batches=batches)
+        else:
+            query = plan(read, kind, late).start(ParquetSink(f"{work}/out"), checkpoint=checkpoint, batches=batches)
         query.await_termination()
         Path(work, "rows").write_text(f"{query.progress.rows} {query.progress.late['late']}")
     Path(work, "done").touch()

@@ -18,7 +18,7 @@ from krishiv_py import OpenWindows, WindowTrigger
 from krishiv_py.plan.windows.assigner import Times
 import numpy as np
 import numpy.typing as npt
-from krishiv_py import Query, QueryStatus, col, count, max, min, sum, udaf
+from krishiv_py import MemorySink, Query, QueryStatus, Session, col, count, max, min, sum, udaf
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of
 stream: Stream = stream_of("user string, at bigint")
@@ -35,6 +35,7 @@ class Texts(WindowAssigner):
     longest = "1 day"
     def assign(self, times: Times) -> str: return "" # type: ignore[override]
 query: Query
+session: Session
 def waits(status: QueryStatus) -> bool: return status == "running"
 """
 LEGAL = [
@@ -57,6 +58,8 @@ LEGAL = [
     "timed.window(Days()).agg(count())",
     "timed.trigger(Trigger.when(Many())).tumbling_window(1).agg(count())",
     'stream.filter("at > 3").collect(progress=True)',
+    'session.start([part.to(MemorySink()) for part in stream.split("at > 3")], checkpoint="c").results("output 1")',
+    'Driver([timed.tumbling_window(1).agg(count()).to(MemorySink(), name="x")]).send([]).by_output["x"]',
     'timed.start(lambda frame, batch: None, checkpoint="c").progress',
     "Driver(stream).send([])",
     "Driver(timed).send([])",
@@ -100,9 +103,10 @@ ILLEGAL = {
     "no unknown late rule": 'stream.watermark("at", 0).late_rule("sideways")',
     "no unknown emission": 'stream.watermark("at", 0).emit("sometimes")',
     "aggregates are calls": 'stream.watermark("at", 0).tumbling_window(1).agg(count)',
-    "keys are names": 'stream.watermark("at", 0).key_by(col("user"))',
+    "keys are names or expressions": 'stream.watermark("at", 0).key_by(5)',
     "duplicates need a length of time": 'timed.drop_duplicates("user", within=None)',
     "duplicates need a watermark": 'stream.drop_duplicates("user", within=5)',
+    "outputs have sinks": "session.start(timed.tumbling_window(1).agg(count()))",
     "duplicates have two ways": 'timed.drop_duplicates("user", within=5, duplicates="drop")',
     "rows are not aggregated without a window": "timed.drop_duplicates(within=5).agg(count())",
     "a handler handles": 'stream.watermark("at", 0).with_late_event_handler(print)',
