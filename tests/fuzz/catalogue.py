@@ -218,6 +218,7 @@ def _expressions() -> Iterator[Call]:
     yield Call("Expr.date_format", lambda: day.date_format, {"pattern": "yyyy-MM-dd"})
     yield Call("Expr.from_unixtime", lambda: col("at").from_unixtime, {"pattern": "yyyy-MM-dd"})
     yield Call("Expr.split_part", lambda: col("user").split_part, {"delimiter": ",", "part": 1})
+    yield Call("Expr.from_json", lambda: col("user").from_json, {"schema": "a int"})
     yield Call("Expr.regexp_count", lambda: col("user").regexp_count, {"pattern": "a"})
     yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
     yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})

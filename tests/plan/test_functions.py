@@ -145,6 +145,31 @@ def test_functions_of_one_known_value_beside_a_null(expr: Expr, text: str | None
         assert evaluate(each, MORE.slice(0, 0)).to_pylist() == []
 
 
+def test_json_is_read_the_same_in_whatever_company() -> None:
+    """What is read is held to Spark in tests/spark."""
+    texts = [
+        '{"a": 1, "b": "x"}',
+        '{"a": "x", "b": 2.50}',
+        None,
+        "",
+        "[1]",
+        '{"a": 1',
+        '{"a": 7, "c": [1]}',
+        '{"a": -0, "a": []}',
+    ]
+    wanted = [{"a": 1, "b": "x"}, {"a": None, "b": "2.5"}, None, None, *[{"a": None, "b": None}] * 2, {"a": 7, "b": None}]
+    wanted.append({"a": 0, "b": None})
+    rows = pa.table({"t": texts * 9})
+    expr = parse_expr("from_json(t, 'a bigint, b string')")
+    assert expr.same_as(col("t").from_json("a bigint, b string"))
+    assert evaluate(expr, rows).to_pylist() == wanted * 9
+    assert [evaluate(expr, rows.slice(at, 1)).to_pylist()[0] for at in range(8)] == wanted
+    assert evaluate(expr.field("a"), rows.slice(0, 0)).type == pa.int64()
+    for schema in ("a date", "a", "a int, a int", "a array<decimal(5,2)>", ""):
+        with pytest.raises(ExpressionError, match="from_json"):
+            col("t").from_json(schema)
+
+
 def test_hashes_do_not_depend_on_the_rows_beside() -> None:
     """Their bits are held to Spark's in tests/spark."""
     texts = ["", "abc", "日本語", "x" * 31, "y" * 32, "z" * 103, None]

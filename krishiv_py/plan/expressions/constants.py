@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeGuard
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
-from krishiv_py.plan.expressions.formats import pieces_of
+from krishiv_py.plan.expressions.formats import json_type, pieces_of
 from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
 
@@ -38,6 +38,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "dayofyear": (1, 1),
     "element_at": (2, 2),
     "ends_with": (2, 2),
+    "from_json": (2, 2),
     "from_unixtime": (1, 2),
     "greatest": (2, 255),
     "hash": (1, 255),
@@ -96,6 +97,7 @@ _TEXT, _WHOLE = (str, "text"), (int, "whole number")
 _FIXED: Final[dict[str, dict[int, tuple[type, str]]]] = {
     "date_format": {1: _TEXT},
     "date_trunc": {0: _TEXT},
+    "from_json": {1: _TEXT},
     "from_unixtime": {1: _TEXT},
     "ends_with": {1: _TEXT},
     "ilike": {1: _TEXT},
@@ -287,6 +289,8 @@ def _check_fixed(name: str, args: Sequence[object]) -> None:
         raise ExpressionError(
             message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(_UNITS)}")
         )
+    if name == "from_json":
+        json_type(str(args[1]))
     if name in ("date_format", "from_unixtime") and len(args) > 1:
         pieces_of(str(args[1]))
     if name in ("lpad", "rpad") and isinstance(args[1], int) and args[1] > _LONGEST_PAD:

@@ -208,6 +208,13 @@ class FunctionMethods:
         """The element of a list at `place`, which counts from 1, below 0 from the end; of a map, the value of a key."""
         return self._call("element_at", place)
 
+    def from_json(self, schema: str) -> Func:
+        """The text as a struct of a DDL `schema`: ``col("body").from_json("id bigint, tags array<string>").field("id")``.
+
+        Fields that are missing or do not fit are null; of a text that is no JSON object, all are.
+        """
+        return self._call("from_json", schema)
+
     def size(self) -> Func:
         """How many elements a list or map has."""
         return self._call("size")

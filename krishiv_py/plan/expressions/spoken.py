@@ -42,6 +42,7 @@ _PLAIN: Final[dict[type[sg.Expression], tuple[str, tuple[str, ...]]]] = {
     sg.Second: ("second", ()),
     sg.DateDiff: ("datediff", ("expression",)),
     sg.AddMonths: ("add_months", ("expression",)),
+    sg.FromJson: ("from_json", ("expression",)),
     sg.LastDay: ("last_day", ()),
     sg.UnixSeconds: ("unix_seconds", ()),
     sg.UnixMillis: ("unix_millis", ()),

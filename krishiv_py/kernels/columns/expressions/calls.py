@@ -7,9 +7,11 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.columns import parsed_json
 from krishiv_py.kernels.columns.expressions import arithmetic, dates, functions, hashes, strings
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.values import Value
+from krishiv_py.plan.expressions.formats import json_type
 
 Call: TypeAlias = Callable[[list[Value], list[Any]], Value]
 """Of the values of all arguments, and of those that are constants as plain Python."""
@@ -40,6 +42,7 @@ CALLS: Final[dict[str, Call]] = {
     "element_at": lambda v, _: strings.element_at(v[0], v[1]),
     "ends_with": lambda v, plain: strings.ends_with(v[0], plain[1]),
     "ilike": lambda v, plain: strings.like(v[0], plain[1], fold=True),
+    "from_json": lambda v, plain: parsed_json.from_json(v[0], json_type(plain[1])),
     "from_unixtime": lambda v, plain: dates.from_unixtime(v[0], plain[1] if len(plain) > 1 else _PLAIN_TIME),
     "hash": lambda v, _: hashes.hashed(v, wide=False),
     "item": lambda v, _: strings.item(v[0], v[1]),
