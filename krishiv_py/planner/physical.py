@@ -71,10 +71,21 @@ class StagePlan:
 
 @attrs.frozen
 class OutputPlan:
-    """Results that leave the query: what they are called, and the number of the stage that gives them."""
+    """Results that leave the query.
+
+    Attributes
+    ----------
+    name : str
+        What they are called.
+    stage : int
+        The number of the stage that gives them.
+    schema : pyarrow.Schema
+        Their columns; the stage may give more, to those that follow it.
+    """
 
     name: str
     stage: int
+    schema: pa.Schema
 
 
 @attrs.frozen
@@ -114,7 +125,7 @@ class PhysicalPlan:
     @property
     def outputs(self) -> tuple[OutputPlan, ...]:
         """The results that leave the query."""
-        return self.named or (OutputPlan("results", len(self.stages) - 1),)
+        return self.named or (OutputPlan("results", len(self.stages) - 1, self.stage.layout.result_schema),)
 
     @property
     def last(self) -> int:

@@ -32,13 +32,13 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
         For outputs over several sources, and for those whose watermarks do not tell one time.
     """
     _check_source(outputs)
-    timed = sorted((o for o in outputs if not o[1].keeps_nothing), key=_lag_us)
+    timed = sorted((o for o in outputs if not o[1].keeps_nothing), key=lambda o: (_lag_us(o), -len(o[1].stages)))
     if timed:
         _check_clocks(timed)
     graph = _Graph(_lag_us(timed[0]) if timed else 0)
     for name, plan in (*timed, *(o for o in outputs if o[1].keeps_nothing)):
         graph.add(name, plan)
-    named = tuple(OutputPlan(name, graph.given[name]) for name, _ in outputs)
+    named = tuple(OutputPlan(name, graph.given[name], plan.stage.layout.result_schema) for name, plan in outputs)
     first = (timed or list(outputs))[0][1]
     return PhysicalPlan(first.node, tuple(graph.stages), first.engine, tuple(plan for _, plan in outputs), named)
 
@@ -58,12 +58,31 @@ class _Graph:
         before: int | None = None
         for stage in plan.stages:
             known = self.at.get(id(stage.node))
+            if known is None and stage is plan.stage:
+                known = self._followed(stage)
             if known is None:
                 known = self.at[id(stage.node)] = len(self.stages)
                 self.stages.append(_renamed(stage, name, stage.behind_us + late_us, before))
             before = known
         assert before is not None
         self.given[name] = before
+
+    def _followed(self, last: StagePlan) -> int | None:
+        """The stage that gives the results of an output's last stage to others that follow it."""
+        for number, stage in enumerate(self.stages):
+            if _is_one(stage, last) and set(last.layout.result_schema.names) <= set(stage.layout.result_schema.names):
+                return number
+        return None
+
+
+def _is_one(followed: StagePlan, last: StagePlan) -> bool:
+    """Whether two stages were built by the same steps, and differ in that one is followed."""
+    one, other = followed.node, last.node
+    if not one.hands_on or other.after or other.output is not None or followed.late is not last.late:
+        return False
+    parts = ((one.input, other.input), (one.window, other.window), (one.aggs, other.aggs))
+    options = attrs.evolve(other.options, emit=other.options.emit_mode)  # final results are the default
+    return all(a is b for a, b in parts) and (one.keys, one.options) == (other.keys, options)
 
 
 def _renamed(stage: StagePlan, output: str, behind_us: int, after: int | None) -> StagePlan:

@@ -15,8 +15,9 @@ from krishiv_py.spark.rows import plain_frame
 from krishiv_py.spark.setup.config import setting
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.streaming import operator
+from krishiv_py.spark.tasks.handing_on import RESULT
 from krishiv_py.spark.tasks.pack import PACKED_DDL, RawPack
-from krishiv_py.spark.tasks.processor import RESULT, BucketProcessor
+from krishiv_py.spark.tasks.processor import BucketProcessor
 
 
 def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:

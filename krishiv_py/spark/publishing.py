@@ -29,9 +29,9 @@ from krishiv_py.planner.places import LATE, RESULTS
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.storage.codec import decode
 from krishiv_py.spark.tasks.batch import TaskRow, deliver
-from krishiv_py.spark.tasks.handing_on import kind_of
+from krishiv_py.spark.tasks.handing_on import RESULT, kind_of, result_kinds
 from krishiv_py.spark.tasks.outputs import TaskOutput, claim_folder
-from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, RESULT
+from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 
 _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROWS}
 _PEOPLE: Final[dict[OutputName, str]] = {"results": RESULTS, "late_rows": LATE}
@@ -205,10 +205,9 @@ def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = No
 def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: str, *, durable: bool) -> tuple[Output, ...]:
     """The outputs of a query: results, then the late rows of each stage."""
     found = []
-    for output, sink in zip(plan.outputs, sinks, strict=True):
+    for output, sink, kind in zip(plan.outputs, sinks, result_kinds(plan), strict=True):
         query = f"{mark}-{output.name}" if plan.named else mark
-        results = OutputOf(query, title, "results", plan.stages[output.stage].layout.result_schema)
-        kind = kind_of(RESULT, output.stage, plan.last)
+        results = OutputOf(query, title, "results", output.schema)
         found.append(output_for(sink, results, mark, kind=kind, durable=durable))
     for number, stage in enumerate(plan.stages):
         kind, to = kind_of(LATE_ROWS, number, plan.last), side_output(stage.late)
@@ -249,7 +248,7 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkp
 
 def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, *, durable: bool) -> TaskOutput:
     """What tasks write to files themselves."""
-    results = {kind_of(RESULT, o.stage, plan.last): sink for o, sink in zip(plan.outputs, sinks, strict=True)}
+    results = dict(zip(result_kinds(plan), sinks, strict=True))
     late = {kind_of(LATE_ROWS, number, plan.last): to for number, to in enumerate(late_sinks(plan))}
     written = {kind: s for kind, s in {**results, **late}.items() if isinstance(s, FileSink)}
     return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable)

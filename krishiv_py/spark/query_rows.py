@@ -53,7 +53,7 @@ class Rows:
         """Those of a plan whose outputs go to `sinks`."""
         given = zip(plan.outputs, sinks, strict=True)
         return cls(
-            {o.name: Kept(sink, plan.stages[o.stage].layout.result_schema) for o, sink in given},
+            {o.name: Kept(sink, o.schema) for o, sink in given},
             {s.spec.name: Kept(side_output(s.late), late_output_schema(s.layout)) for s in plan.stages},
         )
 

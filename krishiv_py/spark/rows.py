@@ -17,6 +17,7 @@ from krishiv_py.spark.reading.ranged.planning import logged
 from krishiv_py.spark.reading.scan import Reader, scan
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.spark.tasks.handing_on import leaving
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.processor import OUT_DDL
 from krishiv_py.spark.tasks.rows import GiveRows, RowsOut, done, packing_of, take
@@ -27,9 +28,16 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
     frames = []
     for at, branch in enumerate(plan.stage.inputs):
         found = scan(spark, logged(branch.source, checkpoint, at), needed(plan, at), streaming=True)
-        outputs = tuple(RowsOut(s.inputs[at].spec, output, n, plan.last, at) for n, s in enumerate(plan.stages))
+        outputs = tuple(
+            RowsOut(s.inputs[at].spec, output, n, plan.last, at, row_kinds(plan, n)) for n, s in enumerate(plan.stages)
+        )
         frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_DDL))
     return functools.reduce(DataFrame.union, frames)
+
+
+def row_kinds(plan: PhysicalPlan, number: int) -> tuple[str, ...]:
+    """What the rows of a stage without windows are called on their way, once for each output."""
+    return tuple(out.kind for out in leaving(plan, number))
 
 
 def needed(plan: PhysicalPlan, at: int) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
-from krishiv_py.spark.rows import needed, rows_given
+from krishiv_py.spark.rows import needed, row_kinds, rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
@@ -43,7 +43,7 @@ from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.handing_on import STAGE, HandingOn, Place
+from krishiv_py.spark.tasks.handing_on import STAGE, HandingOn, Place, leaving
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, Root
 from krishiv_py.spark.tasks.processor import OUT_DDL, BucketProcessor
@@ -71,7 +71,7 @@ def stateful(
         reading = {n: plan.stages[n].inputs[at].spec for n in plan.roots}
         found = scan(spark, logged(branch.source, clock.checkpoint, at), needed(plan, at), streaming=True)
         roots = tuple(Root(reading[n], n, plan.stages[n].behind_us) for n in plan.roots if n in timed)
-        passed = tuple(RowsOut(reading[n], output, n, plan.last, at) for n in plan.roots if n not in timed)
+        passed = tuple(RowsOut(reading[n], output, n, plan.last, at, row_kinds(plan, n)) for n in plan.roots if n not in timed)
         pack = Pack(roots, found.reader, ids, clock, shuffle_files, branch.name, passed)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if controls is not None:
@@ -90,8 +90,7 @@ def _place(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, .
     """Where a stage stands: `wakes` is the operator behind it."""
     stage = plan.stages[number]
     following = tuple(HandingOn(plan.stages[n].spec, ids, n) for n in plan.followers(number))
-    leaves = any(output.stage == number for output in plan.outputs)
-    return Place(number, plan.last, stage.behind_us, following, stage.after is None, leaves, wakes, ids)
+    return Place(number, plan.last, stage.behind_us, following, stage.after is None, leaving(plan, number), wakes, ids)
 
 
 @attrs.define(eq=False)

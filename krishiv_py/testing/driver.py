@@ -304,7 +304,10 @@ class Driver:
             pa.concat_tables([s.stage.layout.late_schema.empty_table(), *(t for d in found for t in d.late)])
             for s, found in zip(self._stages, done, strict=True)
         ]
-        results = {o.name: pa.concat_tables([*(d.results for d in done[o.stage]), *early]) for o in self.plan.outputs}
+        results = {
+            o.name: pa.concat_tables([*(d.results for d in done[o.stage]), *early]).select(o.schema.names)
+            for o in self.plan.outputs
+        }
         self._outputs.publish(self._batch_id, list(results.values()), late)
         self._batch_id += 1
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}

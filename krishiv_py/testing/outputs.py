@@ -126,7 +126,7 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str, lat
     taken, mark = [None if sink is None else as_sink(sink, "results") for sink in sinks], uuid.uuid4().hex[:8]
     aside = [side_output(stage.late) for stage in plan.stages]
     check_places(taken[0], aside[-1], plan.source, None, aside[:-1], [sink for sink in taken[1:] if sink is not None])
-    results = [plan.stages[output.stage].layout.result_schema for output in plan.outputs]
+    results = [output.schema for output in plan.outputs]
     marks = [f"{mark}-{output.name}" if plan.named else mark for output in plan.outputs]
     return Outputs(
         tuple(

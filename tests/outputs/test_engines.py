@@ -28,10 +28,11 @@ def outputs(stream: Stream, sinks: list[Sink], late: Sink) -> list[kv.Output]:
     aside = kv.SideOutputLateEventHandler(late)
     bigs = big.watermark("at", 1_000).key_by("user").with_late_event_handler(aside).tumbling_window(1_000).agg(kv.count())
     small = rest.watermark("at", 2_000).key_by("user").session_window(500).agg(kv.count(), kv.sum("amount"))
+    named: dict[str, Any] = {"bigs": bigs, "small": small, "small too": small}
     sums = small.tumbling_window(4_000).agg(kv.sum("count").alias("n"))
     wide = small.key_by("user").tumbling_window(8_000).agg(kv.max("sum_amount").alias("most"))
     once = stream.watermark("at", 1_000).drop_duplicates("user", within=1_000)
-    named: dict[str, Any] = {"bigs": bigs, "sums": sums, "wide": wide, "once": once, "raw": stream.select("user", "amount")}
+    named |= {"sums": sums, "wide": wide, "once": once, "raw": stream.select("user", "amount")}
     return [plan.to(sink, name=name) for (name, plan), sink in zip(named.items(), sinks, strict=True)]
 
 
@@ -40,7 +41,7 @@ def shown(rows: Any) -> list[str]:
 
 
 def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Path) -> None:
-    driver = Driver(outputs(stream_of(DDL), [kv.MemorySink() for _ in range(5)], kv.MemorySink()))
+    driver = Driver(outputs(stream_of(DDL), [kv.MemorySink() for _ in range(7)], kv.MemorySink()))
     wanted: dict[str, list[Any]] = {}
     for batch in (*BATCHES, None):
         out = driver.close() if batch is None else driver.send(batch)
@@ -48,8 +49,9 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
             wanted.setdefault(name, []).extend(table.to_pylist())
     assert all(wanted.values())
     stream, sender = session.memory_stream(DDL)
-    files = kv.ParquetSink(str(tmp_path / "once"))
-    sinks: list[Sink] = [kv.MemorySink(), kv.MemorySink(), kv.MemorySink(), files, kv.MemorySink()]
+    files = {name: kv.ParquetSink(str(tmp_path / name)) for name in ("small", "small too", "once")}
+    names = ("bigs", "small", "small too", "sums", "wide", "once", "raw")
+    sinks: list[Sink] = [files.get(name) or kv.MemorySink() for name in names]
     given = outputs(stream, sinks, kv.MemorySink())
     query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
     try:
@@ -64,7 +66,8 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
             query.process_all_available()
         for name in ("bigs", "sums", "wide", "raw"):
             assert shown(query.results(name).to_pylist()) == shown(wanted[name]), name
-        assert shown(pq.read_table(tmp_path / "once").to_pylist()) == shown(wanted["once"])
+        for name in files:
+            assert shown(pq.read_table(tmp_path / name).to_pylist()) == shown(wanted[name]), name
         assert shown(query.late_rows().to_pylist()) == shown(wanted["late"])
         mine = {name: (p.rows, p.late["late"], p.firings) for name, p in query.progress.stages.items()}
         assert mine == {name: (p.rows, p.late["late"], p.firings) for name, p in driver.progress.stages.items()}

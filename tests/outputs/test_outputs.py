@@ -16,6 +16,7 @@ from krishiv_py.session import Session
 from krishiv_py.testing import Driver, stream_of
 
 DDL = "user string, at bigint, amount bigint"
+WINDOWS = "windows: window-aggregate"
 Rows = list[dict[str, Any]]
 rows = st.fixed_dictionaries(
     {
@@ -33,6 +34,7 @@ def pipelines(stream: Stream) -> dict[str, AggregatedStream]:
     behind = stream.watermark("at", 9).key_by("user").allowed_lateness(3).session_window(4).agg(count())
     return {
         "windows": timed.key_by("user").hopping_window(10, 5).agg(sum("amount")),
+        "inner": inner,
         "wide": inner.key_by("user").tumbling_window(10).agg(sum("count").alias("n")),
         "wider": inner.tumbling_window(20).agg(sum("sum_amount").alias("total")),
         "behind": behind,
@@ -61,14 +63,32 @@ def test_an_output_gives_what_it_gives_alone(batches: list[Rows], restarts: set[
             wanted = driver.close() if batch is None else driver.send(batch)
             assert shown(out.by_output[name]) == shown(wanted.results), name
             late = [part for stage, part in out.late_by_stage.items() if stage.startswith(f"{name}: ")]
-            if name != "wider":  # its first stage is that of "wide"
+            if name not in ("inner", "wider"):  # whose first stage is that of "wide"
                 assert [shown(part) for part in late] == [shown(part) for part in wanted.late_by_stage.values()]
     assert together.progress.open_rows == 0
 
 
 def test_stages_in_common_run_once() -> None:
     names = [stage.spec.name for stage in Driver(outputs(stream_of(DDL))).plan.stages]
-    assert [name for name in names if name.startswith("wide")] == ["wide: stage 1", "wide: stage 2", "wider: stage 2"]
+    assert [name for name in names if name[0] in "wi"] == ["wide: stage 1", "wide: stage 2", "wider: stage 2", WINDOWS]
+
+
+def test_results_that_are_an_output_and_go_on_are_made_once() -> None:
+    inner = stream_of(DDL).watermark("at", 5).key_by("user").tumbling_window(5).agg(count())
+    outer = inner.tumbling_window(10).agg(sum("count").alias("n"))
+    driver = Driver([plan.to(MemorySink()) for plan in (inner, outer, inner)])
+    assert [output.stage for output in driver.plan.outputs] == [0, 1, 0]
+    driver.send([{"user": "a", "at": 1, "amount": 1}])
+    first, _, third = driver.close().by_output.values()
+    assert first.to_pylist() == third.to_pylist() == [{"user": "a", "window_start": 0, "window_end": 5, "count": 1}]
+
+
+def test_stages_that_differ_run_each() -> None:
+    timed = stream_of(DDL).watermark("at", 5).key_by("user")
+    inner = timed.allowed_lateness(2).tumbling_window(5).agg(count())
+    for other in (inner.emit("updates"), inner.filter("count > 1").as_plan(), timed.tumbling_window(5).agg(count())):
+        driver = Driver([inner.tumbling_window(10).agg(count()).to(MemorySink()), other.to(MemorySink())])
+        assert [output.stage for output in driver.plan.outputs] == [1, 2]
 
 
 def test_every_row_is_in_exactly_one_part() -> None:

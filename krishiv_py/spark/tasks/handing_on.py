@@ -16,9 +16,12 @@ from krishiv_py.kernels.arrays.grouping import buckets, normal_key
 from krishiv_py.kernels.arrays.splitting import split as by_number
 from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.planner.physical import PhysicalPlan
 
 NEXT: Final = "next"
 """Rows for the stage that follows."""
+RESULT: Final = "result"
+"""Results for the driver."""
 METRICS: Final = "metrics"
 """The report of a bucket."""
 STAGE: Final = "@"
@@ -84,6 +87,29 @@ class HandingOn:
             yield self.bucket_ids[number], part.combine_chunks()
 
 
+@attrs.frozen
+class Leaving:
+    """Results on their way out: what they are called, and which of their columns leave; None for all."""
+
+    kind: str = RESULT
+    columns: tuple[str, ...] | None = None
+
+
+def leaving(plan: PhysicalPlan, number: int) -> tuple[Leaving, ...]:
+    """The outputs of a plan that the results of a stage go to."""
+    kinds = result_kinds(plan)
+    given = plan.stages[number].layout.result_schema.names
+    found = [(kind, output.schema.names) for kind, output in zip(kinds, plan.outputs, strict=True) if output.stage == number]
+    return tuple(Leaving(kind, None if names == given else tuple(names)) for kind, names in found)
+
+
+def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:
+    """What the results of each output are called on their way to the driver."""
+    if not plan.named:
+        return (RESULT,)
+    return tuple(f"{RESULT}{STAGE}output {at}" for at in range(len(plan.named)))
+
+
 @attrs.frozen(eq=False)
 class Place:
     """Where a stage stands among the stages of a query.
@@ -98,8 +124,8 @@ class Place:
         How it gives results to those that read them.
     is_root : bool
         Whether it reads the source.
-    is_output : bool
-        Whether its results leave the query.
+    leaving : tuple of Leaving
+        The outputs that its results go to.
     wakes : int or None
         The number of the operator behind it, which has something to do whenever this one has.
     bucket_ids : tuple of int
@@ -111,6 +137,6 @@ class Place:
     behind_us: int = 0
     following: tuple[HandingOn, ...] = ()
     is_root: bool = True
-    is_output: bool = True
+    leaving: tuple[Leaving, ...] = (Leaving(),)
     wakes: int | None = None
     bucket_ids: tuple[int, ...] = (0,)

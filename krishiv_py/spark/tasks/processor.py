@@ -37,7 +37,6 @@ from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
 
 OUT_DDL: Final = "kind string, bucket int, blob binary"
-RESULT: Final = "result"
 LATE_ROWS: Final = "late"
 FILE: Final = "file"
 STATE: Final = "chunks"
@@ -246,8 +245,8 @@ class BucketProcessor(StatefulProcessor):
         self._stepped.add(bucket)
         early = [self._stage.early(held, moment)] if snapshot else []
         results = pa.concat_tables([*(done.results for done in every), *early])
-        if self._place.is_output:
-            yield from self._emit(self._kind(RESULT), bucket, results)
+        for out in self._place.leaving:
+            yield from self._emit(out.kind, bucket, results if out.columns is None else results.select(list(out.columns)))
         yield from self._hand_on(bucket, batch, results)
         late = [table for done in every for table in done.late]
         if late:

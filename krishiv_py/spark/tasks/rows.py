@@ -26,10 +26,10 @@ from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import encode
 from krishiv_py.spark.tasks.bounded import BoundedPack, Handing
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import METRICS, TASK, kind_of
+from krishiv_py.spark.tasks.handing_on import METRICS, RESULT, TASK, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import LATE, NOTES, Passing
-from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, RESULT
+from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 
 _FLUSH_ROWS: Final = 1 << 20
 _OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
@@ -83,6 +83,8 @@ class RowsOut:
         What tasks write to files themselves.
     number, last : int
         The number of their stage, and that of the one whose rows carry none.
+    kinds : tuple of str
+        What they are called on their way, once for each output they go to.
     stream : int
         The number of the stream in a union: tells the reports of tasks apart.
     """
@@ -92,6 +94,7 @@ class RowsOut:
     number: int = 0
     last: int = 0
     stream: int = 0
+    kinds: tuple[str, ...] = (RESULT,)
 
     def task(self, partition: int) -> int:
         """A number for what a task reports."""
@@ -130,7 +133,7 @@ class GivesRows:
     def _given(self) -> Iterator[Passing]:
         found = done(self._stage, self._packing)
         count(self._counters, found.counters)
-        tables = [(self._kind(RESULT), found.results)]
+        tables = [(kind, found.results) for kind in self._out.kinds]
         if found.late:
             tables.append((self._kind(LATE_ROWS), late_output(self._stage.layout, found.late)))
         for kind, table in tables:
