@@ -255,10 +255,11 @@ class Session(FileSources):
         """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
 
-    def read_state(self, checkpoint: str, stream: AggregatedStream) -> pa.Table:
+    def read_state(self, checkpoint: str, stream: AggregatedStream, stage: str | None = None) -> pa.Table:
         """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
 
-        `stream` is the plan the query was started with; it says how to read the state. See :meth:`krishiv_py.Query.state`.
+        `stream` is the plan the query was started with; it says how to read the state, of its last `stage` or of the one of
+        this name. See :meth:`krishiv_py.Query.state`.
 
         Raises
         ------
@@ -274,7 +275,8 @@ class Session(FileSources):
                     "pass the stream the query was started with",
                 )
             )
-        return self._runner.read_state(stream.plan(), a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint"))
+        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        return self._runner.read_state(stream.plan(), folder, stage)
 
     @property
     def queries(self) -> list[Query]:

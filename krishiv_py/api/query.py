@@ -98,9 +98,10 @@ class Query(Protocol):
         """
         ...
 
-    def state(self) -> pa.Table:
+    def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
 
+        Of several stages those of the last one with windows, or of the `stage` of this name (as in ``progress.stages``).
         Works for running and stopped queries, as long as the checkpoint exists (SEMANTICS §6.5).
 
         Raises
@@ -108,12 +109,16 @@ class Query(Protocol):
         CheckpointError
             When the checkpoint no longer exists: :meth:`stop` deletes a temporary one.
         PlanError
-            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
+            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates; for a name that no
+            stage has.
         """
         ...
 
-    def why_not_fired(self, window_end: TimePoint) -> str:
-        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
+    def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
+        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
+
+        Of several stages the last one with windows is asked, or the `stage` of this name.
+        """
         ...
 
     def explain(self) -> str:

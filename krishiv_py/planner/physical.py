@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
@@ -136,6 +137,22 @@ class PhysicalPlan:
     def roots(self) -> tuple[int, ...]:
         """The numbers of the stages that read the source."""
         return tuple(n for n, stage in enumerate(self.stages) if stage.after is None)
+
+    def stage_called(self, name: str | None) -> int:
+        """The number of a stage with state, by its name; by default the last one.
+
+        Raises
+        ------
+        PlanError
+            For a name that no such stage has.
+        """
+        kept = {stage.spec.name: n for n, stage in enumerate(self.stages) if not stage.keeps_nothing}
+        if name is None and kept:
+            return max(kept.values())
+        if not isinstance(name, str) or name not in kept:
+            known = f"pass one of {', '.join(map(repr, kept))}" if kept else "its rows pass as they are"
+            raise PlanError(message("no such stage with windows", shown(name), "it has no state", known))
+        return kept[name]
 
     def followers(self, number: int) -> tuple[int, ...]:
         """The numbers of the stages that read the results of a stage."""

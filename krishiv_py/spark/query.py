@@ -249,15 +249,15 @@ class StreamQuery:
         """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""
         return self._rows.late_rows(stage)
 
-    def state(self) -> pa.Table:
-        """The windows in state after the last finished micro-batch, with their aggregates so far."""
-        return read_state(self._spark, self._plan, self._ledger.notes)
+    def state(self, stage: str | None = None) -> pa.Table:
+        """The windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
+        return read_state(self._spark, self._plan, self._ledger.notes, stage)
 
-    def why_not_fired(self, window_end: TimePoint) -> str:
-        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
-        now = self.progress
-        watermark_us = Moment(now.watermark_us).behind(self._plan.stage.behind_us).watermark_us
-        return why_not_fired(self._spec, watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
+    def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
+        """Say what the window of a `stage` that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
+        now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
+        watermark_us = Moment(now.watermark_us).behind(asked.behind_us).watermark_us
+        return why_not_fired(asked.spec, watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
 
     def explain(self) -> str:
         """The plan of the query as text."""

@@ -80,7 +80,7 @@ class Rows:
 def _found(kept: dict[str, Kept], name: str | None, what: str, of: str) -> Kept:
     if name is None:
         return next(iter(kept.values()))
-    if name not in kept:
+    if not isinstance(name, str) or name not in kept:
         raise PlanError(message(f"{what}: no such {of}", shown(name), "it has no rows", _known(kept)))
     return kept[name]
 

@@ -177,9 +177,9 @@ class SparkRunner:
                 )
             )
 
-    def read_state(self, plan: PhysicalPlan, checkpoint: str) -> pa.Table:
-        """The state in a checkpoint as a table."""
-        return read_state(self.spark, plan, CheckpointNotes(checkpoint))
+    def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
+        """The state of a stage in a checkpoint as a table."""
+        return read_state(self.spark, plan, CheckpointNotes(checkpoint), stage)
 
     def to_dataframe(self, plan: PhysicalPlan) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""

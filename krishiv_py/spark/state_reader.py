@@ -52,24 +52,26 @@ class OpenWindows:
             yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
 
 
-def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes) -> pa.Table:
-    """The open windows of the last stage of the query with this checkpoint, running or not.
+def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, stage: str | None = None) -> pa.Table:
+    """The open windows of a stage, by default the last one, of the query with this checkpoint, running or not.
 
     Raises
     ------
     CheckpointError
         When no query has begun there, or one with another plan.
     PlanError
-        Where the state of a window kind holds no aggregates.
+        Where the state of a window kind holds no aggregates, and for a name that no stage has.
     """
     notes.check(plan)
-    spec, stage = plan.spec, len(plan.stages) - 1
+    number = plan.stage_called(stage)
+    spec = plan.stages[number].spec
     tables = [operator_for(spec).state(Bucket(MemoryStore()))]
     if _has_batch(notes.checkpoint):
-        # Spark numbers the operators of a query from the last one: without a number that is what is read
-        state = spark.read.format("statestore").option("stateVarName", STATE).load(notes.checkpoint)
+        behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])  # Spark numbers operators from the last one
+        source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
+        state = source.load(notes.checkpoint)
         chunks = state.select("key.bucket", "user_map_key.name", "user_map_value.blob")
-        found = chunks.mapInArrow(OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=stage)).__call__, _DDL).toArrow()
+        found = chunks.mapInArrow(OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=number)).__call__, _DDL).toArrow()
         tables += [decode(blob.as_py()) for blob in found["blob"]]
     return in_order(tables, len(spec.keys))
 

@@ -206,8 +206,10 @@ class Driver:
         self._tracker.advance(END_OF_TIME, None, self.clock.now_us)
         return self._step(None, ended=True)
 
-    def why_not_fired(self, window_end: TimePoint) -> str:
-        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
+    def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
+        """Say what the window of a `stage` that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
+
+        Without a name the last stage with windows is asked.
 
         Examples
         --------
@@ -220,16 +222,20 @@ class Driver:
         """
         end_us = time_point_us(window_end, "window_end")
         idle = self._tracker.idle(self.clock.now_us)
-        watermark_us = Moment(self._tracker.current).behind(self._stages[-1].behind_us).watermark_us
-        return why_not_fired(self.spec, watermark_us, self.source_watermarks_us, end_us, idle)
+        asked = self._stages[self.plan.stage_called(stage)]
+        watermark_us = Moment(self._tracker.current).behind(asked.behind_us).watermark_us
+        return why_not_fired(asked.spec, watermark_us, self.source_watermarks_us, end_us, idle)
 
-    def state(self) -> pa.Table:
+    def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
+
+        They are those of the `stage` of this name, by default of the last one with windows.
 
         Raises
         ------
         PlanError
-            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates.
+            For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates; for a name that no
+            stage has.
 
         Examples
         --------
@@ -240,8 +246,8 @@ class Driver:
         >>> driver.state().select(["window_start", "window_end", "count"]).to_pylist()
         [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
         """
-        last = self._stages[-1]
-        return last.stage.operator.state(Bucket(last.store, last.meta))
+        asked = self._stages[self.plan.stage_called(stage)]
+        return asked.stage.operator.state(Bucket(asked.store, asked.meta))
 
     @property
     def pending_window_count(self) -> int:

@@ -289,6 +289,7 @@ def _stages() -> Iterator[Call]:
     yield Call("Output", lambda: kv.Output, {"stream": aggregated(), "sink": kv.MemorySink(), "name": "x"})
     yield Call("AggregatedStream.to", lambda: aggregated().to, {"sink": kv.MemorySink(), "name": "x"})
     yield Call("Driver, several outputs", lambda: lambda outputs: Driver(outputs), {"outputs": [stream().to(kv.MemorySink())]})
+    yield Call("Driver.state", lambda: Driver(aggregated()).state, {"stage": None})
     yield Call("Session.start", lambda: kv.Session(None).start, {"outputs": []})  # type: ignore[arg-type]
     yield Call("Stream.rename", lambda: stream().rename, {"names": "x"})
     yield Call("Stream.drop", lambda: stream().drop, {"columns": "user"})

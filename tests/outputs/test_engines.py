@@ -43,8 +43,10 @@ def shown(rows: Any) -> list[str]:
 def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(outputs(stream_of(DDL), [kv.MemorySink() for _ in range(7)], kv.MemorySink()))
     wanted: dict[str, list[Any]] = {}
-    for batch in (*BATCHES, None):
+    for number, batch in enumerate((*BATCHES, None)):
         out = driver.close() if batch is None else driver.send(batch)
+        if number == 0:
+            held = driver.state("sums: stage 1")
         for name, table in (*out.by_output.items(), ("late", out.late)):
             wanted.setdefault(name, []).extend(table.to_pylist())
     assert all(wanted.values())
@@ -64,6 +66,10 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
             else:
                 sender.send(batch)
             query.process_all_available()
+            if number == 0:
+                stage = "sums: stage 1"
+                found = query.state(stage).drop(["last_update"]).to_pylist()
+                assert found and shown(found) == shown(held.drop(["last_update"]).to_pylist())
         for name in ("bigs", "sums", "wide", "raw"):
             assert shown(query.results(name).to_pylist()) == shown(wanted[name]), name
         for name in files:

@@ -83,6 +83,18 @@ def test_results_that_are_an_output_and_go_on_are_made_once() -> None:
     assert first.to_pylist() == third.to_pylist() == [{"user": "a", "window_start": 0, "window_end": 5, "count": 1}]
 
 
+def test_state_and_reasons_name_a_stage() -> None:
+    driver = Driver(outputs(stream_of(DDL)))
+    driver.send([{"user": "a", "at": 1, "amount": 1}, {"user": "a", "at": 12, "amount": 5}])
+    assert driver.state("wide: stage 1").select(["window_start", "count"]).to_pylist() == [{"window_start": 10, "count": 1}]
+    assert driver.state("wide: stage 2").select(["window_start", "n"]).to_pylist() == [{"window_start": 0, "n": 1}]
+    assert "fires when the watermark reaches" in driver.why_not_fired(15, "wide: stage 1")
+    assert "it is over" in driver.why_not_fired(5, "wide: stage 1") or "fired" in driver.why_not_fired(5, "wide: stage 1")
+    for name in ("other", "raw: window-aggregate"):
+        with pytest.raises(PlanError, match="no such stage with windows"):
+            driver.state(name)
+
+
 def test_stages_that_differ_run_each() -> None:
     timed = stream_of(DDL).watermark("at", 5).key_by("user")
     inner = timed.allowed_lateness(2).tumbling_window(5).agg(count())
