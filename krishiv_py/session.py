@@ -276,6 +276,8 @@ class Session(FileSources):
                 )
             )
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        if stage is not None:
+            a_text(stage, "stage", "pass the name of a stage, or None for the last one")
         return self._runner.read_state(stream.plan(), folder, stage)
 
     @property

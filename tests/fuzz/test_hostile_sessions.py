@@ -35,7 +35,7 @@ class NoSpark:
         (self.root / f"{name}-1").mkdir(exist_ok=True)
         return str(self.root / f"{name}-1")
 
-    def read_state(self, stream: kv.AggregatedStream, checkpoint: str) -> None:
+    def read_state(self, stream: kv.AggregatedStream, checkpoint: str, stage: str | None) -> None:
         """Nothing."""
 
 
@@ -62,6 +62,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("register", lambda: session().register, {"name": "x", "stream": stream, "event_time": "at", "lag": 0}),
         Call("sql", lambda: session().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
+        Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call("temporary_folder", lambda: session().temporary_folder, {}),
         Call("use_clock", lambda: session().use_clock, {"clock": lambda: 0}),
         Call("from_spark", lambda: Session.from_spark, {"spark": None}),
