@@ -72,7 +72,7 @@ class Observed(Protocol):
 
     @property
     def operator(self) -> str:
-        """The label ``operator``."""
+        """The label ``operator`` of a query with one stage; of several each stage has its own."""
         ...
 
     @property
@@ -146,6 +146,13 @@ SHOWN: Final = (
 )
 
 
+def _read(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
+    """Its labels and progress: of several stages those of each, so that sums over ``operator`` count nothing twice."""
+    name, progress = redacted(query.name), query.progress
+    stages = progress.stages or {query.operator: progress}
+    return [((name, redacted(operator)), one) for operator, one in stages.items()]
+
+
 @attrs.define(eq=False)
 class QueryCollector:
     """The registered queries of one registry, as one collector: however many queries show it, a metric has one header."""
@@ -173,7 +180,7 @@ class QueryCollector:
         """One reading of every query."""
         with self._lock:
             queries = list(self._queries.values())
-        return self._families([((redacted(q.name), redacted(q.operator)), q.progress) for q in queries])
+        return self._families([(labels, progress) for query in queries for labels, progress in _read(query)])
 
     def _families(self, seen: list[tuple[tuple[str, str], Progress]]) -> Iterator[Any]:
         makers = {"counter": self._client.CounterMetricFamily, "gauge": self._client.GaugeMetricFamily}

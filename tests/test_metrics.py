@@ -65,6 +65,9 @@ def of(query: Observed, registry: CollectorRegistry, *label: str) -> dict[str, f
     return {name: value for (name, values), value in scraped(registry).items() if values == labels}
 
 
+STAGES = ("stage 1", "stage 2")
+
+
 def test_the_classes_of_rows_are_counted_once() -> None:
     registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
     register(driver, registry)
@@ -133,6 +136,23 @@ def test_a_watermark_per_source() -> None:
     driver.send([{"source": "b", "at": 80}])
     assert of(driver, registry, "b") == {"source_watermark_seconds": 0.03}
     assert of(driver, registry)["watermark_seconds"] == 0.03
+
+
+def test_stages_have_samples_of_their_own() -> None:
+    inner = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+    driver = Driver(inner.tumbling_window(20).agg(count()), name="chain")
+    registry = CollectorRegistry()
+    register(driver, registry)
+    driver.send([{"at": at} for at in (1, 2, 12, 45)])
+    late = driver.send([{"at": 3}, {"at": 50}])
+    assert late.late.num_rows == 1
+
+    def sample(metric: str, operator: str) -> float | None:
+        return registry.get_sample_value(f"krishiv_window_{metric}", {"query": "chain", "operator": operator})
+
+    found = {stage: [sample(m, stage) for m in ("rows_total", "very_late_events_total", "firings_total")] for stage in STAGES}
+    assert found == {"stage 1": [6, 1, 3], "stage 2": [3, 0, 1]}
+    assert sample("rows_total", driver.operator) == 3  # its last stage
 
 
 def test_what_a_time_to_live_dropped_is_shown_where_there_is_one() -> None:
