@@ -139,7 +139,7 @@ class PhysicalPlan:
         return tuple(n for n, stage in enumerate(self.stages) if stage.after is None)
 
     def stage_called(self, name: str | None) -> int:
-        """The number of a stage with state, by its name; by default the last one.
+        """The number of a stage with state, by its name; by default the last one, or the last of all where none has state.
 
         Raises
         ------
@@ -147,8 +147,8 @@ class PhysicalPlan:
             For a name that no such stage has.
         """
         kept = {stage.spec.name: n for n, stage in enumerate(self.stages) if not stage.keeps_nothing}
-        if name is None and kept:
-            return max(kept.values())
+        if name is None:
+            return max(kept.values(), default=len(self.stages) - 1)
         if not isinstance(name, str) or name not in kept:
             known = f"pass one of {', '.join(map(repr, kept))}" if kept else "its rows pass as they are"
             raise PlanError(message("no such stage with windows", shown(name), "it has no state", known))
