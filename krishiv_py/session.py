@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ from krishiv_py.replay_log import ReplayLog, Sender
 
 if TYPE_CHECKING:
     from krishiv_py.planner import several
+    from krishiv_py.planner.physical import PhysicalPlan
     from krishiv_py.spark import runtime
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
@@ -203,7 +204,7 @@ class Session(FileSources):
 
     def start(
         self,
-        outputs: Sequence[Output],
+        outputs: Iterable[Output],
         *,
         checkpoint: str | None = None,
         batches: Batches | None = None,
@@ -216,7 +217,7 @@ class Session(FileSources):
 
         Parameters
         ----------
-        outputs : sequence of Output
+        outputs : iterable of Output
             Pipelines with their sinks: ``[per_minute.to(sink), rest.to(other, name="rest")]``.
         checkpoint : str, optional
             Folder from which the query can restart, with the same outputs. Without one, a temporary folder is used (profile
@@ -239,8 +240,7 @@ class Session(FileSources):
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        plan = several.several([(title, output.stream.plan("streaming")) for title, output in named.items()])
-        return self._runner.start(plan, tuple(o.sink for o in named.values()), checkpoint, when, name)
+        return self._runner.start(_one_plan(named), tuple(o.sink for o in named.values()), checkpoint, when, name)
 
     def register(
         self, name: str, stream: Stream | TimedStream | Any, *, event_time: str | None = None, lag: Duration | None = None
@@ -255,30 +255,36 @@ class Session(FileSources):
         """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
 
-    def read_state(self, checkpoint: str, stream: AggregatedStream, stage: str | None = None) -> pa.Table:
+    def read_state(self, checkpoint: str, stream: AggregatedStream | Iterable[Output], stage: str | None = None) -> pa.Table:
         """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
 
-        `stream` is the plan the query was started with; it says how to read the state, of its last `stage` or of the one of
-        this name. See :meth:`krishiv_py.Query.state`.
+        `stream` is the plan the query was started with, or the list of its outputs; it says how to read the state, of its
+        last `stage` or of the one of this name. See :meth:`krishiv_py.Query.state`.
 
         Raises
         ------
         CheckpointError
             When the checkpoint has no state, or belongs to another plan; names the differences.
+        PlanError
+            For what is neither, and for a name that no stage has.
         """
-        if not isinstance(stream, AggregatedStream):
+        if isinstance(stream, (Stream, TimedStream)):
+            stream = stream.as_plan()
+        if not isinstance(stream, AggregatedStream) and (isinstance(stream, (str, bytes)) or not isinstance(stream, Iterable)):
             raise PlanError(
                 message(
                     "not an aggregated stream",
                     shown(stream),
                     "the state cannot be read without its plan",
-                    "pass the stream the query was started with",
+                    "pass the stream the query was started with, or the list of its outputs",
                 )
             )
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         if stage is not None:
             a_text(stage, "stage", "pass the name of a stage, or None for the last one")
-        return self._runner.read_state(stream.plan(), folder, stage)
+        if isinstance(stream, AggregatedStream):
+            return self._runner.read_state(stream.plan(), folder, stage)
+        return self._runner.read_state(_one_plan(named_outputs(stream, "session.read_state")), folder, stage)
 
     @property
     def queries(self) -> list[Query]:
@@ -310,3 +316,7 @@ class Session(FileSources):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _one_plan(outputs: dict[str, Output]) -> PhysicalPlan:
+    return several.several([(name, output.stream.plan("streaming")) for name, output in outputs.items()])

@@ -129,6 +129,14 @@ class PhysicalPlan:
         return self.named or (OutputPlan("results", len(self.stages) - 1, self.stage.layout.result_schema),)
 
     @property
+    def title(self) -> str:
+        """What the query is called where nobody has named it: after its operator, or after its outputs."""
+        names = [output.name for output in self.named]
+        if not names:
+            return self.spec.name
+        return " + ".join(names[:3]) + (f" + {len(names) - 3} more" if len(names) > 3 else "")
+
+    @property
     def last(self) -> int:
         """The number of the stage whose rows need no number on their way to the driver: the only output's."""
         return len(self.stages) if self.named else len(self.stages) - 1

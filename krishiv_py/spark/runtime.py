@@ -88,7 +88,7 @@ class SparkRunner:
         check_places(None, aside[-1], plan.source, None, aside[:-1])
         for sink in aside:
             check_free(sink)
-        what = f"the run of {plan.spec.name}"
+        what = f"the run of {plan.title}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
         with as_own(what):
             result = self._run(plan, progress)
@@ -136,7 +136,7 @@ class SparkRunner:
         require_alive(self.spark, "start()", stopped=self._stopped)
         self._check_name(name)
         check_checkpoint(self.profile, checkpoint)
-        title = name or f"{plan.spec.name}-{uuid.uuid4().hex[:8]}"
+        title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
         outputs = *sinks, *late_sinks(plan)
         opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, tuple(late_sinks(plan)), plan.source)

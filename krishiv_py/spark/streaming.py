@@ -27,7 +27,7 @@ from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.clock.heartbeats import Heartbeats, period_us
-from krishiv_py.spark.publishing import Arrived, Output, claim_outputs, described_outputs, outputs_of, task_output
+from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.query_rows import Rows
@@ -120,7 +120,7 @@ class BatchSteps:
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None
-            self.halt.problem = failed_batch(problem, self.plan.spec.name, batch_id)
+            self.halt.problem = failed_batch(problem, self.plan.title, batch_id)
             raise self.halt.problem from passable(cause(problem))
         finally:
             self.halt.thread = None
@@ -146,7 +146,7 @@ class BatchSteps:
 
     def _told(self, frame: DataFrame) -> list[TaskRow]:
         """What tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""
-        if self.outputs[0].delivery == "tables":
+        if any(output.delivery == "tables" and not isinstance(output, Handled) for output in self.outputs):
             return [TaskRow(*values) for values in zip(*(c.to_pylist() for c in frame.toArrow().columns), strict=True)]
         return [TaskRow(r.kind, r.bucket, bytes(r.blob)) for r in frame.collect()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -29,7 +29,7 @@ from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.driven import DrivenStage
-from krishiv_py.testing.held_keys import close_key, held_keys
+from krishiv_py.testing.held_keys import asked_stages, close_key, held_keys
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.outputs import AnySink, outputs
 from krishiv_py.testing.plans import run_by_driver
@@ -41,7 +41,7 @@ class Driver:
 
     Parameters
     ----------
-    stream : AggregatedStream, or sequence of Output
+    stream : AggregatedStream, or iterable of Output
         The pipeline, with or without a session. Its late handler gets the late rows; it can write them to any sink that needs
         no Spark. Several outputs, ``[a.to(sink), b.to(other)]``, run as one query.
     sink : Sink, optional
@@ -70,7 +70,7 @@ class Driver:
 
     def __init__(
         self,
-        stream: AggregatedStream | Stream | TimedStream | Sequence[Output],
+        stream: AggregatedStream | Stream | TimedStream | Iterable[Output],
         *,
         sink: AnySink | None = None,
         idle_batches: bool = True,
@@ -82,6 +82,8 @@ class Driver:
         a_switch(idle_batches, "idle_batches")
         self.name = a_text(name, "name", "pass what it is called where several are shown")
         self.clock = ManualClock() if clock is None else clock
+        if isinstance(stream, Iterator):
+            stream = list(stream)  # it is run again by restarted()
         self.plan, sinks = run_by_driver(stream, sink)
         self.spec = self.plan.spec
         self._stream = stream
@@ -259,19 +261,20 @@ class Driver:
         """How many keys have something in state; rows that nothing needs any more may stay for a while."""
         return sum(held_keys(s.stage, s.store) for s in self._stages)
 
-    def close_key(self, key: Any) -> int:
+    def close_key(self, key: Any, stage: str | None = None) -> int:
         """Forget a `key`, for which no more rows come, without results; a tuple names a key of several columns.
 
-        Look-back, session, count and distinct-set windows are kept by key. Returns how many windows (of look-back windows:
-        rows) will not have their result.
+        Look-back, session, count and distinct-set windows are kept by key. Every stage that reads the source forgets it, or
+        only the `stage` of this name. Returns how many windows (of look-back windows: rows) will not have their result.
 
         Raises
         ------
         PlanError
-            For what is no key of this query, and for windows that end by themselves.
+            For what is no key of this query, for windows that end by themselves, and for stages with different keys where
+            none is named; then nothing is forgotten.
         """
-        first = self._stages[0]
-        return close_key(first.stage, Bucket(first.store, first.meta), key, Moment(self._in_force, self.clock.now_us))
+        asked = asked_stages(self.plan, stage)
+        return close_key([self._stages[n] for n in asked], key, Moment(self._in_force, self.clock.now_us))
 
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
         """Send one `row`; gives it back if it was refused, else None. Results of the batch go to the sink.

@@ -12,6 +12,8 @@ from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.wrappers.ttl import KeyDropping
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.testing.driven import DrivenStage
 
 
 def held_keys(stage: Stage, store: MemoryStore) -> int:
@@ -24,26 +26,59 @@ def held_keys(stage: Stage, store: MemoryStore) -> int:
     return group([keys[n] for n in names], keys.num_rows).n
 
 
-def close_key(stage: Stage, bucket: Bucket, key: Any, moment: Moment) -> int:
-    """Forget a key; gives how many windows will not have their result.
+def asked_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
+    """The numbers of the stages in which a key is closed: that of this `name`, or all with state that read the source.
+
+    Raises
+    ------
+    PlanError
+        For a name that no stage with windows has; without a name for stages with different keys.
+    """
+    if name is not None:
+        return [plan.stage_called(name)]
+    asked = [n for n in plan.roots if not plan.stages[n].keeps_nothing] or [0]
+    if len({plan.stages[n].spec.keys for n in asked}) > 1:
+        keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in asked)
+        raise PlanError(
+            message(
+                "the outputs have different keys", keyed, "it is not known whose key this is", "pass stage=..., one of them"
+            )
+        )
+    return asked
+
+
+def close_key(stages: list[DrivenStage], key: Any, moment: Moment) -> int:
+    """Forget a key in all of these stages, or in none; gives how many windows will not have their result.
 
     Raises
     ------
     PlanError
         For a key with another number of columns, a value of another type, and windows that are not kept by key.
     """
+    found = [(_key_dropping(driven.stage), _one_key(driven.stage, key), driven) for driven in stages]
+    return sum(
+        operator.drop_keys(Bucket(driven.store, driven.meta), dead, moment.behind(driven.behind_us))
+        for operator, dead, driven in found
+    )
+
+
+def _key_dropping(stage: Stage) -> KeyDropping:
     operator: Any = stage.operator
     while not isinstance(operator, KeyDropping) and hasattr(operator, "inner"):
         operator = operator.inner
-    if not isinstance(operator, KeyDropping):
-        raise PlanError(
-            message(
-                "a key cannot be closed here",
-                stage.spec.window.describe(),
-                "these windows are kept by their end, and end by themselves",
-                "move the watermark, or use look-back, session or count windows",
-            )
+    if isinstance(operator, KeyDropping):
+        return operator
+    raise PlanError(
+        message(
+            "a key cannot be closed here",
+            f"{stage.spec.name}: {stage.spec.window.describe()}",
+            "these windows are kept by their end, and end by themselves",
+            "move the watermark, or use look-back, session or count windows; of several outputs name one: stage=...",
         )
+    )
+
+
+def _one_key(stage: Stage, key: Any) -> pa.Table:
     fields, values = stage.layout.key_fields, key if isinstance(key, tuple) else (key,)
     if len(values) != len(fields):
         got = f"{shown(key)}, of {len(values)} columns"
@@ -54,4 +89,4 @@ def close_key(stage: Stage, bucket: Bucket, key: Any, moment: Moment) -> int:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as problem:
         hint = ", ".join(f"{n} is {f.type}" for n, f in zip(stage.spec.keys, fields, strict=True))
         raise PlanError(message("not a key of this query", shown(key), "nothing can be closed", hint)) from problem
-    return operator.drop_keys(bucket, pa.Table.from_arrays(arrays, schema=pa.schema(fields)), moment)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from krishiv_py.api.outputs import Output, named_outputs
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -15,7 +15,7 @@ from krishiv_py.testing.outputs import AnySink
 
 
 def run_by_driver(
-    given: AggregatedStream | Stream | TimedStream | Sequence[Output], sink: AnySink | None
+    given: AggregatedStream | Stream | TimedStream | Iterable[Output], sink: AnySink | None
 ) -> tuple[PhysicalPlan, list[AnySink | None]]:
     """The plan, and a sink for each of its outputs.
 
@@ -28,7 +28,7 @@ def run_by_driver(
         given = given.as_plan()
     if isinstance(given, AggregatedStream):
         return _plan_of(given), [sink]
-    if not isinstance(given, Sequence) or isinstance(given, str):
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
         raise PlanError(
             message(
                 "a Driver runs an aggregated stream",

@@ -339,7 +339,7 @@ def _stages() -> Iterator[Call]:
     yield Call("drop_duplicates, results", lambda: aggregated().drop_duplicates, {"columns": "user", "within": 5})
     yield Call("WindowedStream.reduce", lambda: windowed().reduce, {"column": "n", "function": larger})
     yield from _results()
-    yield Call("Driver.close_key", lambda: bounded_sessions().close_key, {"key": "a"})
+    yield Call("Driver.close_key", lambda: bounded_sessions().close_key, {"key": "a", "stage": None})
     yield Call("Driver.close_windows_up_to", lambda: driver().close_windows_up_to, {"to": 5})
     yield Call("Driver.try_add", lambda: bounded_sessions().try_add, {"row": dict(ROWS[0])})
     yield Call("AggregatedStream.run", lambda: aggregated().run, {})

@@ -82,8 +82,18 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
             query.results()
         with pytest.raises(kv.PlanError, match="no such output"):
             query.results("other")
+        held_last = query.state().drop(["last_update"])
     finally:
         query.stop()
+    folder = str(tmp_path / "checkpoint")
+    assert session.read_state(folder, iter(given)).drop(["last_update"]).equals(held_last)
+    assert session.read_state(folder, given, "sums: stage 1").num_rows == 0  # the input has ended
+    assert query.name.startswith("bigs + small + small too + 4 more-")
+    for wrong, why in (("x", "not an aggregated stream"), (5, "not an aggregated stream"), ([], "0 outputs")):
+        with pytest.raises(kv.PlanError, match=why):
+            session.read_state(folder, wrong)  # type: ignore[arg-type]
+    with pytest.raises(kv.PlanError, match="no such stage"):
+        session.read_state(folder, given, "stage 1")
     with pytest.raises(kv.CheckpointError, match="outputs was"):
         session.start(given[:-1], checkpoint=str(tmp_path / "checkpoint"))
 

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py import MemorySink, Output, PlanError, SideOutputLateEventHandler, WatermarkSpec, col, count, sum
+from krishiv_py import (
+    ColumnError,
+    ExpressionError,
+    MemorySink,
+    Output,
+    PlanError,
+    SideOutputLateEventHandler,
+    WatermarkSpec,
+    col,
+    count,
+    sum,
+)
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.session import Session
@@ -175,3 +186,66 @@ def test_start_takes_outputs(given: Any) -> None:
 def test_wrong_calls_are_refused(call: Any, hint: str) -> None:
     with pytest.raises(PlanError, match=hint):
         call(stream_of(DDL))
+
+
+def test_split_names_what_was_written() -> None:
+    stream = stream_of(DDL)
+    for wrong, told in (("amount", "amount of type int64"), (col("user").lower(), "lower(user) of type string")):
+        with pytest.raises(ExpressionError, match=r"split\(\) takes conditions") as problem:
+            stream.split("amount > 3", wrong)
+        assert told in str(problem.value) and "coalesce" not in str(problem.value)
+    with pytest.raises(ColumnError, match=r"^split: "):
+        stream.split(col("amonut") > 3)
+
+
+def test_outputs_are_any_iterable_once() -> None:
+    stream = stream_of(DDL)
+    driver = Driver(counted(stream, offset=offset).to(MemorySink()) for offset in (0, 5))
+    driver.send([{"user": "a", "at": 7, "amount": 1}])
+    found = driver.restarted().close().by_output
+    assert [t["window_start"].to_pylist() for t in found.values()] == [[0], [5]]
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [(["x"], "x"), (["x", None], "x + output 2"), (["a", "b", "c", "d", "e"], "a + b + c + 2 more")],
+)
+def test_several_outputs_are_titled_after_their_names(names: list[str | None], title: str) -> None:
+    stream = stream_of(DDL)
+    assert Driver(counted(stream).to(MemorySink(), name=name) for name in names).plan.title == title
+    assert Driver(counted(stream)).plan.title == "window-aggregate"
+
+
+def test_a_key_is_closed_in_every_output() -> None:
+    timed = stream_of(DDL).watermark("at", 0)
+    keyed = timed.key_by("user")
+    outs = [
+        keyed.session_window(4).agg(count()).to(MemorySink(), name="sessions"),
+        keyed.lookback_window(5).agg(sum("amount")).to(MemorySink(), name="look"),
+    ]
+    driver = Driver(outs)
+    rows = [{"user": user, "at": 1, "amount": 1} for user in "abb"]
+    driver.send(rows)
+    assert driver.close_key("b") == 3  # a session, and two rows of the look-back
+    left = driver.close().by_output
+    assert {name: t["user"].to_pylist() for name, t in left.items()} == {"sessions": ["a"], "look": ["a"]}
+
+
+def test_a_key_is_closed_where_it_is_known_what_it_is() -> None:
+    timed = stream_of(DDL).watermark("at", 0)
+    by_user = timed.key_by("user").session_window(4).agg(count()).to(MemorySink(), name="user")
+    by_amount = timed.key_by("amount").session_window(4).agg(count()).to(MemorySink(), name="amount")
+    fixed = timed.key_by("user").tumbling_window(4).agg(count()).to(MemorySink(), name="fixed")
+    row = {"user": "a", "at": 1, "amount": 1}
+    driver = Driver([by_user, by_amount, timed.to(MemorySink(), name="raw")])
+    driver.send([row])
+    with pytest.raises(PlanError, match="the outputs have different keys"):
+        driver.close_key("a")
+    assert driver.close_key(1, stage="amount: window-aggregate") == 1
+    assert {n: t.num_rows for n, t in driver.close().by_output.items()} == {"user": 1, "amount": 0, "raw": 0}
+    driver = Driver([by_user, fixed])
+    driver.send([row])
+    with pytest.raises(PlanError, match="fixed: window-aggregate: tumbling"):
+        driver.close_key("a")
+    assert driver.state("user: window-aggregate").num_rows == 1  # nothing was forgotten
+    assert driver.close_key("a", stage="user: window-aggregate") == 1

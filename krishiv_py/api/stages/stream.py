@@ -123,7 +123,10 @@ class Stream(RunMethods):
         parts: list[Stream] = []
         rest = self
         for condition in conditions:
-            holds = coalesce(expression(condition, "split"), lit(False))
+            given = expression(condition, "split")
+            require_columns(given, self.schema, "split")
+            evaluate.require_condition(given, self.schema, "split()")
+            holds = coalesce(given, lit(False))
             parts.append(rest.filter(holds))
             rest = rest.filter(~holds)
         return (*parts, rest)

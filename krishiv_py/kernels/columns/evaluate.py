@@ -149,3 +149,17 @@ def step_schema(step: Prefix, schema: pa.Schema) -> pa.Schema:
 def expr_type(expr: Expr, schema: pa.Schema) -> pa.DataType:
     """The type of an expression over `schema`."""
     return evaluate(expr, empty_batch(schema)).type
+
+
+def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
+    """Refuse an expression over `schema` that is neither true nor false."""
+    found = expr_type(expr, schema)
+    if not pa.types.is_boolean(found):
+        raise ExpressionError(
+            message(
+                f"{where} takes conditions",
+                f"{expr!r} of type {found}",
+                "it is neither true nor false, so no row would be in its part",
+                'compare with something: col("x") > 0',
+            )
+        )
