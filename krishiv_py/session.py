@@ -16,6 +16,8 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.union import union_of
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import PlanError, message, shown
@@ -251,9 +253,17 @@ class Session(FileSources):
         """
         self._sql.register(name, stream, event_time=event_time, lag=lag)
 
+    def register_sink(self, name: str, sink: Sink | BatchConsumer) -> None:
+        """Register `sink` under the `name` that ``INSERT INTO`` has for it in :meth:`sql_outputs`."""
+        self._sql.register_sink(name, sink)
+
     def sql(self, text: str) -> AggregatedStream | None:
         """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
+
+    def sql_outputs(self, text: str) -> list[Output]:
+        """Plan the ``INSERT INTO name SELECT ...`` statements in `text`, for :meth:`start`: ``start(sql_outputs(text))``."""
+        return self._sql.sql_outputs(text)
 
     def read_state(self, checkpoint: str, stream: AggregatedStream | Iterable[Output], stage: str | None = None) -> pa.Table:
         """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).

@@ -152,12 +152,19 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
 def unknown_table(name: str, known: Iterable[str]) -> PlanError:
     """The error for a table that is not there, with the nearest names."""
     names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    hint = (
-        f"the nearest is {' or '.join(map(repr, near))}"
-        if near
-        else f"the tables are: {', '.join(names)}"
-        if names
-        else f"register({name!r}, stream, event_time=..., lag=...) first"
-    )
+    hint = _known(name, names, "tables", f"register({name!r}, stream, event_time=..., lag=...) first")
     return PlanError(message(f"there is no table {name!r}", f"{len(names)} tables", "there is nothing to read", hint))
+
+
+def unknown_sink(name: str, known: Iterable[str]) -> PlanError:
+    """The error for a sink that is not there, with the nearest names."""
+    names = list(known)
+    hint = _known(name, names, "sinks", f"register_sink({name!r}, sink) first")
+    return PlanError(message(f"there is no sink {name!r}", f"{len(names)} sinks", "rows would go nowhere", hint))
+
+
+def _known(name: str, names: list[str], what: str, first: str) -> str:
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    if near:
+        return f"the nearest is {' or '.join(map(repr, near))}"
+    return f"the {what} are: {', '.join(names)}" if names else first

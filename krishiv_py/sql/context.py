@@ -6,16 +6,21 @@ from typing import Any
 
 from sqlglot import expressions as sg
 
+from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
+from krishiv_py.connectors.sinks.known import as_sink
 from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.sqltext import quiet_parser
-from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static
+from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static, unknown_sink
 from krishiv_py.sql.env import Env
 from krishiv_py.sql.select import plan
-from krishiv_py.sql.text.statements import setting_of, statement_of
+from krishiv_py.sql.text.statements import Query, inserted, setting_of, statement_of, statements_of
 
 
 class SqlContext:
@@ -38,6 +43,7 @@ class SqlContext:
     def __init__(self) -> None:
         self._tables: dict[str, Registered | Static] = {}
         self._set: dict[str, int] = {}
+        self._sinks: dict[str, tuple[str, Sink]] = {}
 
     def register(
         self, name: str, stream: Stream | TimedStream | Any, *, event_time: str | None = None, lag: Duration | None = None
@@ -71,6 +77,24 @@ class SqlContext:
         found = registered(name, stream, event_time, lag)
         self._tables[name.lower()] = found
 
+    def register_sink(self, name: str, sink: Sink | BatchConsumer) -> None:
+        """Let ``INSERT INTO name`` name a sink; a name that is taken is given to the new one.
+
+        Parameters
+        ----------
+        name : str
+            What statements call it; case does not matter. Tables have names of their own.
+        sink : Sink or callable
+            Where results go; a callable gets ``(dataframe, batch_id)``.
+
+        Raises
+        ------
+        PlanError
+            For what is no sink, and for a name that is no text.
+        """
+        hint = 'write register_sink("alarms", sink)'
+        self._sinks[a_text(name, "name", hint).lower()] = name, as_sink(sink, "results")
+
     @quiet_parser()
     def sql(self, text: str) -> AggregatedStream | None:
         """Plan a query, or make a setting for the next one (SEMANTICS §2.6).
@@ -97,24 +121,107 @@ class SqlContext:
                 name, value_us = setting_of(statement)
                 self._set[name] = value_us
                 return None
-            env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
-            found = plan(statement, env)
-            self._check_used(env, text)
+            if isinstance(statement, sg.Insert):
+                hint = "write session.start(session.sql_outputs(text)), or leave INSERT INTO out and .start(sink)"
+                raise PlanError(
+                    message("INSERT INTO is for sql_outputs()", text.strip(), "sql() gives a plan without a sink", hint)
+                )
+            found = self._planned(statement)
         except RecursionError as problem:
-            shown = f"{text[:60]}… ({len(text)} characters)"
-            hint = "compute parts of it in a query in brackets"
-            raise PlanError(message("the SQL is nested too deeply", shown, "it cannot be read", hint)) from problem
+            raise _too_deep(text) from problem
+        return found
+
+    @quiet_parser()
+    def sql_outputs(self, text: str) -> list[Output]:
+        """Plan the queries of ``INSERT INTO name SELECT ...`` statements, as outputs for ``session.start(...)``.
+
+        Parameters
+        ----------
+        text : str
+            One statement, or several with ``;`` between, into sinks of :meth:`register_sink`; and SET, for the query behind it.
+
+        Returns
+        -------
+        list of Output
+            One for each INSERT, under the name of its sink. Those that read one registered stream can be one query.
+
+        Raises
+        ------
+        PlanError
+            As :meth:`sql`; for sinks that nobody has registered, or that two statements name, and for text without an INSERT.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink
+        >>> from krishiv_py.sql import SqlContext
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> context = SqlContext()
+        >>> context.register("events", stream_of("user string, n bigint"))
+        >>> context.register_sink("large", MemorySink())
+        >>> context.register_sink("users", MemorySink())
+        >>> outputs = context.sql_outputs(
+        ...     "INSERT INTO large SELECT * FROM events WHERE n > 9; INSERT INTO users SELECT user FROM events"
+        ... )
+        >>> {name: t.num_rows for name, t in Driver(outputs).send([{"user": "a", "n": 1}]).by_output.items()}
+        {'large': 0, 'users': 1}
+        """
+        before, found = dict(self._set), dict[str, Output]()
+        try:
+            for tree in statements_of(text):
+                if isinstance(tree, sg.Set):
+                    self._set.update([setting_of(tree)])
+                    continue
+                name, query = inserted(tree)
+                sink = self._sinks.get(name.lower())
+                if sink is None:
+                    raise unknown_sink(name, self._sinks)
+                if name.lower() in found:
+                    hint = "write one INSERT INTO with UNION ALL, or register the queries' sinks apart"
+                    raise PlanError(message("two queries go to one sink", name, "rows could not be told apart", hint))
+                found[name.lower()] = self._planned(query).to(sink[1], name=sink[0])
+            if not found:
+                hint = "write INSERT INTO name SELECT ..."
+                raise PlanError(message("there is no INSERT INTO", text.strip(), "no rows go anywhere", hint))
+        except RecursionError as problem:
+            raise _too_deep(text) from problem
+        except PlanError:
+            self._set = before
+            raise
+        return list(found.values())
+
+    def _planned(self, tree: Query) -> AggregatedStream:
+        """The plan of a query, which has used up what was set for it."""
+        env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
+        found = plan(tree, env)
+        self._check_used(env, found, tree.sql("spark"))
         self._set.clear()  # a query that was refused did not use it up
         return found
 
-    def _check_used(self, env: Env, text: str) -> None:
+    def _check_used(self, env: Env, found: AggregatedStream, text: str) -> None:
+        if env.lag_us is not None and found.plan().keeps_nothing:
+            del self._set["watermark.lag"]
+            raise PlanError(
+                message(
+                    "watermark.lag was set, and the query has no watermark",
+                    text,
+                    "the setting had no effect, and is dropped",
+                    "SET it right before a query with windows, joins or distinct rows; or write the query again",
+                )
+            )
         if env.within_us is not None and not env.used:
             del self._set["deduplication.within"]
             raise PlanError(
                 message(
                     "deduplication.within was set, and the query drops no duplicates",
-                    text.strip(),
+                    text,
                     "the setting had no effect, and is dropped",
                     "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1; or the query again",
                 )
             )
+
+
+def _too_deep(text: str) -> PlanError:
+    shown = f"{text[:60]}… ({len(text)} characters)"
+    return PlanError(
+        message("the SQL is nested too deeply", shown, "it cannot be read", "compute parts of it in a query in brackets")
+    )

@@ -23,6 +23,7 @@ from krishiv_py.sql.text.windows import WindowCall
 Role: TypeAlias = Literal["start", "end", "time", "rank"]
 
 _PARTS: Final = ("catalog", "db", "table", "this")
+PANES: Final = ("pane_timing", "pane_index")
 _MARK: Final = "\0bound"
 """A function no text can name: a bound of windows that rows are not in yet."""
 
@@ -129,6 +130,11 @@ class Rows:
     def event_time(self) -> str | None:
         """The column of the stream with the event time; None where a query left it out."""
         return next((c.actual for c in self.columns if c.role == "time" and c.actual), None)
+
+    @property
+    def panes(self) -> tuple[Column, ...]:
+        """The columns of :meth:`~krishiv_py.WindowedStream.with_pane`, which go along beside those that are selected."""
+        return tuple(c for c in self.columns if c.hidden and c.actual in PANES)
 
     @property
     def pending(self) -> bool:

@@ -47,8 +47,9 @@ def plan(tree: Query, env: Env) -> AggregatedStream:
     handler = None if found.table is None else found.table.late_handler
     if isinstance(stream, Stream) and handler is not None:
         stream = stream.with_late_event_handler(handler)  # of malformed input
-    if stream.schema.names != [c.actual for c in found.visible] or any(c.actual != c.name for c in found.visible):
-        stream = stream.select(*(Alias(col(c.actual), c.name) for c in found.visible if c.actual is not None))
+    shown = (*found.visible, *found.panes)
+    if stream.schema.names != [c.actual for c in shown] or any(c.actual != c.name for c in shown):
+        stream = stream.select(*(Alias(col(c.actual), c.name) for c in shown if c.actual is not None))
     return stream.as_plan()
 
 
@@ -136,6 +137,9 @@ def mapped(tree: sg.Select, rows: Rows, condition: Expr | None) -> Rows:
         columns.append(column)
         if expr is not None:
             picked.append(expr)
+    for pane in (c for c in rows.panes if c.actual not in {e.name for e in picked if isinstance(e, Col)}):
+        columns.append(pane)
+        picked.append(col(pane.name))
     _distinct(columns)
     given = {c.role for c in columns if c.actual is None}
     if rows.pending and "rank" not in given and not {"start", "end"} <= given:

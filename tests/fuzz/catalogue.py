@@ -91,6 +91,7 @@ def sql() -> SqlContext:
     """SQL over one table."""
     context = SqlContext()
     context.register("events", stream(), event_time="at", lag=0)
+    context.register_sink("a", kv.MemorySink())
     return context
 
 
@@ -138,8 +139,9 @@ def _functions() -> Iterator[Call]:
         yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
     for name in ("max_by", "min_by"):
         yield Call(name, lambda name=name: getattr(kv, name), {"arg": "user", "by": "n"})  # type: ignore[misc]
+    ranks: dict[str, Any] = {"k": 2, "by": "n", "columns": "user", "then": [("at", "smallest")]}
     for name in ("top_k", "bottom_k"):
-        yield Call(name, lambda name=name: getattr(kv, name), {"k": 2, "by": "n", "columns": "user"})  # type: ignore[misc]
+        yield Call(name, lambda name=name: getattr(kv, name), ranks)  # type: ignore[misc]
     for name in ("count_if", "bool_and", "bool_or"):
         yield Call(name, lambda name=name: getattr(kv, name), {"condition": "flag"})  # type: ignore[misc]
     yield Call("udaf", lambda: kv.udaf, {"aggregator": Total(), "arg": "n", "result_type": pa.int64()})
@@ -441,6 +443,8 @@ def _running() -> Iterator[Call]:
         lambda: SqlContext().register,
         {"name": "events", "stream": stream(), "event_time": "at", "lag": 0},
     )
+    yield Call("SqlContext.sql_outputs", lambda: sql().sql_outputs, {"text": "INSERT INTO a SELECT * FROM events"})
+    yield Call("SqlContext.register_sink", lambda: sql().register_sink, {"name": "a", "sink": kv.MemorySink()})
     yield Call("SqlContext.sql", lambda: sql().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"})
 
 

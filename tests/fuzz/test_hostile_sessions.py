@@ -61,6 +61,8 @@ def calls(root: Path) -> dict[str, Call]:
         Call("union", lambda: session().union, {"streams": {"a": stream}}),
         Call("register", lambda: session().register, {"name": "x", "stream": stream, "event_time": "at", "lag": 0}),
         Call("sql", lambda: session().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"}),
+        Call("sql_outputs", lambda: session().sql_outputs, {"text": "INSERT INTO a SELECT * FROM b"}),
+        Call("register_sink", lambda: session().register_sink, {"name": "a", "sink": kv.MemorySink()}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call("temporary_folder", lambda: session().temporary_folder, {}),

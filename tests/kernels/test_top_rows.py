@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py import collect_list, count, first, sum, top_k
+from krishiv_py import col, collect_list, count, first, sum, top_k
 from krishiv_py.errors import KrishivError
 from krishiv_py.kernels.columns.unnest import Unnest
 from krishiv_py.testing import Driver, stream_of
@@ -56,6 +56,32 @@ def test_ranks_are_those_of_the_rows_in_order(
     windowed = stream_of("user string, n bigint, at bigint, nr bigint").watermark("at", 200).key_by("user").tumbling_window(20)
     found = run(windowed.top_rows(k, "n", "nr", smallest=smallest), rows, cut, restarts)
     assert sorted(found, key=repr) == sorted(ranked(rows, k, smallest), key=repr)
+
+
+@given(rows=ROWS, k=st.integers(1, 4), turned=st.booleans(), cut=st.integers(1, 9), restarts=st.booleans())
+def test_equal_rows_go_by_what_stands_behind(
+    rows: list[dict[str, Any]], k: int, turned: bool, cut: int, restarts: bool
+) -> None:
+    windowed = stream_of("user string, n bigint, at bigint, nr bigint").watermark("at", 200).tumbling_window(20)
+    then: Any = [("user", "smallest" if turned else "largest"), (col("n").alias("again"), "smallest"), ("nr", "largest")]
+    found = run(windowed.top_rows(k, "n", "at", smallest=turned, then=then), rows, cut, restarts)
+    wanted = []
+    for start in sorted({row["at"] // 20 * 20 for row in rows}):
+        own = [row for row in rows if row["at"] // 20 * 20 == start]
+        own.sort(key=lambda row: -row["nr"])
+        own.sort(key=lambda row: row["user"] or "", reverse=not turned)
+        own.sort(key=lambda row: row["user"] is None)
+        own.sort(key=lambda row: (row["n"] is None, (row["n"] or 0) * (1 if turned else -1)))
+        wanted += [
+            (start, start + 20, r["n"], r["user"], r["n"], r["nr"], r["at"], place) for place, r in enumerate(own[:k], 1)
+        ]
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+
+
+@pytest.mark.parametrize("then", ["user", ["user"], [("user", "ASC")], [("user",)], 5, [(5, "smallest")]])
+def test_what_is_no_order_is_refused(then: Any) -> None:
+    with pytest.raises(KrishivError, match=r"`then` is a list of columns|takes columns"):
+        top_k(2, "n", then=then)
 
 
 @given(rows=ROWS, cut=st.integers(1, 9))

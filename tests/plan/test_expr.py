@@ -109,6 +109,15 @@ def test_division_by_zero_is_an_error_as_in_spark_but_not_of_null(type_: pa.Data
         assert values(expr, a=none, b=zero) == [None]
 
 
+@pytest.mark.parametrize("one", [pa.array([1]), pa.array([decimal.Decimal("1.5")]), pa.array([1.5])])
+def test_a_null_divisor_is_looked_at_before_a_dividend_that_fails(one: pa.Array) -> None:
+    for none in (lit(None), lit(None).cast("decimal(5,2)"), lit(None).cast("bigint")):
+        for expr in ((A / 0) / none, (A % 0) / none, (A / 0) % none, ((A / 0) / none) + 1):
+            assert values(expr, a=one) == [None]
+    with pytest.raises(OperatorError, match="division by zero"):
+        values((A / 0) / 2, a=one)
+
+
 def test_a_guard_keeps_rows_from_what_cannot_be_computed() -> None:
     columns = {"a": pa.array([4, 1, None, 6], pa.int64()), "b": pa.array([2, 0, 0, None], pa.int64())}
     fine = (B != 0) & (A / B > 1)

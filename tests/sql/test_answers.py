@@ -103,6 +103,20 @@ PAIRS: Final = [
         "WHERE who LIKE 'a%' OR amount IS NULL",
     ),
     (
+        "SELECT who, amount, nr, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end "
+        "ORDER BY amount DESC, who NULLS LAST, amount, nr + 1 DESC) AS place FROM {hop}) WHERE place <= 3",
+        "SELECT who, amount, nr, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start "
+        "ORDER BY amount DESC NULLS LAST, who NULLS LAST, nr DESC) AS place FROM {hopped}) WHERE place <= 3",
+    ),
+    (
+        "SELECT who, n, top, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end "
+        "ORDER BY n, top DESC, who DESC) AS place FROM (SELECT who, COUNT(*) AS n, MAX(amount) AS top, window_start, "
+        "window_end FROM {tumble} GROUP BY who, window_start, window_end)) WHERE place <= 2",
+        "SELECT who, n, top, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start "
+        "ORDER BY n, top DESC NULLS LAST, who DESC NULLS LAST) AS place FROM (SELECT who, COUNT(*) AS n, MAX(amount) AS top, "
+        "window_start FROM {tumbled} GROUP BY ALL)) WHERE place <= 2",
+    ),
+    (
         "SELECT CASE WHEN amount > 9 THEN 'big' ELSE 'small' END AS size, AVG(amount) + 1 AS mean, "
         "COUNT(*) FILTER (WHERE who = 'a') FROM events GROUP BY size, tumble(ts, INTERVAL '1' MINUTE)",
         "SELECT CASE WHEN amount > 9 THEN 'big' ELSE 'small' END AS size, AVG(amount) + 1, COUNT(*) FILTER (WHERE who = 'a') "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import pyarrow as pa
@@ -88,6 +88,26 @@ class AggregatedStream(FollowMethods, OptionMethods):
                     "for SQL, on the stream that is registered",
                 )
             )
+
+    def with_pane(self) -> Self:
+        """See :meth:`WindowedStream.with_pane`.
+
+        Raises
+        ------
+        OrderError
+            Behind steps over results that have left the columns out.
+        """
+        told = super().with_pane()
+        if told.draft.after and not {"pane_timing", "pane_index"} <= set(told.schema.names):
+            raise OrderError(
+                message(
+                    "steps over results came before the option, and left its columns out",
+                    "with_pane() behind .select(...) or HAVING",
+                    "pane_timing and pane_index would not be shown",
+                    "set it behind .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
+                )
+            )
+        return told
 
     def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """What an `engine` runs; `late` overrides what the late handlers want of a late row."""

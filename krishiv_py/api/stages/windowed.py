@@ -13,7 +13,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.plan.aggregates.calls import AggCall, count, udaf
-from krishiv_py.plan.aggregates.more import bottom_k, top_k
+from krishiv_py.plan.aggregates.more import Then, bottom_k, top_k
 from krishiv_py.plan.aggregates.reducing import Reduce
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.expressions.expr import Expr, col
@@ -53,7 +53,7 @@ class WindowedStream(OptionMethods):
         return self._aggregated(self.window, as_aggs(aggs))
 
     def top_rows(
-        self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False
+        self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False, then: Then = ()
     ) -> ResultStream:
         """Give the first rows of every window as rows of their own, each with its rank (SEMANTICS §5.6).
 
@@ -70,6 +70,8 @@ class WindowedStream(OptionMethods):
             The column with the rank, ``int64``, from 1 on; it is the last one.
         smallest : bool
             Whether the smallest `by` comes first; nulls still come last.
+        then : sequence of (Expr or str, {"smallest", "largest"}), optional
+            What ranks rows whose `by` is equal, as in :func:`~krishiv_py.top_k`; columns of results behind `by`.
 
         Raises
         ------
@@ -88,7 +90,7 @@ class WindowedStream(OptionMethods):
         >>> [(row["rank"], row["item"], row["bid"]) for row in driver.close().results.to_pylist()]
         [(1, 'b', 9), (2, 'c', 7)]
         """
-        call = (bottom_k if a_switch(smallest, "smallest") else top_k)(k, by, *columns)
+        call = (bottom_k if a_switch(smallest, "smallest") else top_k)(k, by, *columns, then=then)
         name = f"{RESERVED}ranked"
         return self.agg(call.alias(name)).results().unnest(name, rank=rank)
 

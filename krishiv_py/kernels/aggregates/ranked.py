@@ -33,14 +33,17 @@ class Ranked(TimedLists):
 
     side: Literal["min", "max"]
     k: int
+    then: tuple[Literal["min", "max"], ...] = ()
 
     def noted(self, func: str) -> str:
         """A partial of fewer rows could not be read as one of more."""
-        return func if self.k == 1 else f"{func} of {self.k}"
+        told = func if self.k == 1 else f"{func} of {self.k}"
+        return f"{told}, then by {', '.join(self.then)}" if self.then else told
 
     def picked(self, times: Ints, values: pa.Array, ids: Ints) -> Ints:
         """See TimedLists."""
-        order = np.lexsort((times, _places(values.field(0), self.side), ids))
+        fields = [_places(values.field(at), side) for at, side in enumerate((self.side, *self.then))]
+        order = np.lexsort((times, *reversed(fields), ids))
         groups = ids[order]
         heads = np.flatnonzero(np.diff(groups, prepend=-1))
         rank = np.arange(len(groups)) - np.repeat(heads, np.diff(heads, append=len(groups)))
@@ -63,19 +66,20 @@ class ValueBy(Ranked):
 
 
 def _made(call: AggCall, type_: pa.DataType) -> AggKernel:
-    by = type_.field(0).type
-    if pa.types.is_nested(by) or pa.types.is_null(by):
-        raise ExpressionError(
-            message(
-                f"{call.func} ranks rows by values that can be compared",
-                f"`by` of type {by}",
-                "the rows have no order",
-                "rank by a number, a text, a time or a field of the value",
+    for at in range(1 + len(call.then)):
+        by = type_.field(at).type
+        if pa.types.is_nested(by) or pa.types.is_null(by):
+            raise ExpressionError(
+                message(
+                    f"{call.func} ranks rows by values that can be compared",
+                    f"`{'then' if at else 'by'}` of type {by}",
+                    "the rows have no order",
+                    "rank by a number, a text, a time or a field of the value",
+                )
             )
-        )
     side: Literal["min", "max"] = "max" if call.func in ("max_by", "top_k") else "min"
     if call.func in ("top_k", "bottom_k"):
-        return Ranked(type_, side, call.k)
+        return Ranked(type_, side, call.k, tuple("min" if first == "smallest" else "max" for first in call.then))
     if pa.types.is_null(type_.field(1).type):
         raise ExpressionError(
             message(

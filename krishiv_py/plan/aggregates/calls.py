@@ -98,6 +98,8 @@ class AggCall:
         For ``approx_count_distinct``: 2**precision registers (standard error about 1.04 / sqrt(2**precision)).
     k : int
         For ``top_k`` and ``bottom_k``: how many rows.
+    then : tuple of {"smallest", "largest"}
+        For those two: what comes first of rows that are equal so far, by the second field, the third and so on.
     udaf : Aggregator or None
         For user-defined aggregates, with `result_type`.
     over_us : int or None
@@ -111,6 +113,7 @@ class AggCall:
     percentage: float = 0.5
     precision: int = 12
     k: int = 1
+    then: tuple[Literal["smallest", "largest"], ...] = ()
     udaf: Aggregator[Any] | None = None
     result_type: pa.DataType | None = None
     over_us: int | None = None
@@ -170,7 +173,7 @@ class AggCall:
         if self.func == "approx_count_distinct":
             return [f"precision={self.precision}"]
         if self.func in ("top_k", "bottom_k"):
-            return [f"k={self.k}"]
+            return [f"k={self.k}", *([f"then by {', '.join(self.then)}"] if self.then else [])]
         return [f"user-defined, {self.result_type}"] if self.func == "udaf" else []
 
 

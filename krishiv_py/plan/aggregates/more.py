@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
 import attrs
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.aggregates.calls import AggCall, AggName, call_of, count, first, percentile
 from krishiv_py.plan.checks import a_number, expression
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
@@ -58,7 +61,11 @@ def min_by(arg: Expr | str, by: Expr | str) -> AggCall:
     return _value_by("min_by", arg, by)
 
 
-def top_k(k: int, by: Expr | str, *columns: Expr | str) -> AggCall:
+Then: TypeAlias = 'Sequence[tuple[Expr | str, Literal["smallest", "largest"]]]'
+"""What ranks rows that are equal so far, and which of its values come first."""
+
+
+def top_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggCall:
     """The `k` rows with the largest `by`, as a list of structs, the largest first (§5.6).
 
     Parameters
@@ -70,20 +77,33 @@ def top_k(k: int, by: Expr | str, *columns: Expr | str) -> AggCall:
     *columns : Expr or str
         What the structs contain behind the value of `by`, which is their first field. Fields are called like the columns;
         an expression is called by its alias.
+    then : sequence of (Expr or str, {"smallest", "largest"}), optional
+        What ranks rows whose `by` is equal, before event time does, and which of its values come first:
+        ``then=[("user", "smallest")]``. Nulls come last. These are fields behind `by`.
 
     Raises
     ------
     PlanError
-        For a `k` out of range.
+        For a `k` out of range, and for a `then` that is no such list.
     ExpressionError
         If two fields have one name.
+
+    Examples
+    --------
+    >>> from krishiv_py import top_k
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> best = top_k(2, "n", then=[("user", "smallest")]).alias("best")
+    >>> driver = Driver(stream_of("user string, n bigint, at bigint").watermark("at", 0).tumbling_window(10).agg(best))
+    >>> _ = driver.send([{"user": user, "n": n, "at": 1} for user, n in [("b", 5), ("c", 7), ("a", 5)]])
+    >>> driver.close().results["best"].to_pylist()
+    [[{'n': 7, 'user': 'c'}, {'n': 5, 'user': 'a'}]]
     """
-    return _ranking("top_k", k, by, columns)
+    return _ranking("top_k", k, by, columns, then)
 
 
-def bottom_k(k: int, by: Expr | str, *columns: Expr | str) -> AggCall:
-    """The `k` rows with the smallest `by`, the smallest first; structs contain `by` and `columns`, as in :func:`top_k`."""
-    return _ranking("bottom_k", k, by, columns)
+def bottom_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggCall:
+    """The `k` rows with the smallest `by`, the smallest first; `columns` and `then` are those of :func:`top_k`."""
+    return _ranking("bottom_k", k, by, columns, then)
 
 
 def _column(func: str, given: Expr | str) -> Expr:
@@ -101,9 +121,10 @@ def _value_by(func: AggName, arg: Expr | str, by: Expr | str) -> AggCall:
     return call_of(func, pair, name=f"{func}_{name_of(value)}_{name_of(rank)}")
 
 
-def _ranking(func: AggName, k: int, by: Expr | str, columns: tuple[Expr | str, ...]) -> AggCall:
+def _ranking(func: AggName, k: int, by: Expr | str, columns: tuple[Expr | str, ...], then: Then) -> AggCall:
     a_number(k, "k", 1, f'write {func}(10, "amount")', most=10_000)
-    fields = [_column(func, c) for c in (by, *columns)]
+    further = _further(func, then)
+    fields = [_column(func, c) for c in (by, *(column for column, _ in further), *columns)]
     names = [name_of(f) for f in fields]
     lower = [n.lower() for n in names]
     for n, name in enumerate(names):
@@ -112,4 +133,16 @@ def _ranking(func: AggName, k: int, by: Expr | str, columns: tuple[Expr | str, .
                 message(f"{func} has one name twice", f"`{name}`", "a struct has one field of a name", 'write .alias("y")')
             )
     row = Func("named_struct", tuple(e for name, f in zip(names, fields, strict=True) for e in (lit(name), f)))
-    return call_of(func, row, k=k, name=f"{func}_{names[0]}")
+    return call_of(func, row, k=k, then=tuple(first for _, first in further), name=f"{func}_{names[0]}")
+
+
+def _further(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest", "largest"]]]:
+    """A checked `then`."""
+    found: list[tuple[Expr | str, Literal["smallest", "largest"]]] = []
+    for item in then if isinstance(then, (list, tuple)) else [None]:
+        if not isinstance(item, (list, tuple)) or len(item) != 2 or item[1] not in ("smallest", "largest"):
+            got = shown(then if item is None else item)
+            hint = f'write {func}(3, "amount", then=[("user", "smallest")])'
+            raise PlanError(message("`then` is a list of columns, each with what comes first", got, "rows have no order", hint))
+        found.append((item[0], item[1]))
+    return found

@@ -14,7 +14,7 @@ from krishiv_py.plan.aggregates.calls import AggCall, count
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
-from krishiv_py.sql.scope import Column, Rows, dotted, free, role_of_mark
+from krishiv_py.sql.scope import PANES, Column, Rows, dotted, free, role_of_mark
 from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
 from krishiv_py.sql.text.aggregates import aggregate, aggregates
 from krishiv_py.sql.text.windows import tick_us, window_call
@@ -136,12 +136,14 @@ def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None,
     if top and having is None and len(plain) == len(outputs) and not any(o.direct == "window_time" for o in outputs):
         return found if plain == own else attrs.evolve(found, draft=attrs.evolve(found.draft, output=plain))
     results = found.results()
+    panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
     if having is not None:
         results = results.filter(expr_of(having))
     picked = [Alias(expr_of(o.node), o.name) if o.direct != o.name else Col(o.name) for o in outputs]
     if plain != own or any(o.direct is None for o in outputs):
-        results = results.select(*picked)
-    return Rows(results, (*(o.column for o in outputs), *_hidden_time(results, outputs)), window=window)
+        _distinct([*(o.name for o in outputs), *(c.name for c in panes)])
+        results = results.select(*picked, *(c.name for c in panes))
+    return Rows(results, (*(o.column for o in outputs), *panes, *_hidden_time(results, outputs)), window=window)
 
 
 def _hidden_time(results: ResultStream, outputs: list[Output]) -> tuple[Column, ...]:

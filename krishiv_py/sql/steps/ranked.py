@@ -12,8 +12,10 @@ from sqlglot import expressions as sg
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.aggregates.more import Then
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit
+from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.sql.env import Env
 from krishiv_py.sql.scope import Column, Ranking, Role, Rows, free, role_of_mark
@@ -139,25 +141,33 @@ def _role(node: sg.Expression, rows: Rows) -> Role | None:
     return found
 
 
-def _order(ranking: Ranking) -> sg.Ordered:
+def _orders(ranking: Ranking) -> list[sg.Ordered]:
     order = ranking.node.args.get("order")
-    if order is None or len(order.expressions) != 1:
+    if order is None:
         raise PlanError(
             message(
-                "ranks go by one expression",
+                "ranks without ORDER BY",
                 ranking.node.sql("spark"),
                 "rows have no order",
                 f"{_SHOW}; equal rows go by event time, then by arrival",
             )
         )
-    found: sg.Ordered = order.expressions[0]
+    found: list[sg.Ordered] = order.expressions
     return found
 
 
-def _ranked_by(rows: Rows, ranking: Ranking) -> _Order:
-    ordered = _order(ranking)
-    node = rows.resolved(ordered.this)
-    expr, descending = expr_of(node), bool(ordered.args.get("desc"))
+def _ranked_by(rows: Rows, ranking: Ranking) -> list[_Order]:
+    """What ranks rows; an expression that stands there before adds nothing."""
+    found: list[_Order] = []
+    for ordered in _orders(ranking):
+        by = expr_of(rows.resolved(ordered.this))
+        if not any(by.same_as(before.by) for before in found):
+            found.append(_one_order(rows, ordered, by))
+    return found
+
+
+def _one_order(rows: Rows, ordered: sg.Ordered, expr: Expr) -> _Order:
+    descending = bool(ordered.args.get("desc"))
     sure = isinstance(expr, Col) and any(c.actual == expr.name and (c.sure or c.role == "time") for c in rows.columns)
     if ordered.args.get("nulls_first") and not sure:
         raise PlanError(
@@ -174,7 +184,7 @@ def _ranked_by(rows: Rows, ranking: Ranking) -> _Order:
 def _of_windows(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Rows:
     """The first rows of each key and window, as results of a stage of their own."""
     assert rows.window is not None
-    order, stream = _ranked_by(rows, ranking), rows.stream
+    orders, stream = _ranked_by(rows, ranking), rows.stream
     taken = [*rows.schema.names, "window_start", "window_end", "window_time"]
     keys: dict[str, str] = {}
     for node in partition:
@@ -191,7 +201,11 @@ def _of_windows(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expr
         bounds["start"] = free("window_started", taken)
         stream = stream.with_column(bounds["start"], col(start))
         keys[bounds["start"]] = bounds["start"]
-    by = order.by if isinstance(order.by, Col) and order.by.name not in keys else Alias(order.by, free("ranked_by", taken))
+    by: list[Expr] = []
+    for order in orders:
+        plain = isinstance(order.by, Col) and order.by.name not in keys
+        by.append(order.by if plain else Alias(order.by, free("ranked_by", taken)))
+        taken.append(name_of(by[-1]))
     needed = _needed(ranking) - {None}
     carried: list[str] = [
         c.actual
@@ -200,12 +214,14 @@ def _of_windows(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expr
         and c.actual in needed
         and c.actual not in keys
         and not (again and c.role in bounds)
-        and not _same(c, by)
+        and not any(_same(c, b) for b in by)
     ]
-    rank = free(ranking.name, [*taken, "ranked_by", *bounds.values()])
+    rank = free(ranking.name, [*taken, *bounds.values()])
     timed = rows.timed(stream, env.lag_us).key_by(*dict.fromkeys(keys.values()))
     window = rows.window.same_again(tick_us(_type_of_start(rows))) if again else rows.window
-    found = window.over(timed).top_rows(most, by, *dict.fromkeys(carried), rank=rank, smallest=order.smallest)
+    then: Then = [(b, "smallest" if o.smallest else "largest") for b, o in zip(by[1:], orders[1:], strict=True)]
+    top = window.over(timed).top_rows
+    found = top(most, by[0], *dict.fromkeys(carried), rank=rank, smallest=orders[0].smallest, then=then)
     columns = tuple(_ranked_column(c, keys, bounds, rank, again=again) for c in rows.columns)
     return Rows(found, _with_time(columns), window=rows.window)
 
@@ -243,9 +259,9 @@ def _with_time(columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 def _of_identities(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Rows:
     """The first row of each identity."""
-    ordered = _order(ranking)
+    ordered, *more = _orders(ranking)
     order = rows.resolved(ordered.this)
-    first = isinstance(order, sg.Column) and order.name == rows.event_time and not ordered.args.get("desc")
+    first = not more and isinstance(order, sg.Column) and order.name == rows.event_time and not ordered.args.get("desc")
     if most != 1 or not first or not partition:
         raise PlanError(
             message(

@@ -16,7 +16,7 @@ from krishiv_py.sql.text.windows import interval_us
 
 _CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
 Query: TypeAlias = "sg.Select | sg.SetOperation"
-Statement: TypeAlias = "Query | sg.Set"
+Statement: TypeAlias = "Query | sg.Set | sg.Insert"
 
 _SHOW: Final = (
     "write SELECT tumble_start(ts, INTERVAL '1 minute') AS window_start, COUNT(*) AS n FROM t "
@@ -82,8 +82,18 @@ def statement_of(text: str) -> Statement:
     Raises
     ------
     PlanError
-        For text that is no SQL, several statements, and statements other than SELECT and SET.
+        For text that is no SQL, several statements, and statements other than SELECT, SET and INSERT.
     """
+    found = statements_of(text)
+    if len(found) != 1:
+        raise PlanError(
+            message("sql() takes one statement", f"{len(found)} statements", "it has one result", "call it for each")
+        )
+    return found[0]
+
+
+def statements_of(text: str) -> list[Statement]:
+    """The statements of a text, in order. Raises as :func:`statement_of`."""
     if not isinstance(text, str):
         raise PlanError(message("a query is a text", shown(text), "there is nothing to parse", _SHOW))
     if "\0" in text:
@@ -93,13 +103,13 @@ def statement_of(text: str) -> Statement:
             found = [tree for tree in sqlglot.parse(readable(text), dialect="spark") if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
-    if len(found) != 1:
-        raise PlanError(
-            message("sql() takes one statement", f"{len(found)} statements", "it has one result", "call it for each")
-        )
     _check_units(text)
-    tree = found[0]
-    if isinstance(tree, sg.Set):
+    return [_statement(tree, text) for tree in found]
+
+
+def _statement(tree: object, text: str) -> Statement:
+    assert isinstance(tree, sg.Expression)
+    if isinstance(tree, (sg.Set, sg.Insert)):
         return tree
     query = query_of(tree)
     if query is not None:
@@ -127,6 +137,32 @@ def query_of(tree: object) -> Query | None:
         only(tree, frozenset({"this", "alias"}))
         tree = tree.this
     return tree if isinstance(tree, (sg.Select, sg.SetOperation)) else None
+
+
+def inserted(tree: Statement) -> tuple[str, Query]:
+    """The sink that an INSERT INTO names, and its query.
+
+    Raises
+    ------
+    PlanError
+        For another statement, and for what INSERT has besides the two.
+    """
+    if not isinstance(tree, sg.Insert):
+        raise PlanError(
+            message(
+                "a query without a sink", tree.sql("spark"), "its rows would go nowhere", "write INSERT INTO name SELECT ..."
+            )
+        )
+    if tree.args.get("overwrite"):
+        raise refused("INSERT OVERWRITE", tree.sql("spark"), "write INSERT INTO: a sink keeps what it was given")
+    query = query_of(tree.args.get("expression"))
+    if query is None:
+        raise refused("INSERT of something else than a query", tree.sql("spark"), "write INSERT INTO name SELECT ...")
+    only(tree, frozenset({"this", "expression"}))
+    if isinstance(tree.this, sg.Schema):
+        raise refused("naming columns in INSERT INTO", tree.this.sql("spark"), "name them with AS in the query")
+    only(tree.this, frozenset({"this"}))
+    return tree.this.name, query
 
 
 def check_select(tree: sg.Select) -> None:

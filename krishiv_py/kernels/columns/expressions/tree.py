@@ -78,7 +78,7 @@ def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError
     """A division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at first."""
     for at in range(failed + 1, len(links)):
         link = links[at]
-        if link.op in ("/", "%") and not isinstance(link.right, Lit):
+        if link.op in ("/", "%") and (not isinstance(link.right, Lit) or link.right.value is None):
             try:
                 right = value_of(link.right, batch)
                 left = guarded(link.left, batch, pc.is_valid(right))
