@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from krishiv_py.connectors.json import lines as jsonlines
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.errors import SourceError
-from krishiv_py.spark.reading.json import lines as jsonlines
 from krishiv_py.spark.reading.json.files import JsonReader
-from krishiv_py.spark.reading.malformed import Malformed, Rules
+from krishiv_py.spark.reading.malformed import Rules
 from krishiv_py.spark.reading.parquet import ParquetReader
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])

@@ -9,6 +9,8 @@ A source subclasses :class:`Source`: the driver plans ranges, tasks read them. d
 This room imports the plan and what is below it, and no Spark: ``krishiv_py/spark`` connects it to Spark.
 """
 
+from krishiv_py.connectors.kafka.making import kafka_source
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.sink import (
     Delivery,
     FileSink,
@@ -28,6 +30,7 @@ __all__ = [
     "FileSink",
     "FrameSink",
     "JsonValue",
+    "Malformed",
     "OnRepeat",
     "OutputBatch",
     "OutputName",
@@ -37,4 +40,5 @@ __all__ = [
     "SparkFileSink",
     "TableSink",
     "TransactionalSink",
+    "kafka_source",
 ]

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, message, shown, told
-from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column
+from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
+from krishiv_py.plan.options.malformed import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
 
 
@@ -26,6 +28,7 @@ class RangeSource(SourceNode):
     schema: pa.Schema
     bounded: bool
     log: str | None = None
+    malformed_fields: ClassVar[Fields] = OF_RECORDS
 
     def detail(self) -> str:
         return f"{self.name} ({'finite' if self.bounded else 'streaming'}, {len(self.schema)} columns)"
@@ -34,7 +37,12 @@ class RangeSource(SourceNode):
     def named_sources(self) -> tuple[str, tuple[str, ...]] | None:
         """Its source column and the names in it."""
         column = self.source.source_column
-        return None if column is None else (column, self.source.watermark_sources)
+        return None if column is None or not self.source.watermark_sources else (column, self.source.watermark_sources)
+
+    @property
+    def puts_aside(self) -> bool:
+        """Whether malformed input goes to the late rows."""
+        return self.source.on_malformed == "side_output"
 
 
 def node_of(source: Source, name: str | None) -> RangeSource:
@@ -52,6 +60,7 @@ def node_of(source: Source, name: str | None) -> RangeSource:
         raise PlanError(message("read_source() takes a source", shown(source), "there are no rows", hint))
     schema = as_schema(getattr(source, "schema", None))
     a_switch(source.finite, "finite")
+    one_of(source.on_malformed, "on_malformed", ("fail", "side_output"))
     a_number(source.parallelism, "parallelism", 1, "state how many tasks read at once, from 1", most=10_000)
     if (
         isinstance(source.poll_seconds, bool)
@@ -148,8 +157,8 @@ def all_ranges(source: Source, name: str) -> list[NotedRanges]:
     return found
 
 
-def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a noted range, batch by batch, in the columns that are needed.
+def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Malformed]:
+    """The rows of a noted range, batch by batch, in the columns that are needed, and what is no row.
 
     Raises
     ------
@@ -158,6 +167,11 @@ def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) 
     """
     try:
         for found in source.read(json.loads(planned), columns):
+            if isinstance(found, Malformed):
+                if source.on_malformed != "side_output":
+                    raise found.error()
+                yield found
+                continue
             for batch in found.to_batches() if isinstance(found, pa.Table) else [found]:
                 if batch.num_rows:
                     yield batch.select(list(columns))

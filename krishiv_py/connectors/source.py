@@ -9,6 +9,9 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.plan.options.malformed import OnMalformed
+
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | dict[str, JsonValue] | None"
 """What a position or a range may be: it is noted on disk as JSON."""
 
@@ -50,6 +53,9 @@ class Source(ABC):
         How many tasks read the ranges of a batch at the same time. More than one costs a small shuffle of ranges.
     poll_seconds : float
         How long to wait after :meth:`plan` returned None before it is called again.
+    on_malformed : {"fail", "side_output"}
+        What is done with a :class:`~krishiv_py.connectors.Malformed` that :meth:`read` gives: the query stops with an error
+        that names it, or it becomes a late row with the reason ``malformed``.
     """
 
     schema: pa.Schema
@@ -58,14 +64,18 @@ class Source(ABC):
     watermark_sources: tuple[str, ...] = ()
     parallelism: int = 1
     poll_seconds: float = 0.1
+    on_malformed: OnMalformed = "fail"
 
     @abstractmethod
     def plan(self, last: JsonValue) -> Planned | None:
         """The next batch behind the position `last` (None at first); None if there is nothing. Runs on the driver."""
 
     @abstractmethod
-    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table]:
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
         """The rows of one range, in order. Runs in a task, possibly more than once.
+
+        What is no row is a :class:`~krishiv_py.connectors.Malformed` with `topic`, `partition`, `offset`, `key`, `value` and
+        `problem`, as far as they are known.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import pyarrow as pa
@@ -126,9 +126,9 @@ class Packing:
             self.waiting += prepared.rows.num_rows
         return prepared.maxima
 
-    def refuse(self, malformed: Sequence[Sequence[str | int | None]]) -> None:
+    def refuse(self, malformed: Mapping[str, Sequence[str | int | bytes | None]]) -> None:
         """Put input aside that is no row; columns are file, line, text and problem."""
-        self.notes.refuse(len(malformed[0]))
+        self.notes.refuse(len(malformed["problem"]))
         self.late.append(malformed_rows(self._stage.layout, malformed, self._moment.watermark_us))
 
     def chunk(self) -> pa.Table | None:

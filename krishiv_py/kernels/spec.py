@@ -35,8 +35,8 @@ class OperatorSpec:
         Columns of a late row its handler wants: all for a side output, the keys for counting by key, none for counting.
     output : tuple of (str, str) or None
         Result columns and what they are called otherwise; None for the layout of SEMANTICS §5.5.
-    malformed : bool
-        Whether the late output tells file, line and text of malformed input: a source puts it aside and whole rows are wanted.
+    malformed : tuple of (str, pyarrow.DataType)
+        What the late output tells of malformed input: none, unless a source puts it aside and whole rows are wanted.
     after : tuple of nodes
         Stateless steps over the results.
     hands_on : bool
@@ -60,7 +60,7 @@ class OperatorSpec:
     needs_columns: tuple[str, ...]
     late_columns: tuple[str, ...]
     output: tuple[tuple[str, str], ...] | None = None
-    malformed: bool = False
+    malformed: tuple[tuple[str, pa.DataType], ...] = ()
     after: tuple[Prefix, ...] = ()
     hands_on: bool = False
     arrives_by: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.malformed import OF_FILES, Fields, MissingColumns, OnMalformed
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.windows import Window
@@ -20,8 +21,6 @@ from krishiv_py.redaction import redacted, shown_settings, shown_text
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
 FileFormat: TypeAlias = Literal["parquet", "json", "csv"]
-OnMalformed: TypeAlias = Literal["fail", "side_output"]
-MissingColumns: TypeAlias = Literal["fail", "null"]
 
 
 class Node:
@@ -51,6 +50,7 @@ class Source(Node):
     __slots__ = ()
     schema: pa.Schema
     bounded: bool
+    malformed_fields: ClassVar[Fields] = OF_FILES
 
     @property
     def named_sources(self) -> tuple[str, tuple[str, ...]] | None:

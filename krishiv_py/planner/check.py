@@ -10,8 +10,20 @@ from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.handed_on import in_order_of
-from krishiv_py.plan.nodes import Filter, MapBatches, Node, Project, WindowAggregate, prefix_of, source_of, stages_of
+from krishiv_py.plan.nodes import (
+    Filter,
+    MapBatches,
+    Node,
+    Project,
+    Source,
+    UnionSource,
+    WindowAggregate,
+    prefix_of,
+    source_of,
+    stages_of,
+)
 from krishiv_py.plan.options.late import LateColumns
+from krishiv_py.plan.options.malformed import Fields
 from krishiv_py.plan.schema import RESERVED, is_key_type, left_out, refuse_left_out, require_columns, time_kind
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
@@ -235,9 +247,17 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         needs_columns=needs,
         late_columns=late_columns,
         output=node.output,
-        malformed=whole and source_of(node).puts_aside,
+        malformed=malformed_fields(source_of(node)) if whole else (),
         after=tuple(attrs.evolve(step, input=Node()) for step in node.after),
         hands_on=node.hands_on,
         arrives_by=arrives_by,
     )
     return spec
+
+
+def malformed_fields(source: Source) -> Fields:
+    """What the late rows of a source tell of malformed input; of several streams, what any of them tells, the reason last."""
+    if isinstance(source, UnionSource):
+        found = dict(field for _, node in source.parts for field in malformed_fields(source_of(node)))
+        return tuple(sorted(found.items(), key=lambda field: field[0] == "problem"))
+    return source.malformed_fields if source.puts_aside else ()

@@ -4,7 +4,7 @@ from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.file_replay import replay
 from krishiv_py.testing.output import StepOutput
-from krishiv_py.testing.sources import micro_batches
+from krishiv_py.testing.sources import MicroBatch, micro_batches
 from krishiv_py.testing.streams import stream_of
 
-__all__ = ["Driver", "ManualClock", "StepOutput", "micro_batches", "replay", "stream_of"]
+__all__ = ["Driver", "ManualClock", "MicroBatch", "StepOutput", "micro_batches", "replay", "stream_of"]

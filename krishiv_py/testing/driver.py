@@ -17,6 +17,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -90,7 +91,7 @@ class Driver:
         self._stages = [DrivenStage.of(plan) for plan in self.plan.stages]
         roots = self.plan.roots
         self._inlet = Inlet([self.plan.stages[n] for n in roots], [self._stages[n].stage for n in roots])
-        self._outputs = outputs(sinks, self.plan, self.name, [s.stage.layout.late_schema for s in self._stages])
+        self._outputs = outputs(sinks, self.plan, self.name, [late_output_schema(s.stage.layout) for s in self._stages])
         self._idle_batches = idle_batches
         self._batch_id = 0
         self._tracker = WatermarkTracker(self._stages[0].spec.watermark)
@@ -310,8 +311,7 @@ class Driver:
         done = batch.run(sent, self._tracker, functools.cache(self._settled), waits=self._idle_batches or ended)
         early = [last.stage.early(last.bucket(now_us), Moment(self._in_force, now_us))] if snapshot else []
         late = [
-            pa.concat_tables([s.stage.layout.late_schema.empty_table(), *(t for d in found for t in d.late)])
-            for s, found in zip(self._stages, done, strict=True)
+            late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
         ]
         results = {
             o.name: pa.concat_tables([*(d.results for d in done[o.stage]), *early]).select(o.schema.names)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import Malformed, in_columns
 from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.rows import as_batch
@@ -14,8 +15,9 @@ from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.planner.physical import StagePlan
+from krishiv_py.testing.sources import MicroBatch
 
-Sent: TypeAlias = "list[tuple[Stage, pa.RecordBatch]]"
+Sent: TypeAlias = "list[tuple[Stage, pa.RecordBatch, tuple[Malformed, ...]]]"
 ONLY: Final = ""
 
 
@@ -37,6 +39,9 @@ class Inlet:
         PlanError
             For names of streams that there are not, and for rows of a join without any.
         """
+        bad: tuple[Malformed, ...] = ()
+        if isinstance(rows, MicroBatch):
+            rows, bad = rows.table, rows.malformed
         if isinstance(rows, Mapping) and self._streams:
             for name in rows:
                 if name not in self._streams:
@@ -58,14 +63,16 @@ class Inlet:
                 )
             found = [(ONLY, rows)]
         batches = [(name, as_batch(part, self._readers[0][name].spec.source_schema)) for name, part in found]
-        return [[(reads[name], batch) for name, batch in batches] for reads in self._readers]
+        return [[(reads[name], batch, bad) for name, batch in batches] for reads in self._readers]
 
 
 def packed(sent: Sent, moment: Moment, tracker: WatermarkTracker, now_us: int) -> Packed:
     """The rows of a batch, judged and combined; the tracker learns of their times."""
     parts = []
-    for stage, batch in sent:
+    for stage, batch, bad in sent:
         packing = stage.pack(moment)
+        if bad:
+            packing.refuse(in_columns(bad))
         tracker.saw(packing.take(batch), now_us)
         parts.append(packing.packed())
     return Packed([c for p in parts for c in p.chunks], [t for p in parts for t in p.late], [n for p in parts for n in p.notes])

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range
 from krishiv_py.connectors.source import Source
 from krishiv_py.kernels.input.rows import as_batch
 
 
+@attrs.frozen(eq=False)
+class MicroBatch:
+    """A micro-batch of a source that puts aside what is no row.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        The rows.
+    malformed : tuple of Malformed
+        What is no row.
+    """
+
+    table: pa.Table
+    malformed: tuple[Malformed, ...]
+
+
 def micro_batches(source: Source) -> Iterator[pa.Table]:
     """The micro-batches of a `source`, planned and read as a query would, until it plans nothing; for ``Driver.send``.
 
+    Those of a source with ``on_malformed="side_output"`` are a :class:`MicroBatch` each, which ``Driver.send`` takes as well.
     Position and ranges pass through JSON, and every batch is held to the schema, so a source that works here works in a query.
 
     Raises
@@ -29,4 +48,6 @@ def micro_batches(source: Source) -> Iterator[pa.Table]:
     while (planned := next_ranges(source, node.name, position)) is not None:
         position = planned.position
         parts = [b for r in planned.ranges for b in read_range(source, node.name, r, node.schema.names)]
-        yield pa.Table.from_batches([as_batch(part, node.schema) for part in parts], node.schema)
+        rows = [as_batch(part, node.schema) for part in parts if not isinstance(part, Malformed)]
+        table = pa.Table.from_batches(rows, node.schema)
+        yield MicroBatch(table, tuple(p for p in parts if isinstance(p, Malformed))) if node.puts_aside else table

@@ -19,11 +19,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py.connectors.json import lines as jsonlines
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.errors import SourceError
 from krishiv_py.spark.reading.filereader import FileReader
-from krishiv_py.spark.reading.json import lines as jsonlines
 from krishiv_py.spark.reading.json.files import JsonReader
-from krishiv_py.spark.reading.malformed import Malformed, Rules
+from krishiv_py.spark.reading.malformed import Rules
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.testing import Driver, stream_of
 

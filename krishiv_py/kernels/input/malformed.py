@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.layout import Layout
-
-_FIELDS: Final = (("file", pa.string()), ("line", pa.int64()), ("text", pa.string()), ("problem", pa.string()))
 
 
 def late_output_schema(layout: Layout) -> pa.Schema:
@@ -19,7 +16,7 @@ def late_output_schema(layout: Layout) -> pa.Schema:
         return inner
     taken = set(inner.names)
     extra = []
-    for what, type_ in _FIELDS:
+    for what, type_ in layout.spec.malformed:
         name = f"malformed_{what}"
         while name in taken:
             name = f"late_{name}"
@@ -33,11 +30,10 @@ def late_output(layout: Layout, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables], promote_options="default" if layout.spec.malformed else "none")
 
 
-def malformed_rows(layout: Layout, columns: Sequence[Sequence[str | int | None]], watermark_us: int) -> pa.Table:
-    """Malformed input as late rows; `columns` are file, line, text and problem."""
-    schema, n = late_output_schema(layout), len(columns[0])
+def malformed_rows(layout: Layout, columns: Mapping[str, Sequence[str | int | bytes | None]], watermark_us: int) -> pa.Table:
+    """Malformed input as late rows; `columns` have all that is known of it, by name."""
+    schema, n = late_output_schema(layout), len(columns["problem"])
     arrays = [pa.nulls(n, field.type) for field in layout.late_schema][:-3]
-    if layout.spec.malformed:
-        arrays += [pa.array(c, type_) for c, (_, type_) in zip(columns, _FIELDS, strict=True)]
+    arrays += [pa.array(columns[what], type_) for what, type_ in layout.spec.malformed]
     arrays += layout.refusal_notes(pa.repeat(pa.scalar("malformed"), n), watermark_us)
     return pa.Table.from_arrays(arrays, schema=schema)

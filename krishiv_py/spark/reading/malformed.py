@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -13,35 +13,6 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import SourceError, message
 
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
-_SHOWN: Final = 200
-
-
-@attrs.frozen
-class Malformed:
-    """Input that cannot be read: one line, or (without line and text) what is left of a file."""
-
-    file: str
-    line: int | None
-    text: str | None
-    problem: str
-
-    def error(self) -> SourceError:
-        """What a query that may lose nothing fails with, in one line."""
-        where = self.file if self.line is None else f"{self.file}, line {self.line}"
-        shown = "no line" if self.text is None else ascii(self.text[:_SHOWN]) + ("…" if len(self.text) > _SHOWN else "")
-        return SourceError(
-            message(
-                f"{where}: {' '.join(self.problem.split())}",
-                shown,
-                "its rows would be lost",
-                'fix or remove it, or read with on_malformed="side_output"',
-            )
-        )
-
-
-def in_columns(malformed: Sequence[Malformed]) -> list[list[str | int | None]]:
-    """File, line, text and problem of each, as columns."""
-    return [list(column) for column in zip(*(attrs.astuple(m) for m in malformed), strict=True)]
 
 
 @attrs.frozen

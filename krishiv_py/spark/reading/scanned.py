@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.plan.running.control import Control
-from krishiv_py.spark.reading.malformed import Malformed
 
 
 @attrs.frozen(eq=False)

@@ -20,13 +20,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from krishiv_py.connectors.json.lines import blocks
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
 from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
-from krishiv_py.spark.reading.json.lines import blocks
 from krishiv_py.spark.reading.listing import UNFINISHED, Located, every_file, loaded
-from krishiv_py.spark.reading.malformed import Malformed, Rules, opened, shown_path
+from krishiv_py.spark.reading.malformed import Rules, opened, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 

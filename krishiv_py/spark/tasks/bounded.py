@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.chain import follow, packed_results, stepping
 from krishiv_py.engine.failures import PREPARE, STEP
 from krishiv_py.engine.loop import NO_ROWS, micro_batch
@@ -17,7 +18,6 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.spark.reading.malformed import in_columns
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 
+from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.stage import Stage
 from krishiv_py.kernels.arrays.grouping import buckets
@@ -21,7 +22,6 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.clocks import Clock, batch_number
-from krishiv_py.spark.reading.malformed import in_columns
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

@@ -10,6 +10,7 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 
+from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.stage import BatchDone, Packing, Stage
@@ -19,7 +20,6 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.clocks import batch_number
-from krishiv_py.spark.reading.malformed import in_columns
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

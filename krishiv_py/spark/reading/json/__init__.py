@@ -1,1 +1,1 @@
-"""JSON files: lines, their values, what is malformed. Imports the rest of the reading room."""
+"""JSON files. Imports the rest of the reading room."""

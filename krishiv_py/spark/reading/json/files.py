@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import attrs
 
+from krishiv_py.connectors.json.lines import JsonLines
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.spark.reading.filereader import FileReader, by_folders
-from krishiv_py.spark.reading.json.lines import JsonLines
-from krishiv_py.spark.reading.malformed import Malformed, shown_path
+from krishiv_py.spark.reading.malformed import shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
+from typing import Final
 
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource, read_range
 from krishiv_py.connectors.source import Source
 from krishiv_py.disk.files import file_system
@@ -19,6 +22,8 @@ from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.ranged.log import RANGE
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.partitioning import bucket_ids
+
+_TOGETHER: Final = 1_000
 
 
 @attrs.frozen(eq=False)
@@ -51,8 +56,12 @@ class RangeReader:
             yield Scanned(None, control, control.now_us)
 
     def _rows(self, planned: str) -> Iterator[Scanned]:
-        for found in read_range(self.source, self.name, planned, self.schema.names):
-            yield Scanned(as_batch(found, self.schema))
+        found = read_range(self.source, self.name, planned, self.schema.names)
+        for is_bad, group in itertools.groupby(found, lambda one: isinstance(one, Malformed)):
+            if not is_bad:
+                yield from (Scanned(as_batch(batch, self.schema)) for batch in group)
+            while is_bad and (some := tuple(itertools.islice(group, _TOGETHER))):
+                yield Scanned(None, malformed=some)
 
 
 def tokens(batches: list[NotedRanges]) -> list[list[str]]:

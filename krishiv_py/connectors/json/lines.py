@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from krishiv_py.spark.reading.json.values import JsonNumber, JsonObject, converter
+from krishiv_py.connectors.json.values import JsonNumber, JsonObject, converter
 
 BLOCK_BYTES: Final = 8 << 20
 _LONG_LINE: Final = 4_000
@@ -57,12 +57,34 @@ class JsonLines:
     _spelling: dict[str, str] | None = attrs.field(default=None, init=False)
     _line: int = attrs.field(default=1, init=False)
 
+    @classmethod
+    def exact(cls, schema: pa.Schema, known: tuple[str, ...]) -> JsonLines:
+        """For texts that come one by one: names are written as in the schema."""
+        lines = cls(schema, known)
+        lines._spelling = {name: name for name in known}
+        return lines
+
+    def one(self, raw: bytes) -> list[Any]:
+        """The values of a text that is one object, in the order of the columns.
+
+        Raises
+        ------
+        ValueError
+            When it is no row; says why.
+        """
+        assert self._spelling is not None
+        try:
+            objects = _objects(raw, lists=False)
+            return self._row(objects[0], raw, [(f.name, f.name, converter(f.type)) for f in self.schema])
+        except (ValueError, RecursionError) as problem:
+            raise ValueError(_why(problem)) from problem
+
     def read(self, stream: Any) -> Iterator[ParsedBlock]:
         """The rows of a file, block by block."""
         for block in blocks(stream, BLOCK_BYTES):
             if self._spelling is None:
                 self._spelling = self._spelt(block)
-            batch = self._by_arrow(block)
+            batch = self.by_arrow(block)
             if batch is not None:
                 self._line += block.count(b"\n")
                 yield ParsedBlock(batch, [])
@@ -78,7 +100,7 @@ class JsonLines:
             names = []
         return {name: _spelt(name, [n for n in names if isinstance(n, str)]) for name in self.known}
 
-    def _by_arrow(self, block: bytes) -> pa.RecordBatch | None:
+    def by_arrow(self, block: bytes) -> pa.RecordBatch | None:
         """The block as Arrow reads it; None if a line may be no row."""
         assert self._spelling is not None
         fast = [t for t in (_fast_type(f.type) for f in self.schema) if t is not None]
@@ -199,8 +221,8 @@ def _may_end_arrow(block: bytes) -> bool:
     return False
 
 
-def _objects(raw: bytes) -> list[JsonObject]:
-    """The objects of a line: one, or those of a list."""
+def _objects(raw: bytes, *, lists: bool = True) -> list[JsonObject]:
+    """The objects of a line: one, or (with `lists`) those of a list."""
     found = json.loads(
         raw.decode("utf-8"),
         object_pairs_hook=JsonObject.of,
@@ -208,7 +230,7 @@ def _objects(raw: bytes) -> list[JsonObject]:
         parse_float=JsonNumber,
         parse_constant=JsonNumber,
     )
-    objects = found if isinstance(found, list) else [found]
+    objects = found if lists and isinstance(found, list) else [found]
     if not all(isinstance(o, JsonObject) for o in objects) or not objects:
         raise ValueError("no JSON object")
     return objects

@@ -1,0 +1,134 @@
+"""What is asked of a broker: partitions and offsets. Clients are kept for the life of a process, one for each connection."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as NoAnswer
+from typing import Any, Final, Literal, TypeAlias
+
+from krishiv_py.connectors.kafka.settings import Connection
+from krishiv_py.errors import SourceError, message, require_extra
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and one of its partitions."""
+Offsets: TypeAlias = dict[Place, int]
+When: TypeAlias = "Literal['earliest', 'latest'] | int"
+"""An offset to look up: the first, the one behind the last, or the first at a time, ms since the epoch."""
+_ASK_S: Final = 5.0
+
+
+def kafka() -> Any:
+    """The module ``confluent_kafka``.
+
+    Raises
+    ------
+    MissingExtraError
+        When it is not installed.
+    """
+    require_extra("Kafka", ("confluent_kafka",), "kafka", "no topic can be read or written")
+    import confluent_kafka
+
+    return confluent_kafka
+
+
+def admin_module() -> Any:
+    """The module ``confluent_kafka.admin``."""
+    kafka()
+    return importlib.import_module("confluent_kafka.admin")
+
+
+@functools.lru_cache(maxsize=16)
+def _admin(connection: Connection, _process: int) -> Any:
+    own = {k: v for k, v in connection.config().items() if k != "isolation.level"}
+    return admin_module().AdminClient(own)
+
+
+def admin(connection: Connection) -> Any:
+    """The admin client of this process.
+
+    Raises
+    ------
+    SourceError
+        When librdkafka refuses a setting.
+    """
+    try:
+        return _admin(connection, os.getpid())
+    except kafka().KafkaException as problem:
+        raise connection.failed("a setting of Kafka is refused", problem, "see the settings of librdkafka") from None
+
+
+def partitions(connection: Connection, topics: Iterable[str], within_s: float) -> list[Place]:
+    """The partitions of topics.
+
+    Raises
+    ------
+    SourceError
+        When a topic does not exist, or no broker answers within so many seconds.
+    """
+    until, found = time.monotonic() + within_s, []
+    for topic in topics:
+        told = _metadata(connection, topic, until)
+        found += [(topic, number) for number in sorted(told)]
+    return found
+
+
+def _metadata(connection: Connection, topic: str, until: float) -> Mapping[int, Any]:
+    asked = admin(connection)
+    while True:
+        try:
+            told = asked.list_topics(topic, timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics[topic]
+        except kafka().KafkaException as problem:
+            if time.monotonic() > until:
+                hint = "see that the broker runs and can be reached, and that security options fit"
+                raise connection.failed("no Kafka broker answers", problem, hint) from None
+            continue
+        if told.error is None:
+            partitions: Mapping[int, Any] = told.partitions
+            return partitions
+        if not told.error.retriable() or time.monotonic() > until:
+            raise _no_topic(connection, topic, told.error)
+        time.sleep(0.1)
+
+
+def _no_topic(connection: Connection, topic: str, error: Any) -> SourceError:
+    got = f"{topic!r} at {connection.servers}: {error.str()}"
+    hint = "create it, or see how its name is written and whether you may read it"
+    return SourceError(message("a topic cannot be read", got, "its rows are unknown", hint))
+
+
+def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float) -> Offsets:
+    """Offsets of partitions; of a time behind the last record, the one behind the last.
+
+    Raises
+    ------
+    SourceError
+        When a partition does not exist, or no broker answers within so many seconds.
+    """
+    module, spec = kafka(), admin_module().OffsetSpec
+    specs = {"earliest": spec.earliest(), "latest": spec.latest()}
+    committed = dict(connection.settings).get("isolation.level", "read_committed") == "read_committed"
+    level = module.IsolationLevel.READ_COMMITTED if committed else module.IsolationLevel.READ_UNCOMMITTED
+    until = time.monotonic() + within_s
+    request = {
+        module.TopicPartition(*place): specs[when] if isinstance(when, str) else spec.for_timestamp(when)
+        for place, when in asked.items()
+    }
+    while request:
+        try:
+            answer = admin(connection).list_offsets(request, isolation_level=level, request_timeout=_ASK_S)
+            found = {(p.topic, p.partition): future.result(timeout=_ASK_S + 1).offset for p, future in answer.items()}
+            break
+        except (module.KafkaException, NoAnswer) as problem:
+            if time.monotonic() > until:
+                hint = "see that the broker runs, and that all partitions of the topics have a leader"
+                raise connection.failed("the offsets of a topic are not told", problem, hint) from None
+            partitions(connection, {topic for topic, _ in asked}, max(until - time.monotonic(), 0.1))
+    else:
+        return {}
+    behind = {place: "latest" for place, offset in found.items() if offset < 0}
+    last = offsets(connection, behind, within_s) if behind else {}  # type: ignore[arg-type]  # a literal
+    return {place: last.get(place, offset) for place, offset in found.items()}

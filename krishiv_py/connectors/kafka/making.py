@@ -1,0 +1,128 @@
+"""What a user tells of a topic, checked, as a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from krishiv_py.connectors.kafka.client import kafka, partitions
+from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
+from krishiv_py.connectors.kafka.settings import connection
+from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
+from krishiv_py.connectors.kafka.starting import Told, where
+from krishiv_py.errors import PlanError, SchemaError, message, shown
+from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
+from krishiv_py.plan.options.malformed import OnMalformed
+from krishiv_py.plan.schema import SchemaLike, as_schema, checked
+
+FORMATS: Final = ("json", "bytes")
+PARTITION_SOURCE: Final = "kafka_source"
+_MOST_OFFSETS: Final = (1 << 63) - 1
+
+
+def kafka_source(
+    topics: str | Sequence[str],
+    *,
+    bootstrap_servers: str,
+    schema: SchemaLike | Any = None,
+    value_format: ValueFormat = "json",
+    key: str | None = None,
+    key_format: KeyFormat = "string",
+    timestamp: str | None = None,
+    headers: str | None = None,
+    topic: str | None = None,
+    partition: str | None = None,
+    offset: str | None = None,
+    starting: Told = "earliest",
+    ending: Told | None = None,
+    max_offsets_per_batch: int | None = None,
+    on_malformed: OnMalformed = "fail",
+    on_lost: OnLost = "fail",
+    partitions_as_sources: bool = False,
+    parallelism: int | None = None,
+    timeout: str = "60 s",
+    options: Mapping[str, str | int | float | bool] | None = None,
+) -> KafkaSource:
+    """Topics of Kafka as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_kafka` has the parameters.
+
+    For the test driver: ``krishiv_py.testing.micro_batches(kafka_source(...))``.
+
+    Raises
+    ------
+    PlanError
+        For arguments that mean nothing, and for options that the library sets itself.
+    SchemaError
+        For a schema that is missing, and for two columns of one name.
+    SourceError
+        When no broker answers within `timeout`, or a topic does not exist.
+    MissingExtraError
+        When confluent-kafka is not installed.
+    """
+    kafka()
+    names = _topics(topics)
+    reached = connection(bootstrap_servers, options)
+    one_of(value_format, "value_format", FORMATS)
+    one_of(key_format, "key_format", ("string", "bytes"))
+    one_of(on_malformed, "on_malformed", ("fail", "side_output"))
+    one_of(on_lost, "on_lost", ("fail", "warn"))
+    a_switch(partitions_as_sources, "partitions_as_sources")
+    if max_offsets_per_batch is not None:
+        a_number(max_offsets_per_batch, "max_offsets_per_batch", 1, "use 1 or more, or leave it out", most=_MOST_OFFSETS)
+    if parallelism is not None:
+        a_number(parallelism, "parallelism", 1, "state how many tasks read at once, from 1", most=10_000)
+    told: dict[Meta, str | None] = {
+        "key": key, "timestamp": timestamp, "headers": headers, "topic": topic, "partition": partition, "offset": offset,
+        "source": PARTITION_SOURCE if partitions_as_sources else None,
+    }  # fmt: skip
+    meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in told.items() if name is not None)
+    values = _values(schema, value_format)
+    columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
+    begin = where(starting, "starting", names)
+    end = None if ending is None else where(ending, "ending", names)
+    within_s = wait_us(timeout, "timeout") / 1_000_000
+    places = partitions(reached, names, within_s)
+    return KafkaSource(
+        topics=names,
+        connection=reached,
+        schema=columns,
+        known=tuple(values.names),
+        meta=meta,
+        value_format=value_format,
+        key_format=key_format,
+        starting=begin,
+        ending=end,
+        most=max_offsets_per_batch,
+        on_malformed=on_malformed,
+        on_lost=on_lost,
+        within_s=within_s,
+        parallelism=parallelism or min(len(places), os.cpu_count() or 1),
+        source_column=PARTITION_SOURCE if partitions_as_sources else None,
+        watermark_sources=tuple(f"{topic}-{number}" for topic, number in places) if partitions_as_sources else (),
+    )
+
+
+def _topics(topics: object) -> tuple[str, ...]:
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, (list, tuple)) else []
+    for name in names:
+        a_text(name, "topics", 'pass a name, or a list: ["orders", "payments"]')
+    if not names or len(set(names)) < len(names):
+        hint = 'pass a name, or a list of different names: ["orders", "payments"]'
+        raise PlanError(message("`topics` names no topics", shown(topics), "there is nothing to read", hint))
+    return tuple(names)
+
+
+def _values(schema: object, value_format: ValueFormat) -> pa.Schema:
+    """The columns of the value."""
+    if value_format == "bytes":
+        found = pa.schema([pa.field("value", pa.binary())]) if schema is None else as_schema(schema)
+        if len(found) != 1 or not pa.types.is_binary(found.field(0).type):
+            hint = 'leave `schema` out, or name the column: schema="body binary"'
+            raise SchemaError(message("bytes are one column", shown(found), "a value cannot be parted", hint))
+        return found
+    if schema is None:
+        hint = 'pass schema="user_id bigint, event_time timestamp"'
+        raise SchemaError(message(f"{value_format} values need a schema", "None", "no column is known", hint))
+    return as_schema(schema)

@@ -1,0 +1,82 @@
+"""A range of offsets as rows: fetched, decoded, with the columns beside the value. Runs in tasks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.connectors.kafka.columns import meta_column
+from krishiv_py.connectors.kafka.decoding import Decode, Decoded, decode_json
+from krishiv_py.connectors.kafka.fetching import expired as expired
+from krishiv_py.connectors.kafka.fetching import records
+from krishiv_py.connectors.malformed import Malformed
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors.kafka.source import KafkaSource
+
+
+def rows(
+    source: KafkaSource, topic: str, partition: int, begin: int, end: int, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch | Malformed]:
+    """The rows of a range, and the records that are none."""
+    wanted = [name for name in source.known if name in columns]
+    schema = pa.schema([source.schema.field(name) for name in wanted])
+    decode = _decoder(source, schema)
+    for found in records(source.connection, topic, partition, begin, end, source.within_s):
+        decoded = decode([m.value() for m in found]) if wanted else None
+        bad = dict(decoded.bad) if decoded is not None else {}
+        bad |= _bad_keys(source, found, columns, bad)
+        if bad:
+            for at in sorted(bad):
+                m = found[at]
+                yield Malformed(
+                    topic=topic, partition=partition, offset=m.offset(), key=m.key(), value=m.value(), problem=bad[at]
+                )
+            decoded = _without(decoded, bad, len(found))
+            found = [m for at, m in enumerate(found) if at not in bad]
+        if found:
+            arrays = {name: decoded.batch.column(name) for name in wanted} if decoded is not None else {}
+            for what, name in source.meta:
+                if name in columns:
+                    arrays[name] = meta_column(what, source.schema.field(name).type, found, topic, partition)
+            kept = [name for name in source.schema.names if name in arrays]
+            yield pa.RecordBatch.from_arrays([arrays[n] for n in kept], names=kept)
+
+
+def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
+    if source.value_format == "bytes":
+        return functools.partial(_plain, schema)
+    return functools.partial(decode_json, schema, source.known)
+
+
+def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
+    return Decoded(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=schema))
+
+
+def _bad_keys(source: KafkaSource, found: list[Any], columns: tuple[str, ...], known: dict[int, str]) -> dict[int, str]:
+    """Keys that are no text, where the text is read."""
+    if source.key_format != "string" or not any(what == "key" and name in columns for what, name in source.meta):
+        return {}
+    bad = {}
+    for at, m in enumerate(found):
+        key = m.key()
+        if key is None or at in known or key.isascii():
+            continue
+        try:
+            key.decode()
+        except UnicodeDecodeError as problem:
+            bad[at] = f"its key is not UTF-8 at byte {problem.start + 1}"
+    return bad
+
+
+def _without(decoded: Decoded | None, bad: dict[int, str], n: int) -> Decoded | None:
+    """The rows without those of records that are bad for another reason than their value."""
+    if decoded is None or len(bad) == len(decoded.bad):
+        return decoded
+    values = {at for at, _ in decoded.bad}
+    kept = [at not in bad for at in range(n) if at not in values]
+    return Decoded(pc.filter(decoded.batch, pa.array(kept)), decoded.bad)

@@ -1,0 +1,94 @@
+"""Settings of librdkafka: which a user may set, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from krishiv_py.errors import PlanError, SourceError, message, shown, told
+from krishiv_py.plan.checks import a_text
+from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
+
+OWNED: Final[dict[str, str]] = {
+    "bootstrap.servers": "bootstrap_servers=",
+    "auto.offset.reset": "starting=",
+    "enable.auto.commit": "commit_group=",
+    "enable.auto.offset.store": "commit_group=",
+    "enable.partition.eof": "nothing: ranges need it",
+    "group.id": "commit_group=",
+    "transactional.id": "nothing: it follows from the checkpoint",
+}
+"""Settings that would make a query inexact, and what stands for them."""
+
+
+@attrs.frozen
+class Connection:
+    """How to reach a cluster: its address and further settings of librdkafka.
+
+    Attributes
+    ----------
+    servers : str
+        ``host:port``, separated by commas.
+    settings : tuple of (str, str)
+        Sorted by name.
+    """
+
+    servers: str = attrs.field(repr=shown_text)
+    settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
+
+    def config(self, **more: str) -> dict[str, str | int | float | bool]:
+        """All of it as librdkafka takes it; underscores in the names of `more` are dots."""
+        found = {name.replace("_", "."): value for name, value in more.items()}
+        return {"log_level": "0", **found, **dict(self.settings), "bootstrap.servers": self.servers}
+
+    def clean(self, text: str) -> str:
+        """A `text` of librdkafka without values of secret settings."""
+        for name, value in self.settings:
+            if is_secret(name) and value:
+                text = text.replace(value, HIDDEN)
+        return text
+
+    def failed(self, what: str, problem: BaseException, hint: str) -> SourceError:
+        """The error for a call that the broker refused, or did not answer."""
+        got = f"{self.servers}: {self.clean(told(problem))}"
+        return SourceError(message(what, got, "there are no rows", hint))
+
+
+def connection(servers: object, options: object) -> Connection:
+    """What a user told.
+
+    Raises
+    ------
+    PlanError
+        For what is no address, for options that are no settings, and for settings that the library makes itself.
+    """
+    if isinstance(servers, (list, tuple)):
+        servers = ",".join(a_text(s, "bootstrap_servers", 'write "host:9092"') for s in servers)
+    address = a_text(servers, "bootstrap_servers", 'write bootstrap_servers="host:9092"')
+    if options is None:
+        return Connection(address)
+    if not isinstance(options, Mapping):
+        raise PlanError(
+            message(
+                "`options` are settings of librdkafka by name",
+                shown(type(options).__name__),
+                "nothing can be set",
+                'write options={"security.protocol": "SSL"}',
+            )
+        )
+    found: dict[str, str] = {}
+    for key, value in options.items():
+        name = a_text(key, "options", 'write options={"security.protocol": "SSL"}')
+        if name in OWNED:
+            hint = f"use {OWNED[name]}" if OWNED[name].endswith("=") else f"leave it out; {OWNED[name]}"
+            raise PlanError(
+                message(f"the option {name!r} is set by the library", "a value of yours", "rows could be lost", hint)
+            )
+        if not isinstance(value, (str, int, float)):
+            got = type(value).__name__  # the value may be a secret
+            hint = "pass a text, a number, True or False"
+            raise PlanError(message(f"the option {name!r} has no such value", got, "librdkafka takes plain settings", hint))
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return Connection(address, tuple(sorted(found.items())))

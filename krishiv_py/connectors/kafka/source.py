@@ -1,0 +1,215 @@
+"""A topic as a source: the driver plans ranges of offsets, tasks fetch and decode them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.kafka.client import Offsets, Place, offsets, partitions
+from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
+from krishiv_py.connectors.kafka.settings import Connection
+from krishiv_py.connectors.kafka.starting import Where, resolved
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.errors import SourceError, message
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.options.malformed import OnMalformed
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors.kafka import reading
+else:
+    reading = lazy("krishiv_py.connectors.kafka.reading")
+
+ValueFormat: TypeAlias = Literal["json", "bytes"]
+OnLost: TypeAlias = Literal["fail", "warn"]
+_LOOK_S = 5.0
+"""How often new partitions are looked for."""
+
+
+@attrs.define(eq=False)
+class _Looked:
+    """What the driver knows of the cluster for a while. It stays behind when a source is sent to a task."""
+
+    places: list[Place] = attrs.field(factory=list)
+    at_s: float = float("-inf")
+    begun: Offsets | None = None
+
+    def __reduce__(self) -> tuple[type[_Looked], tuple[()]]:
+        return _Looked, ()
+
+
+@attrs.frozen(eq=False)
+class KafkaSource(Source):
+    """Made by ``session.read_kafka`` and :func:`krishiv_py.connectors.kafka_source`.
+
+    Attributes
+    ----------
+    topics : tuple of str
+        What it reads.
+    connection : Connection
+        Where.
+    schema : pyarrow.Schema
+        Columns of the value, then those beside it.
+    known : tuple of str
+        The columns of the value.
+    meta : tuple of (str, str)
+        Columns beside the value: what each has, and what it is called.
+    """
+
+    topics: tuple[str, ...]
+    connection: Connection
+    schema: pa.Schema
+    known: tuple[str, ...]
+    meta: tuple[tuple[Meta, str], ...]
+    value_format: ValueFormat
+    key_format: KeyFormat
+    starting: Where
+    ending: Where | None
+    most: int | None
+    on_malformed: OnMalformed
+    on_lost: OnLost
+    within_s: float
+    parallelism: int
+    source_column: str | None
+    watermark_sources: tuple[str, ...]
+    poll_seconds: float = 0.1
+    until: tuple[tuple[Place, int], ...] | None = None
+    _looked: _Looked = attrs.field(factory=_Looked, repr=False)
+
+    @property
+    def finite(self) -> bool:  # type: ignore[override]  # follows from where it ends
+        """Whether it ends."""
+        return self.ending is not None
+
+    def plan(self, last: JsonValue) -> Planned | None:
+        """The next offsets of every partition. The first batch notes where the source begins, even if nothing is there."""
+        if last is None:
+            return self._first()
+        assert isinstance(last, dict)
+        at, ends = _noted(last["at"]), _noted(last["ends"]) if "ends" in last else None
+        return self._next(at, ends, always=False)
+
+    def _first(self) -> Planned | None:
+        places = self._places()
+        at = resolved(self.connection, self.starting, places, "starting", self.within_s)
+        ends = None if self.ending is None else resolved(self.connection, self.ending, places, "ending", self.within_s)
+        for told, name in ((at, "starting"), (ends or {}, "ending")):
+            self._exist(told, name)
+        return self._next(at, ends, always=True)
+
+    def _exist(self, told: Offsets, name: str) -> None:
+        """Refuse offsets behind the last record: which records will come there, nobody knows."""
+        latest = offsets(self.connection, dict.fromkeys(told, "latest"), self.within_s)
+        for place, offset in told.items():
+            if offset > latest[place]:
+                raise SourceError(
+                    message(
+                        f"`{name}` lies behind the last record",
+                        f"{place[0]}, partition {place[1]}: offset {offset}, and it ends at {latest[place]}",
+                        "it is not known what will be there",
+                        f'use at most {latest[place]}, or "latest"',
+                    )
+                )
+
+    def _next(self, at: Offsets, ends: Offsets | None, *, always: bool) -> Planned | None:
+        bounds = dict(self.until) if self.until is not None else ends
+        known = list(at)
+        if ends is None:
+            new = [place for place in self._places() if place not in at]
+            at = {**at, **offsets(self.connection, dict.fromkeys(new, "earliest"), self.within_s)}
+        latest = offsets(self.connection, dict.fromkeys(at, "latest"), self.within_s)
+        goals = latest if bounds is None else {p: max(min(latest[p], bounds.get(p, at[p])), at[p]) for p in at}
+        at = self._kept(at if ends is None else {p: max(o, ends.get(p, o)) for p, o in at.items()}, at, latest, goals)
+        ranges = shares({p: (at[p], max(goals[p], at[p])) for p in at}, self.most)
+        full = [(place, begin, end) for place, (begin, end) in ranges.items() if end > begin]
+        if not full and not (always or len(at) > len(known)):
+            return None
+        shown = full or [(place, begin, begin) for place, (begin, _) in ranges.items()][:1]
+        position: dict[str, Any] = {"at": _written({p: end for p, (_, end) in ranges.items()})}
+        if ends is not None:
+            position["ends"] = _written(ends)
+        return Planned(position, [[topic, number, begin, end] for (topic, number), begin, end in shown])
+
+    def _kept(self, needed: Offsets, at: Offsets, latest: Offsets, goals: Offsets) -> Offsets:
+        """Where to go on: what has expired before it was read is an error, or is passed over with a warning.
+
+        Each partition must reach to what is `needed` of it.
+        """
+        asked = [p for p in at if goals[p] > at[p]]
+        earliest = offsets(self.connection, dict.fromkeys(asked, "earliest"), self.within_s) if asked else {}
+        gone = {p: first for p, first in earliest.items() if first > at[p]}
+        back = {p: end for p, end in latest.items() if end < needed[p]}
+        if not gone and not back:
+            return at
+        place, to = next(iter((gone or back).items()))
+        where = f"{place[0]}, partition {place[1]}"
+        if back and not gone:
+            raise SourceError(
+                message(
+                    "a topic is shorter than what was read of it",
+                    f"{where}: it was known up to offset {needed[place]}, and ends at {to}",
+                    "it was made anew, or lost records, and nobody knows which were read",
+                    "begin with a new checkpoint",
+                )
+            )
+        if self.on_lost == "fail":
+            raise reading.expired(where, f"offset {at[place]} is next, and the first one kept is {to}")
+        lost = sum(first - at[p] for p, first in gone.items())
+        warnings.warn(
+            f"records of topic {where} expired before they were read: {lost} offsets are passed over, the next one is {to}. "
+            "Hint: keep records for longer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return {**at, **gone}
+
+    def _places(self) -> list[Place]:
+        if time.monotonic() > self._looked.at_s + _LOOK_S:
+            self._looked.places = partitions(self.connection, self.topics, self.within_s)
+            self._looked.at_s = time.monotonic()
+        return self._looked.places
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Malformed]:
+        """Fetch and decode the records of a range."""
+        assert isinstance(planned, list)
+        topic, number, begin, end = planned
+        yield from reading.rows(self, str(topic), int(number), int(begin), int(end), tuple(columns))
+
+    def until_now(self) -> KafkaSource:
+        """Up to the records there are now."""
+        now = offsets(self.connection, dict.fromkeys(self._places(), "latest"), self.within_s)
+        return attrs.evolve(self, until=tuple(now.items()))
+
+
+def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:
+    """At most so many offsets of all ranges, each partition in proportion to what waits in it.
+
+    >>> shares({("a", 0): (0, 90), ("a", 1): (5, 15)}, 10)
+    {('a', 0): (0, 9), ('a', 1): (5, 6)}
+    """
+    waiting = sum(end - begin for begin, end in ranges.values())
+    if most is None or waiting <= most:
+        return ranges
+    found, seen, given = {}, 0, 0
+    for place, (begin, end) in ranges.items():
+        seen += end - begin
+        upto = seen * most // waiting  # of all so far: what is cut off a share goes to a later one
+        found[place] = (begin, begin + upto - given)
+        given = upto
+    return found
+
+
+def _written(found: Offsets) -> dict[str, dict[str, int]]:
+    written: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in found.items():
+        written.setdefault(topic, {})[str(number)] = offset
+    return written
+
+
+def _noted(written: Any) -> Offsets:
+    return {(topic, int(number)): offset for topic, found in written.items() for number, offset in found.items()}

@@ -1,0 +1,65 @@
+"""Input that cannot be read, from whichever source: where it was, whole, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import attrs
+
+from krishiv_py.errors import SourceError, message
+
+Told: TypeAlias = "str | int | bytes | None"
+_SHOWN: Final = 200
+
+
+@attrs.frozen
+class Malformed:
+    """Input that is no row: a line, what is left of a file (without line and text), or a record of a topic.
+
+    Attributes
+    ----------
+    file, line, text : str, int and str, or None
+        Where a line stands, from 1, and the whole of it.
+    problem : str
+        Why it is no row.
+    topic, partition, offset, key, value : str, int, int, bytes and bytes, or None
+        Where a record of a topic stands, and the whole of it.
+    """
+
+    file: str | None = None
+    line: int | None = None
+    text: str | None = None
+    problem: str = ""
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+
+    @property
+    def where(self) -> str:
+        """Where it stands, for people."""
+        if self.topic is not None:
+            return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
+        return f"{self.file}" if self.line is None else f"{self.file}, line {self.line}"
+
+    def error(self) -> SourceError:
+        """What a query that may lose nothing fails with, in one line."""
+        hint = 'fix or remove it, or read with on_malformed="side_output"'
+        if self.topic is not None:
+            whole: str | bytes | None = self.value
+            hint = 'read with on_malformed="side_output", or begin behind it with a new checkpoint'
+        else:
+            whole = self.text
+        if whole is None:
+            shown = "no value" if self.topic is not None else "no line"
+        else:
+            begin = ascii(whole[:_SHOWN])
+            shown = begin + ("…" if len(whole) > _SHOWN else "")
+        return SourceError(message(f"{self.where}: {' '.join(self.problem.split())}", shown, "its rows would be lost", hint))
+
+
+def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Told]]:
+    """All that is known of each, as columns."""
+    return {name: [getattr(m, name) for m in malformed] for name in attrs.fields_dict(Malformed)}

@@ -1,0 +1,222 @@
+"""A Kafka broker of one process on free loopback ports: jars from Maven Central, checked against ``jars.sha256``.
+
+``python -m tests.kafka.broker fetch`` fills the cache, ``python -m tests.kafka.broker run --port 9092`` runs one until Ctrl-C.
+Needs Java 17 and no Maven. The cache is ``$KRISHIV_KAFKA_JARS``, by default ``~/.cache/krishiv_py/kafka``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+CENTRAL: Final = "https://repo1.maven.org/maven2"
+PINNED: Final = Path(__file__).with_name("jars.sha256")
+_START_S: Final = 120
+_FLAGS: Final = (
+    "-Xmx512m",
+    "-Xms128m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
+"""One process that lives for a minute: the quick compiler alone takes half the CPU time."""
+
+
+def pinned() -> dict[str, str]:
+    """Check sum by path below the repository."""
+    lines = PINNED.read_text().splitlines()
+    return {path: found for found, path in (line.split() for line in lines)}
+
+
+def cache() -> Path:
+    """Where the jars are kept."""
+    told = os.environ.get("KRISHIV_KAFKA_JARS")
+    return Path(told) if told else Path.home() / ".cache" / "krishiv_py" / "kafka"
+
+
+def fetch(folder: Path | None = None) -> list[Path]:
+    """The jars, fetched where they are not there yet; two processes may ask at once.
+
+    Raises
+    ------
+    RuntimeError
+        When a jar is another one than was pinned.
+    """
+    folder = cache() if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(8) as threads:
+            return list(threads.map(lambda item: _jar(folder, *item), pinned().items()))
+
+
+def _jar(folder: Path, path: str, expected: str) -> Path:
+    jar = folder / path.rpartition("/")[2]
+    if jar.exists() and hashlib.sha256(jar.read_bytes()).hexdigest() == expected:
+        return jar
+    for attempt in range(3):
+        try:
+            with urllib.request.urlopen(f"{CENTRAL}/{path}", timeout=60) as answer:
+                data = answer.read()
+            break
+        except OSError:
+            if attempt == 2:
+                raise
+            time.sleep(2 * (attempt + 1))
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise RuntimeError(f"{path} is not the jar that was pinned in {PINNED.name}")
+    waiting = jar.with_suffix(".part")
+    waiting.write_bytes(data)
+    waiting.rename(jar)
+    return jar
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Broker:
+    """One broker over a folder. It can be stopped, killed and started again on the same port.
+
+    Attributes
+    ----------
+    address : str
+        Its ``bootstrap.servers``.
+    """
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        self.folder = folder
+        self.port = free_port() if port is None else port
+        self.address = f"127.0.0.1:{self.port}"
+        self._classpath = ":".join(map(str, fetch()))
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._settings = folder / "server.properties"
+        self._settings.write_text(self._properties())
+        if not (folder / "data" / "meta.properties").exists():
+            tool = [
+                "kafka.tools.StorageTool",
+                "format",
+                "--standalone",
+                "-t",
+                "krishivAAAAAAAAAAAAAAAA",
+                "-c",
+                str(self._settings),
+            ]
+            done = subprocess.run([*self._java(), *tool], capture_output=True, text=True, timeout=_START_S)
+            if done.returncode:
+                raise RuntimeError(f"the storage cannot be formatted: {done.stdout}{done.stderr}")
+
+    def _java(self) -> list[str]:
+        home = os.environ.get("JAVA_HOME")
+        return [f"{home}/bin/java" if home else "java", *_FLAGS, "-cp", self._classpath]
+
+    def _properties(self) -> str:
+        control = free_port()
+        return "\n".join(
+            [
+                "process.roles=broker,controller",
+                "node.id=1",
+                f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{control}",
+                f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}",
+                f"controller.quorum.bootstrap.servers=127.0.0.1:{control}",
+                "controller.listener.names=CONTROLLER",
+                f"log.dirs={self.folder / 'data'}",
+                "offsets.topic.replication.factor=1",
+                "offsets.topic.num.partitions=1",
+                "transaction.state.log.replication.factor=1",
+                "transaction.state.log.num.partitions=1",
+                "transaction.state.log.min.isr=1",
+                "auto.create.topics.enable=false",
+                "group.initial.rebalance.delay.ms=0",
+                "log.retention.check.interval.ms=1000",
+                "",
+            ]
+        )
+
+    def start(self) -> Broker:
+        """Start it, and wait until it answers."""
+        with (self.folder / "broker.log").open("ab") as log:
+            command = [*self._java(), "kafka.Kafka", str(self._settings)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        until = time.monotonic() + _START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise RuntimeError(f"the broker did not start: {(self.folder / 'broker.log').read_text()[-4_000:]}")
+            time.sleep(0.1)
+        return self
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            from confluent_kafka import KafkaException
+            from confluent_kafka.admin import AdminClient
+
+            with contextlib.suppress(KafkaException):
+                asked = AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
+                return bool(asked.brokers)
+        return False
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=20)
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill it, as a loss of power would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextlib.contextmanager
+def running(port: int | None = None) -> Iterator[Broker]:
+    """A broker with a temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix="krishiv-kafka-"))
+    broker: Broker | None = None
+    try:
+        broker = Broker(folder, port)
+        yield broker.start()
+    finally:
+        if broker is not None:
+            broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """See the docstring of the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("fetch", "run"))
+    parser.add_argument("--port", type=int, default=9092)
+    told = parser.parse_args()
+    if told.what == "fetch":
+        print(f"{len(fetch())} jars in {cache()}")
+        return
+    with running(told.port) as broker, contextlib.suppress(KeyboardInterrupt):
+        print(f"Kafka listens on {broker.address}; Ctrl-C ends it", flush=True)
+        while True:
+            time.sleep(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A topic on a real broker: the three engines give the same rows, over restarts, with what is no row put aside."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py import (
+    AggregatedStream,
+    Batches,
+    MemorySink,
+    ParquetSink,
+    Session,
+    SideOutputLateEventHandler,
+    Stream,
+    count,
+    sum,
+)
+from krishiv_py.api.runner import NoRunner
+from krishiv_py.connectors import Source, kafka_source
+from krishiv_py.connectors.ranges import node_of
+from krishiv_py.testing import Driver, micro_batches
+from tests.kafka.broker import Broker
+from tests.kafka.conftest import send
+from tests.spark.conftest import found
+from tests.spark.test_own_sinks import take_back
+
+DDL = "user string, at bigint, amount bigint"
+Topic = Callable[..., str]
+
+
+def event(number: int) -> bytes:
+    """One of many, a little out of order."""
+    at = number * 10 - number * 7_919 % 300
+    return json.dumps({"user": f"u{number % 7}", "at": at, "amount": number}).encode()
+
+
+def hostile(number: int) -> list[bytes | None]:
+    """What is no row."""
+    return [
+        b"",
+        b"{",
+        b"\xff\xfe\x00" + bytes([number % 256]),
+        b'{"user": "u1", "at": 1.5, "amount": 1}',
+        b'{"user": "u1", "at": 1, "amount": 1}{"user": "u1", "at": 1, "amount": 1}',
+        b'[{"user": "u1", "at": 1, "amount": 1}]',
+        b'{"other": 1}',
+        None,
+    ]
+
+
+def per_second(stream: Stream) -> AggregatedStream:
+    """Counts and sums."""
+    return stream.watermark("at", 200).key_by("user").tumbling_window("1 s").agg(count(), sum("amount"))
+
+
+def by_the_driver(source: Source) -> tuple[list[Any], list[Any]]:
+    """Results and late rows."""
+    node = node_of(source, None)
+    plan = per_second(Stream(node, node.schema, NoRunner()))
+    driver = Driver(plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())), idle_batches=False)
+    outs = [*(driver.send(rows) for rows in micro_batches(source)), driver.close()]
+    return found(pa.concat_tables([o.results for o in outs])), found(pa.concat_tables([o.late for o in outs]))
+
+
+def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    name = topic(3)
+    values: list[bytes | None] = [event(n) for n in range(3_000)]
+    values[1_500:1_500] = hostile(7)
+    send(broker, name, [(n % 3, v) for n, v in enumerate(values)], key=b"k")
+    told: dict[str, Any] = {
+        "bootstrap_servers": broker.address,
+        "schema": DDL,
+        "max_offsets_per_batch": 500,
+        "on_malformed": "side_output",
+        "ending": "latest",
+    }
+    results, late = by_the_driver(kafka_source(name, **told))
+    malformed = [row for row in late if "malformed" in row]
+    assert len(malformed) == len(hostile(7))
+    assert {row[7] for row in malformed} == set(hostile(7)), "values are there whole"
+    assert len(late) > len(malformed), "the test would prove little without late rows"
+    stream = session.read_kafka(name, **told)
+    kept = MemorySink()
+    whole = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(kept)).run()
+    assert (found(whole.table), found(whole.late)) == (results, late)
+    out, aside, checkpoint = tmp_path / "out", tmp_path / "late", tmp_path / "checkpoint"
+    plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(ParquetSink(aside)))
+    query = plan.start(ParquetSink(out), checkpoint=str(checkpoint))
+    while query.progress.batch_id < 2:
+        assert query.status == "running"
+        time.sleep(0.05)
+    query.stop()
+    take_back(checkpoint, 1)
+    query = plan.start(ParquetSink(out), checkpoint=str(checkpoint), batches=Batches.available_now())
+    query.await_termination()
+    assert found(pq.read_table(out)) == results
+    assert found(pq.read_table(aside)) == late
