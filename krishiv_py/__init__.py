@@ -43,6 +43,7 @@ from krishiv_py.errors import (
     SessionClosedError,
     SourceError,
 )
+from krishiv_py.plan.aggregates.binned import approx_percentile, histogram
 from krishiv_py.plan.aggregates.calls import (
     AggCall,
     Aggregator,
@@ -167,6 +168,7 @@ __all__ = [
     "WindowedStream",
     "any_value",
     "approx_count_distinct",
+    "approx_percentile",
     "avg",
     "bool_and",
     "bool_or",
@@ -186,6 +188,7 @@ __all__ = [
     "fold",
     "func",
     "greatest",
+    "histogram",
     "last",
     "least",
     "lit",

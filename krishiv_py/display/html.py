@@ -58,7 +58,8 @@ def plan_html(plan: Explained) -> str:
 
 
 def _checked(stage: Checked) -> list[tuple[str, str]]:
-    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads)))]
+    kept = [("keeps", _code("; ".join(stage.keeps)))] if stage.keeps else []
+    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *kept]
 
 
 def query_html(name: str, status: str, progress: Progress, problem: str | None = None) -> str:

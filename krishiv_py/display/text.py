@@ -43,6 +43,7 @@ def _checked(stage: Checked) -> list[str]:
         f"rows      {', '.join(shown[:_COLUMNS])}{more}",
         f"reads     {', '.join(stage.reads[:_COLUMNS])}{' …' if len(stage.reads) > _COLUMNS else ''}",
         f"time      {stage.time}",
+        *([f"keeps     {'; '.join(stage.keeps)}"] if stage.keeps else []),
     ]
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import Node, StageOutput, Untimed, WindowAggregate, chain, prefix_of, source_of, stages_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import PhysicalPlan, StagePlan
 
 
 @attrs.frozen
@@ -34,12 +33,15 @@ class Checked:
         Columns it reads from its source, or from the stage before.
     time : str
         The event-time column, its kind and resolution.
+    keeps : tuple of str
+        The aggregates whose state grows with the rows of a window, and what it holds.
     """
 
     name: str
     rows: tuple[tuple[str, str], ...]
     reads: tuple[str, ...]
     time: str
+    keeps: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -70,7 +72,7 @@ def explain(plan: PhysicalPlan) -> Explained:
     return Explained(
         logical=tuple(Part(n.heading, n.detail()) for stage in reversed(stages) for n in _nodes(stage) if n.heading),
         flow=tuple(part for at, stage in enumerate(stages) for part in _flow(stage)[bool(at) :]),
-        checked=tuple(_checked(stage.spec) for stage in plan.stages),
+        checked=tuple(map(_checked, plan.stages)),
         physical=plan,
     )
 
@@ -81,12 +83,14 @@ def _nodes(stage: WindowAggregate) -> Iterator[Node]:
     yield from (node for node in chain(stage) if not isinstance(node, StageOutput))
 
 
-def _checked(spec: OperatorSpec) -> Checked:
+def _checked(stage: StagePlan) -> Checked:
+    spec = stage.spec
     return Checked(
         name=spec.name,
         rows=tuple((f.name, str(f.type)) for f in spec.row_schema if not f.name.startswith(RESERVED)),
         reads=tuple(name for name in spec.needs_columns if not name.startswith(RESERVED)),
         time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)" if spec.time_column else "none is needed",
+        keeps=tuple(f"{k.keeps} of {c}" for c, k in zip(spec.aggs, stage.layout.kernels, strict=True) if k.keeps),
     )
 
 

@@ -53,6 +53,8 @@ AGGREGATES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "collect_list": kv.collect_list,
     "collect_set": kv.collect_set,
     "percentile": lambda e: kv.percentile(e, 0.3),
+    "approx_percentile": lambda e: kv.approx_percentile(e, [0.3, 1.0], 0.05),
+    "histogram": lambda e: kv.histogram(e, [-1, 0.5, 10]),
     "mode": kv.mode,
     "max_by": lambda e: kv.max_by(e, e),
     "min_by": lambda e: kv.min_by(e, e),

@@ -139,6 +139,8 @@ def _functions() -> Iterator[Call]:
         yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
     for name in ("max_by", "min_by"):
         yield Call(name, lambda name=name: getattr(kv, name), {"arg": "user", "by": "n"})  # type: ignore[misc]
+    yield Call("approx_percentile", lambda: kv.approx_percentile, {"arg": "n", "percentage": 0.5, "relative_error": 0.1})
+    yield Call("histogram", lambda: kv.histogram, {"arg": "n", "bounds": [1, 2]})
     ranks: dict[str, Any] = {"k": 2, "by": "n", "columns": "user", "then": [("at", "smallest")]}
     for name in ("top_k", "bottom_k"):
         yield Call(name, lambda name=name: getattr(kv, name), ranks)  # type: ignore[misc]

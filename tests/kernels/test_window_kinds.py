@@ -41,6 +41,9 @@ EMPTY = {
     kv.variance("x"): None,
     kv.stddev("x"): None,
     kv.percentile("x"): None,
+    kv.approx_percentile("x"): None,
+    kv.approx_percentile("x", [0.1, 0.9]): None,
+    kv.histogram("x", [1, 2]): [0, 0, 0],
 }
 
 

@@ -40,6 +40,22 @@ def test_settings_of_aggregates_are_shown() -> None:
     assert "percentile(n, 0.95) AS percentile_n" in text
     assert "approx_count_distinct(n, precision=9) AS" in text
     assert "Longest(n, user-defined, int64) AS longest_n" in text
+    assert "keeps     every value of percentile(n, 0.95) AS percentile_n\n" in text
+
+
+def test_aggregates_that_keep_values_are_named() -> None:
+    windows = stream_of("n bigint, at bigint").watermark("at", 0).tumbling_window("1 min")
+    growing = [kv.median("n"), kv.collect_list("n"), kv.mode("n"), kv.collect_set("n"), kv.count_distinct("n")]
+    plan = windows.agg(*growing, kv.approx_percentile("n", [0.5, 0.9]), kv.histogram("n", [0, 5]), kv.sum("n"))
+    (kept,) = (line for line in plan.explain().splitlines() if line.startswith("keeps"))
+    for call in growing:
+        whole = "every value" if call.func in ("percentile", "collect_list") else "the distinct values"
+        assert f"{whole} of {call}" in kept
+    assert kept.count(" of ") == len(growing)
+    assert "approx_percentile(n, [0.5, 0.9], relative_error=0.01)" in plan.explain()
+    assert "histogram(n, [0, 5])" in plan.explain()
+    assert "every value of percentile(n, 0.5)" in plan._repr_html_()
+    assert "keeps" not in windows.agg(kv.sum("n")).explain()
 
 
 def test_a_bounded_source_may_be_run_or_started() -> None:

@@ -130,6 +130,8 @@ def test_each_window_is_the_builders(bounds: str, built: Any) -> None:
         ("COLLECT_SET(amount)", collect_set("amount")),
         ("PERCENTILE(amount, 0.9)", percentile("amount", 0.9)),
         ("MEDIAN(amount)", percentile("amount", 0.5)),
+        ("APPROX_PERCENTILE(amount, 0.9)", kv.approx_percentile("amount", 0.9)),
+        ("PERCENTILE_APPROX(amount, ARRAY(0.1, 0.9))", kv.approx_percentile("amount", [0.1, 0.9])),
         ("MODE(user)", kv.mode("user")),
         ("COUNT_IF(amount > 0)", kv.count_if("amount > 0")),
         ("BOOL_AND(amount > 0)", kv.bool_and("amount > 0")),

@@ -16,7 +16,8 @@ from krishiv_py.kernels.aggregates.modes import MODE
 from krishiv_py.kernels.aggregates.moments import STDDEV, VARIANCE
 from krishiv_py.kernels.aggregates.percentiles import PERCENTILE
 from krishiv_py.kernels.aggregates.ranked import RANKED
-from krishiv_py.kernels.aggregates.sketch import APPROX_COUNT_DISTINCT
+from krishiv_py.kernels.aggregates.sketches.binned import APPROX_PERCENTILE, HISTOGRAM
+from krishiv_py.kernels.aggregates.sketches.distinct import APPROX_COUNT_DISTINCT
 from krishiv_py.kernels.aggregates.sums import AVG, SUM
 from krishiv_py.kernels.aggregates.user.aggregator import UDAF
 from krishiv_py.plan.aggregates.calls import AggCall, AggName
@@ -38,6 +39,8 @@ REGISTRY: Final[dict[AggName, Definition]] = {
     "collect_list": COLLECT_LIST,
     "collect_set": COLLECT_SET,
     "percentile": PERCENTILE,
+    "approx_percentile": APPROX_PERCENTILE,
+    "histogram": HISTOGRAM,
     "mode": MODE,
     "max_by": RANKED,
     "min_by": RANKED,

@@ -65,6 +65,8 @@ class TimedLists(AggKernel):
 class CollectList(TimedLists):
     """All values in event-time order; equal times in order of arrival."""
 
+    keeps: ClassVar[str] = "every value"
+
     def picked(self, times: Ints, values: pa.Array, ids: Ints) -> Ints:
         """See TimedLists."""
         return np.lexsort((times, ids))
@@ -89,6 +91,7 @@ class CollectList(TimedLists):
 class Distinct(AggKernel):
     """The sorted distinct values, or how many there are."""
 
+    keeps: ClassVar[str] = "the distinct values"
     type: pa.DataType
     result: Literal["set", "count"]
 

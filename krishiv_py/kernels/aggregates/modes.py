@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import numpy as np
@@ -19,6 +19,7 @@ from krishiv_py.kernels.arrays.types import Ints
 class Mode(AggKernel):
     """The most frequent value, of several the smallest; partials hold the distinct values and how often each occurred."""
 
+    keeps: ClassVar[str] = "the distinct values"
     type: pa.DataType
 
     @property

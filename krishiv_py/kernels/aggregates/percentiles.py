@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import numpy as np
@@ -24,6 +24,7 @@ from krishiv_py.kernels.arrays.wavelet import below, smallest
 class Percentile(AggKernel):
     """Exact percentile, interpolated between the two nearest values."""
 
+    keeps: ClassVar[str] = "every value"
     percentage: float
 
     @property

@@ -30,6 +30,8 @@ AggName: TypeAlias = Literal[
     "collect_list",
     "collect_set",
     "percentile",
+    "approx_percentile",
+    "histogram",
     "mode",
     "max_by",
     "min_by",
@@ -93,7 +95,13 @@ class AggCall:
     where : Expr or None
         Only rows for which this is true are aggregated.
     percentage : float
-        For ``percentile``: the rank, 0 to 1.
+        For ``percentile`` and ``approx_percentile``: the rank, 0 to 1.
+    percentages : tuple of float
+        For ``approx_percentile``: several ranks, which make a list of the result.
+    relative_error : float
+        For ``approx_percentile``: how far a result may be from the value of its rank.
+    bounds : tuple of float
+        For ``histogram``: where bins begin.
     precision : int
         For ``approx_count_distinct``: 2**precision registers (standard error about 1.04 / sqrt(2**precision)).
     k : int
@@ -111,6 +119,9 @@ class AggCall:
     name: str | None = None
     where: Expr | None = None
     percentage: float = 0.5
+    percentages: tuple[float, ...] = ()
+    relative_error: float = 0.01
+    bounds: tuple[float, ...] = ()
     precision: int = 12
     k: int = 1
     then: tuple[Literal["smallest", "largest"], ...] = ()
@@ -170,6 +181,11 @@ class AggCall:
         """What tells two calls of one aggregate apart, besides argument and filter."""
         if self.func == "percentile":
             return [repr(self.percentage)]
+        if self.func == "approx_percentile":
+            ranks = list(self.percentages) if self.percentages else self.percentage
+            return [repr(ranks), f"relative_error={self.relative_error}"]
+        if self.func == "histogram":
+            return [repr(list(self.bounds))]
         if self.func == "approx_count_distinct":
             return [f"precision={self.precision}"]
         if self.func in ("top_k", "bottom_k"):

@@ -8,8 +8,8 @@ from typing import Final
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.aggregates import binned, more
 from krishiv_py.plan.aggregates import calls as agg
-from krishiv_py.plan.aggregates import more
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
@@ -46,7 +46,7 @@ _NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
 _FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
 _HINT: Final = (
     "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST, COUNT(DISTINCT x), "
-    "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p), MEDIAN, MODE, "
+    "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p), APPROX_PERCENTILE(x, p), MEDIAN, MODE, "
     "COUNT_IF, BOOL_AND, BOOL_OR, ANY_VALUE, MAX_BY(x, y), MIN_BY(x, y)"
 )
 
@@ -70,6 +70,8 @@ def aggregate(node: sg.Expression) -> AggCall | None:
         return call.filter(expr_of(node.expression.this))
     if isinstance(node, sg.Count):
         return _count(node)
+    if isinstance(node, sg.ApproxQuantile):
+        return _approximate(node)
     if isinstance(node, sg.Quantile):
         return agg.percentile(expr_of(node.this), _rank(node))
     if type(node) in _TYPES:
@@ -126,3 +128,17 @@ def _rank(node: sg.Quantile) -> float:
     if not isinstance(quantile, sg.Literal) or quantile.is_string:
         raise _refused(node, "PERCENTILE takes one constant rank", "write PERCENTILE(x, 0.95)")
     return float(quantile.name)
+
+
+def _approximate(node: sg.ApproxQuantile) -> AggCall:
+    """``APPROX_PERCENTILE(x, 0.95)``, ``APPROX_PERCENTILE(x, ARRAY(0.5, 0.95))``."""
+    more_args = [key for key, value in node.args.items() if value and key not in ("this", "quantile")]
+    if more_args:
+        hint = "leave it out: the relative error is 0.01; or use approx_percentile(col, p, relative_error) of the builder"
+        raise _refused(node, "the accuracy of APPROX_PERCENTILE is that of values here, not of ranks", hint)
+    asked = node.args.get("quantile")
+    found = asked.expressions if isinstance(asked, sg.Array) else [asked]
+    ranks = [float(rank.name) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
+    if len(ranks) < len(found):
+        raise _refused(node, "APPROX_PERCENTILE takes constant ranks", "write APPROX_PERCENTILE(x, 0.95)")
+    return binned.approx_percentile(expr_of(node.this), ranks if isinstance(asked, sg.Array) else ranks[0])

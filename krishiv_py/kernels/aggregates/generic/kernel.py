@@ -38,11 +38,14 @@ class AggKernel(ABC):
         Whether partials must be merged in order of arrival. Then rows are not combined where that would mix it.
     exact_prefixes : bool
         Whether :meth:`prefixes` costs the same for every row, and its results are to the last bit those of whole groups.
+    keeps : str
+        What state holds of a group where that grows with its rows; ``explain()`` shows it.
     """
 
     __slots__ = ()
     in_order: ClassVar[bool] = False
     exact_prefixes: ClassVar[bool] = False
+    keeps: ClassVar[str] = ""
 
     @property
     @abstractmethod

@@ -1,0 +1,1 @@
+"""Aggregates of bounded size: distinct counts, quantiles and histograms."""

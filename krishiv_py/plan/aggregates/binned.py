@@ -1,0 +1,104 @@
+"""Aggregate calls that put values into bins: approximate quantiles and histograms (SEMANTICS §5.6)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.aggregates.calls import AggCall, call_of
+from krishiv_py.plan.expressions.expr import Expr
+
+_MOST = 10_000
+
+
+def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5, relative_error: float = 0.01) -> AggCall:
+    """A value at most `relative_error` away from the one of a rank, ``float64``: a DDSketch, mergeable and of bounded size.
+
+    The rank is Spark's: the smallest value such that at least the part `percentage` of all values is as small or smaller. For
+    a value ``x`` of that rank the result is between ``x * (1 - relative_error)`` and ``x * (1 + relative_error)``. Zero,
+    infinities and NaN, which is above all numbers, come back as they are; numbers closer to zero than 2.3e-308 count as zero.
+    Results do not depend on order, batches, engine or kind of window. Spark's third argument is another one: it bounds the
+    error of the rank.
+
+    Parameters
+    ----------
+    arg : Expr or str
+        A numeric column; decimals are read as the nearest doubles.
+    percentage : float or sequence of float
+        The rank, from 0 (minimum) to 1 (maximum). For several the result is a list, from one sketch.
+    relative_error : float
+        0.0001 to 0.25. State holds one count for each bin that has values: at 0.01, at most 165 for every factor of ten
+        between the smallest and the largest value.
+
+    Raises
+    ------
+    PlanError
+        For ranks and errors out of range.
+
+    Examples
+    --------
+    >>> from krishiv_py import approx_percentile
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> ranks = approx_percentile("ms", [0.5, 0.99], 0.02).alias("ranks")
+    >>> driver = Driver(stream_of("ms bigint, at bigint").watermark("at", 0).tumbling_window(1_000).agg(ranks))
+    >>> _ = driver.send([{"ms": ms, "at": ms} for ms in range(1, 1_000)])
+    >>> [round(value) for value in driver.close().results["ranks"].to_pylist()[0]]
+    [501, 993]
+    """
+    several = not isinstance(percentage, (int, float, str)) and isinstance(percentage, Sequence)
+    ranks = list(percentage) if several and isinstance(percentage, Sequence) else [percentage]
+    for rank in ranks:
+        if isinstance(rank, bool) or not isinstance(rank, (int, float)) or not 0 <= rank <= 1:
+            raise PlanError(message("`percentage` is out of range", shown(rank), "no value has that rank", "use 0 to 1"))
+    if not ranks or len(ranks) > _MOST:
+        hint = "name one rank, or up to 10 000: [0.5, 0.99]"
+        raise PlanError(message("`percentage` names no ranks", f"{len(ranks)} ranks", "there is no result", hint))
+    error = relative_error
+    if isinstance(error, bool) or not isinstance(error, (int, float)) or not 0.0001 <= error <= 0.25:
+        hint = "use 0.0001 to 0.25; percentile(...) is exact, and keeps every value"
+        raise PlanError(message("`relative_error` is out of range", shown(error), "there are no bins of that size", hint))
+    if several:
+        return call_of("approx_percentile", arg, percentages=tuple(map(float, ranks)), relative_error=float(error))  # type: ignore[arg-type]
+    return call_of("approx_percentile", arg, percentage=float(ranks[0]), relative_error=float(error))  # type: ignore[arg-type]
+
+
+def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
+    """How many values lie in each bin, a list of ``int64``: below ``bounds[0]``, from each bound to the next, from the last on.
+
+    A value equal to a bound is in the bin that begins there; NaN is in the last bin. Without values all counts are 0.
+
+    Parameters
+    ----------
+    arg : Expr or str
+        A numeric column; decimals are read as the nearest doubles.
+    bounds : sequence of float
+        1 to 10 000 ascending numbers; the list is one longer.
+
+    Raises
+    ------
+    PlanError
+        For bounds that do not ascend, or are no numbers.
+
+    Examples
+    --------
+    >>> from krishiv_py import histogram
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> windows = stream_of("ms bigint, at bigint").watermark("at", 0).tumbling_window(10)
+    >>> driver = Driver(windows.agg(histogram("ms", [10, 100])))
+    >>> _ = driver.send([{"ms": ms, "at": 1} for ms in (3, 10, 99, 100, 7)])
+    >>> driver.close().results["histogram_ms"].to_pylist()
+    [[2, 2, 1]]
+    """
+    hint = "write histogram(col, [0, 10, 100])"
+    if isinstance(bounds, (str, bytes)) or not isinstance(bounds, Sequence) or not 1 <= len(bounds) <= _MOST:
+        raise PlanError(message("`bounds` is no list of numbers", shown(bounds), "there are no bins", hint))
+    for bound in bounds:
+        if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
+            raise PlanError(message("a bound is no number", shown(bound), "nothing lies beside it", hint))
+    for below, above in itertools.pairwise(bounds):
+        if not below < above:
+            got = f"{below!r}, {above!r}"
+            raise PlanError(message("`bounds` do not ascend", got, "a value would belong to no bin", hint))
+    return call_of("histogram", arg, bounds=tuple(bounds))
