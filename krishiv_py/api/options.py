@@ -53,6 +53,10 @@ class OptionMethods:
         """Who takes late rows."""
         return self.draft.late_handler
 
+    def _named_columns(self) -> tuple[str, ...]:
+        """The columns that somebody knows of, where others go along unseen; empty where nobody told."""
+        return ()
+
     def _row_schema(self) -> pa.Schema:
         """The schema of rows after the stateless steps."""
         schema = source_of(self.draft.input).schema

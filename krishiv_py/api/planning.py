@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from krishiv_py.planner import check as check
     from krishiv_py.planner import explain as explain
     from krishiv_py.planner import physical as physical
+    from krishiv_py.planner import stages as stages
 else:
     check = lazy("krishiv_py.planner.check")
     evaluate = lazy("krishiv_py.kernels.columns.evaluate")
@@ -20,3 +21,4 @@ else:
     unnest = lazy("krishiv_py.kernels.columns.unnest")
     explain = lazy("krishiv_py.planner.explain")
     physical = lazy("krishiv_py.planner.physical")
+    stages = lazy("krishiv_py.planner.stages")

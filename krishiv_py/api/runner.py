@@ -32,12 +32,15 @@ class BoundedResult:
         Rows by fate.
     late_by_stage : dict
         Late rows by the name of their stage; `late` and `counters` are those of the first one.
+    outputs : dict
+        Results by the name of their output; `table` are those of the first one.
     """
 
     table: pa.Table
     late: pa.Table
     counters: dict[str, int] = attrs.field(converter=Counters)
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
+    outputs: dict[str, pa.Table] = attrs.field(factory=dict)
 
 
 class Runner(Protocol):

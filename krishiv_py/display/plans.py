@@ -11,14 +11,18 @@ def plans_text(plan: PhysicalPlan) -> str:
     """What ``explain()`` says of a plan; of several outputs the plan of each, and which of its stages run for it."""
     if not plan.parts:
         return plan_text(explain(plan))
-    said = []
-    for output, part in zip(plan.outputs, plan.parts, strict=True):
-        way, at = list[str](), output.stage
-        while True:
-            way.insert(0, plan.stages[at].spec.name)
-            before = plan.stages[at].after
-            if before is None:
-                break
-            at = before
-        said.append(f"== output {output.name!r}: {' -> '.join(way)} ==\n{plan_text(explain(part))}")
+    said = [
+        f"== output {output.name!r}: {_way(plan, output.stage)} ==\n{plan_text(explain(part))}"
+        for output, part in zip(plan.outputs, plan.parts, strict=True)
+    ]
     return "\n\n".join(said)
+
+
+def _way(plan: PhysicalPlan, number: int) -> str:
+    """The stages that rows go through to one, the sides of a join in brackets."""
+    stage = plan.stages[number]
+    before = [_way(plan, n) for n in stage.after]
+    if not before:
+        return stage.spec.name
+    joined = before[0] if len(before) == 1 else " + ".join(f"({way})" for way in before)
+    return f"{joined} -> {stage.spec.name}"

@@ -1,4 +1,4 @@
-"""A stage behind another one: it takes the results of a micro-batch in the same micro-batch (SEMANTICS §7.3)."""
+"""A stage behind others: it takes their results of a micro-batch in the same micro-batch (SEMANTICS §7.3)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.loop import micro_batch
+from krishiv_py.engine.loop import NO_ROWS, micro_batch
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
 from krishiv_py.kernels.input.arrival import in_order
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
@@ -20,16 +21,26 @@ def stepping(spec: OperatorSpec) -> OperatorSpec:
     return attrs.evolve(spec, prefix=())
 
 
-def packed_results(stage: Stage, results: pa.Table, judged: Moment) -> Packed:
-    """The results of the stage before, judged by what was in force when that fired last, so that none is late."""
+def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
+    """The results of a stage as rows of the one of `spec`, behind its stateless steps."""
+    given = one_batch(results.select(list(spec.needs_columns)))
+    return pa.Table.from_batches([apply_prefix(spec.prefix, given)])
+
+
+def packed_results(stage: Stage, rows: pa.Table, judged: Moment, read: Packed = NO_ROWS) -> Packed:
+    """What :func:`as_rows` gave, judged by what was in force when the stages before fired last, so that none is late.
+
+    `read` are rows of a source beside them, which are judged already; they come behind.
+    """
     packing = stage.pack(judged)
-    for batch in in_order(results, stage.spec.arrives_by).combine_chunks().to_batches():
+    for batch in in_order(rows, stage.spec.arrives_by).combine_chunks().to_batches():
         packing.take(batch)
-    return packing.packed()
+    found = packing.packed()
+    return Packed((*found.chunks, *read.chunks), (*found.late, *read.late), (*found.notes, *read.notes))
 
 
 def follow(stage: Stage, bucket: Bucket, packed: Packed, judged: Moment, moment: Moment) -> Iterator[BatchDone]:
-    """Fold results of the stage before in, then fire.
+    """Fold results of the stages before in, then fire.
 
     Parameters
     ----------
@@ -38,8 +49,8 @@ def follow(stage: Stage, bucket: Bucket, packed: Packed, judged: Moment, moment:
     bucket : Bucket
         Its state, changed in place.
     packed : Packed
-        The results of the stage before.
+        The results of the stages before, and rows of a source beside them.
     judged, moment : Moment
-        What was in force in this stage when the one before fired last, and what is in force now.
+        What was in force in this stage when those before fired last, and what is in force now.
     """
     return micro_batch(stage, bucket, packed, judged, lambda: moment, waits=True)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import attrs
 
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+
+Times: TypeAlias = "tuple[tuple[int, int], ...]"
+"""What the watermark of a stage follows: the least of some clocks, each with how far the stage is behind it, µs."""
+FIRST_CLOCK: Times = ((0, 0),)
 
 
 @attrs.frozen
@@ -19,14 +25,29 @@ class Moment:
         Processing time, µs since the epoch; needed by triggers that go by the clock and a processing-time TTL only.
     asks : bool
         Whether a user's trigger may be asked: not while windows fire before the rows of the batch are taken in.
+    others : tuple of int
+        Of a plan with several clocks, what is in force by the second and further ones; `watermark_us` is by the first.
     """
 
     watermark_us: int
     now_us: int | None = None
     asks: bool = True
+    others: tuple[int, ...] = ()
 
-    def behind(self, by_us: int) -> Moment:
-        """The moment of a stage whose watermark is `by_us` µs behind this one; the infinities stay what they are."""
-        if self.watermark_us in (UNSET, END_OF_TIME):
+    def at(self, times: Times) -> Moment:
+        """The moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""
+        if times == FIRST_CLOCK and not self.others:
             return self
-        return attrs.evolve(self, watermark_us=self.watermark_us - by_us)
+        every = (self.watermark_us, *self.others)
+        reached = [every[clock] for clock, _ in times]
+        behind = [w if w in (UNSET, END_OF_TIME) else w - by_us for w, (_, by_us) in zip(reached, times, strict=True)]
+        return attrs.evolve(self, watermark_us=min(behind), others=())
+
+    def later(self, before: Moment) -> bool:
+        """Whether any clock has gone on since the moment `before`."""
+        return (self.watermark_us, self.others) != (before.watermark_us, before.others)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the input has ended, by every clock."""
+        return all(w == END_OF_TIME for w in (self.watermark_us, *self.others))

@@ -132,7 +132,7 @@ class FrameSource(Source):
 
 @attrs.frozen(eq=False)
 class UnionSource(Source):
-    """Several streams as one; a column names the stream a row came from."""
+    """Several streams as one; a column names the stream a row came from. Those of a join may be results of stages."""
 
     title: ClassVar[str] = "Union"
     parts: tuple[tuple[str, Node], ...]
@@ -322,27 +322,9 @@ def source_of(node: Node) -> Source:
 
 
 def root_of(node: Node) -> Source:
-    """The source that the first stage reads."""
+    """The source that the first stage reads; of a join with results of stages, both sides as they are named there."""
     found = source_of(node)
     return root_of(found.stage) if isinstance(found, StageOutput) else found
-
-
-def stages_of(node: WindowAggregate) -> list[WindowAggregate]:
-    """The stages of a plan, the first one first."""
-    found = source_of(node)
-    return [*(stages_of(found.stage) if isinstance(found, StageOutput) else ()), node]
-
-
-def computed_in(node: Node) -> dict[str, Expr]:
-    """Columns of keys, identities and gaps that are expressions, by name; of this stage, of all streams it reads."""
-    found: dict[str, Expr] = {}
-    source = source_of(node)
-    for side, part in source.parts if isinstance(source, UnionSource) else ():
-        found |= {f"{name} of {side}": expr for name, expr in computed_in(part).items()}
-    for step in prefix_of(node):
-        if isinstance(step, Project):
-            found |= {name: expr for name, expr in step.columns if name in step.computes}
-    return found
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:

@@ -22,11 +22,14 @@ class Branch:
         Where its rows come from.
     spec : OperatorSpec
         The plan's specification with this stream's own steps in front.
+    after : int or None
+        The number of the stage whose results it is; None for rows of a source.
     """
 
     name: str | None
     source: Source
     spec: OperatorSpec
+    after: int | None = None
 
 
 def branches(spec: OperatorSpec, source: Source) -> list[Branch]:

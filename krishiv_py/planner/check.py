@@ -20,11 +20,11 @@ from krishiv_py.plan.nodes import (
     WindowAggregate,
     prefix_of,
     source_of,
-    stages_of,
 )
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
 from krishiv_py.plan.schema import RESERVED, is_key_type, left_out, refuse_left_out, require_columns, time_kind
+from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
 

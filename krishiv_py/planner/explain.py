@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import attrs
 
-from krishiv_py.plan.nodes import Node, StageOutput, Untimed, WindowAggregate, chain, prefix_of, source_of, stages_of
+from krishiv_py.plan.nodes import Node, StageOutput, Untimed, WindowAggregate, chain, prefix_of, source_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.planner.physical import PhysicalPlan, StagePlan
+from krishiv_py.plan.stages import stages_of
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.stages import StagePlan
 
 
 @attrs.frozen

@@ -9,16 +9,15 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.registry import chain
+from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.handed_on import time_name
-from krishiv_py.plan.nodes import Source, StageOutput, WindowAggregate, computed_in, root_of, source_of
-from krishiv_py.plan.options.late import LateColumns, LateEventHandler
-from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.planner.branches import Branch, branches
-from krishiv_py.planner.check import check
+from krishiv_py.plan.nodes import Source, WindowAggregate, root_of
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.stages import computed_in
+from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
+from krishiv_py.planner.stages import StagePlan
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.redaction import noted
 
@@ -27,47 +26,29 @@ _STATE = "transformWithState keyed by bucket"
 _PREPARE = "stateless steps, assign timestamps, check lateness"
 
 
-@attrs.frozen(eq=False, slots=False)
-class StagePlan:
-    """One windowed aggregation, checked: what it reads, which operators its rows go through, what it gives.
+@attrs.frozen(eq=False)
+class Read:
+    """A stream of a source that a query reads once.
 
     Attributes
     ----------
-    node : WindowAggregate
-        The logical plan of it.
-    spec : OperatorSpec
-        Everything its kernels need to know.
-    inputs : tuple of Branch
-        The streams it reads, each with its own steps in front.
-    late : LateEventHandler
-        Who takes its late rows.
-    behind_us : int
-        How far its watermark is behind that of the first stage, µs (SEMANTICS §7.2).
-    after : int or None
-        The number of the stage whose results it reads, from 0; None for one that reads the source.
+    name : str or None
+        What it is called; None where there is only one.
+    source : Source
+        Where its rows come from.
+    takers : tuple of (int, Branch)
+        The stages that read it, by number, each with its own steps in front.
     """
 
-    node: WindowAggregate
-    spec: OperatorSpec
-    inputs: tuple[Branch, ...]
-    late: LateEventHandler
-    behind_us: int = 0
-    after: int | None = None
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Its columns: working rows, partials, late rows, results."""
-        return Layout(self.spec)
+    name: str | None
+    source: Source
+    takers: tuple[tuple[int, Branch], ...]
 
     @property
-    def operators(self) -> tuple[str, ...]:
-        """Its operators, the one around all others first."""
-        return tuple(link.title for link in chain(self.spec))
-
-    @property
-    def keeps_nothing(self) -> bool:
-        """Whether rows pass as they are."""
-        return not self.spec.time_column
+    def needs_columns(self) -> tuple[str, ...]:
+        """The columns that any of them needs."""
+        wanted = {name for _, branch in self.takers for name in branch.spec.needs_columns}
+        return tuple(name for name in self.source.schema.names if name in wanted)
 
 
 @attrs.frozen
@@ -99,7 +80,7 @@ class Step:
     why: str
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class PhysicalPlan:
     """A query as an engine runs it.
 
@@ -143,8 +124,55 @@ class PhysicalPlan:
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The numbers of the stages that read the source."""
-        return tuple(n for n, stage in enumerate(self.stages) if stage.after is None)
+        """The numbers of the stages that read a source."""
+        return tuple(n for n, stage in enumerate(self.stages) if stage.read)
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The streams of sources, each read once; a stage that reads one stream twice, as a union can, has two of them."""
+        found: list[Read] = []
+        for number in self.roots:
+            stage = self.stages[number]
+            for branch in stage.read:
+                taker = number, branch
+                at = next((n for n, r in enumerate(found) if r.source is branch.source and r.takers[-1][0] != number), None)
+                if at is None:
+                    named = ".".join(part for part in (stage.path, branch.name) if part)
+                    found.append(Read(named or None, branch.source, (taker,)))
+                else:
+                    found[at] = attrs.evolve(found[at], takers=(*found[at].takers, taker))
+        return tuple(found)
+
+    @cached_property
+    def clocks(self) -> ClockPlan:
+        """What time it is for its stages."""
+        owners = [self.stages[n] for n in self.clock_owners]
+        specs = tuple(ClockSpec(s.path if len(owners) > 1 else "", s.watermark) for s in owners)
+        return ClockPlan(specs, tuple(filter(None, map(self._quiet, self.stages))))
+
+    @cached_property
+    def clock_owners(self) -> tuple[int, ...]:
+        """The number of the stage that each clock follows, clock by clock: the first that goes by it."""
+        found: dict[int, int] = {}
+        for number in self.roots:
+            clock = self.stages[number].clock
+            if clock is not None and not self.stages[number].keeps_nothing:
+                found.setdefault(clock, number)
+        return tuple(number for _, number in sorted(found.items())) or (0,)
+
+    def _quiet(self, stage: StagePlan) -> QuietSides | None:
+        """Whether a join with results of stages leaves out a side that is silent."""
+        mark = stage.spec.watermark
+        if not stage.after or not isinstance(mark, MultiSourceWatermarkSpec) or mark.idle_timeout_us is None:
+            return None
+        left, right = (self._clocks_of(stage, branch) for branch in stage.inputs)
+        return QuietSides(mark.idle_timeout_us, (left, right))
+
+    def _clocks_of(self, stage: StagePlan, branch: Branch) -> tuple[int, ...]:
+        if branch.after is None:
+            assert stage.clock is not None
+            return (stage.clock,)
+        return tuple(clock for clock, _ in self.stages[branch.after].times)
 
     def stage_called(self, name: str | None) -> int:
         """The number of a stage with state, by its name; by default the last one, or the last of all where none has state.
@@ -164,7 +192,7 @@ class PhysicalPlan:
 
     def followers(self, number: int) -> tuple[int, ...]:
         """The numbers of the stages that read the results of a stage."""
-        return tuple(n for n, stage in enumerate(self.stages) if stage.after == number)
+        return tuple(n for n, stage in enumerate(self.stages) if number in stage.after)
 
     @property
     def late(self) -> LateEventHandler:
@@ -193,13 +221,16 @@ class PhysicalPlan:
         for number, stage in enumerate(self.stages, 1):
             parts = fingerprint(stage.spec)
             parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(stage.node).items()}
-            if len(self.stages) > 1:
-                parts["watermark behind the first stage, in µs"] = str(stage.behind_us)
+            if len(self.clocks.clocks) > 1:
+                parts["watermark behind clocks, in µs"] = ", ".join(f"{clock + 1}: {us}" for clock, us in stage.times)
+            elif len(self.stages) > 1:
+                parts["watermark behind the first stage, in µs"] = str(stage.times[0][1])
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
             found |= parts
         if self.named:
             found["outputs"] = ", ".join(f"{o.name}: stage {o.stage + 1}" for o in self.named)
-            found["inputs of stages"] = ", ".join("source" if s.after is None else str(s.after + 1) for s in self.stages)
+        if self.named or any(len(s.inputs) > 1 and s.after for s in self.stages):
+            found["inputs of stages"] = ", ".join(_inputs(s) for s in self.stages)
         return found
 
     @property
@@ -210,7 +241,7 @@ class PhysicalPlan:
     @property
     def keeps_ledger(self) -> bool:
         """Whether a streaming query needs more than Spark's clock."""
-        return any(uses_ledger(stage.spec) for stage in self.stages)
+        return len(self.clocks.clocks) > 1 or any(uses_ledger(stage.spec) for stage in self.stages)
 
     @property
     def clock(self) -> str:
@@ -288,45 +319,6 @@ class PhysicalPlan:
         )
 
 
-def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None) -> tuple[StagePlan, ...]:
-    """Check the stages of a logical plan.
-
-    Parameters
-    ----------
-    node : WindowAggregate
-        The last one.
-    handler : LateEventHandler
-        Who takes its late rows; those before have their own.
-    late : {"rows", "keys", "count", "shown"}, optional
-        What is wanted of a late row; by default what each handler wants.
-
-    Raises
-    ------
-    PlanError
-        With what, got, consequence and hint, for everything that cannot run.
-    """
-    source = source_of(node)
-    before = stages_for(source.stage, source.late, late and _shown(source.late)) if isinstance(source, StageOutput) else ()
-    spec = check(node, late=late or handler.wants)
-    behind_us = before[-1].behind_us + _hold_back_us(before[-1].spec, spec) if before else 0
-    stage = StagePlan(node, spec, tuple(branches(spec, source)), handler, behind_us, len(before) - 1 if before else None)
-    stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
-    return (*before, stage)
-
-
-def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
-    """What a stage gives to one that follows, whether or not it may be followed; and the name of its event time there."""
-    spec = attrs.evolve(check(attrs.evolve(node, hands_on=False)), hands_on=True)
-    schema = Layout(spec).result_schema
-    if spec.window.result_time == "row":
-        return schema, spec.window.row_time(spec.time_column)
-    return schema, time_name(Layout(attrs.evolve(spec, hands_on=False)).result_schema.names)
-
-
-def _shown(handler: LateEventHandler) -> LateColumns:
-    return "rows" if handler.wants == "rows" else "shown"
-
-
-def _hold_back_us(before: OperatorSpec, spec: OperatorSpec) -> int:
-    assert isinstance(spec.watermark, WatermarkSpec)
-    return before.window.hold_back_us(before.options) + spec.watermark.lag_us
+def _inputs(stage: StagePlan) -> str:
+    """What a stage reads, its sources as one."""
+    return " + ".join([*(["source"] if stage.read else []), *(str(number + 1) for number in stage.after)])

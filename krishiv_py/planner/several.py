@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import attrs
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr
-from krishiv_py.plan.nodes import MapBatches, Project, WindowAggregate, prefix_of, root_of, stages_of
+from krishiv_py.plan.nodes import MapBatches, Project, WindowAggregate, prefix_of, root_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, StagePlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
+from krishiv_py.planner.stages import StagePlan
 
 Named = tuple[str, PhysicalPlan]
 
 
 def several(outputs: Sequence[Named]) -> PhysicalPlan:
-    """One plan of several, which all read one source.
+    """One plan of several, which read the same sources.
 
-    Stages that two outputs have in common run once. All share one clock: the watermark follows the rows of every output, and
-    a lag of its own keeps the stages of an output behind it.
+    Stages that two outputs have in common run once. Outputs over one source share one clock: the watermark follows the rows of
+    every output, and a lag of its own keeps the stages of an output behind it. Outputs with joins of results have a clock for
+    each source, and share those of the sources that they have in common.
 
     Parameters
     ----------
@@ -29,43 +32,93 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
     Raises
     ------
     PlanError
-        For outputs over several sources, and for those whose watermarks do not tell one time.
+        For outputs without a common source, and for those whose watermarks do not tell one time.
     """
-    _check_source(outputs)
-    timed = sorted((o for o in outputs if not o[1].keeps_nothing), key=lambda o: (_lag_us(o), -len(o[1].stages)))
-    if timed:
+    timed = sorted((o for o in outputs if not o[1].keeps_nothing), key=lambda o: (_lag_us(o[1].stages[0]), -len(o[1].stages)))
+    if all(len(plan.clocks.clocks) == 1 for _, plan in outputs):
+        _check_source(outputs)
         _check_clocks(timed)
-    graph = _Graph(_lag_us(timed[0]) if timed else 0)
+    else:
+        _check_common(outputs)
+    graph = _Graph(_clocks_of(timed))
     for name, plan in (*timed, *(o for o in outputs if o[1].keeps_nothing)):
         graph.add(name, plan)
     named = tuple(OutputPlan(name, graph.given[name], plan.stage.layout.result_schema) for name, plan in outputs)
     first = (timed or list(outputs))[0][1]
-    return PhysicalPlan(first.node, tuple(graph.stages), first.engine, tuple(plan for _, plan in outputs), named)
+    plan = PhysicalPlan(first.node, tuple(graph.stages), first.engine, tuple(plan for _, plan in outputs), named)
+    return attrs.evolve(plan, stages=_told_apart(plan, graph.owners))
+
+
+def _told_apart(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePlan, ...]:
+    """Its stages; those whose streams or sources would have the name of another under the name of their output."""
+    if len(plan.clocks.clocks) == 1:
+        return plan.stages
+    streams = [(read.name, [n for n, _ in read.takers]) for read in plan.reads]
+    sources = [(name, [n]) for n, clock in zip(plan.clock_owners, plan.clocks.clocks, strict=True) for name in clock.sources]
+    unclear = {
+        number
+        for named in (streams, sources)
+        for at, (name, numbers) in enumerate(named)
+        if not name or any(name == other for other, _ in named[:at])
+        for number in numbers
+    }
+    return tuple(
+        attrs.evolve(stage, path=".".join(part for part in (owners[n], stage.path) if part)) if n in unclear else stage
+        for n, stage in enumerate(plan.stages)
+    )
+
+
+_ClockKey: TypeAlias = "tuple[object, ...]"
+
+
+def _clocks_of(outputs: Sequence[Named]) -> dict[_ClockKey, tuple[int, int]]:
+    """The clocks of all outputs: the number of each, and the least lag that stages have which go by it, µs."""
+    found: dict[_ClockKey, tuple[int, int]] = {}
+    for _, plan in outputs:
+        for number in plan.roots:
+            stage = plan.stages[number]
+            at, lag_us = found.get(_clock_key(stage), (len(found), _lag_us(stage)))
+            found[_clock_key(stage)] = at, min(lag_us, _lag_us(stage))
+    return found
+
+
+def _clock_key(stage: StagePlan) -> _ClockKey:
+    """What is equal for stages that go by one clock."""
+    return *(id(b.source) for b in stage.read), *_clock(stage).values(), stage.path if stage.after else ""
 
 
 @attrs.define(eq=False)
 class _Graph:
     """Stages in their order, found again by their node."""
 
-    least_lag_us: int
+    clocks: dict[_ClockKey, tuple[int, int]]
     stages: list[StagePlan] = attrs.field(factory=list)
     at: dict[int, int] = attrs.field(factory=dict)
     given: dict[str, int] = attrs.field(factory=dict)
+    owners: list[str] = attrs.field(factory=list)
+    """The output that each stage was made for."""
 
     def add(self, name: str, plan: PhysicalPlan) -> None:
         """Take the stages of an output that are not there yet."""
-        late_us = 0 if plan.keeps_nothing else _lag_us((name, plan)) - self.least_lag_us
-        before: int | None = None
+        placed: list[int] = []
+        clocks = {s.clock: self._clock_of(s) for s in (plan.stages[n] for n in plan.roots)}
         for stage in plan.stages:
             known = self.at.get(id(stage.node))
             if known is None and stage is plan.stage:
                 known = self._followed(stage)
             if known is None:
                 known = self.at[id(stage.node)] = len(self.stages)
-                self.stages.append(_renamed(stage, name, stage.behind_us + late_us, before))
-            before = known
-        assert before is not None
-        self.given[name] = before
+                self.stages.append(_placed(stage, name, placed, clocks))
+                self.owners.append(name)
+            placed.append(known)
+        self.given[name] = placed[-1]
+
+    def _clock_of(self, stage: StagePlan) -> tuple[int, int]:
+        """The number of the clock that a stage goes by which reads a source, and how much later it is than that, µs."""
+        if stage.keeps_nothing:
+            return 0, 0
+        number, least_us = self.clocks[_clock_key(stage)]
+        return number, _lag_us(stage) - least_us
 
     def _followed(self, last: StagePlan) -> int | None:
         """The stage that gives the results of an output's last stage to others that follow it."""
@@ -85,16 +138,44 @@ def _is_one(followed: StagePlan, last: StagePlan) -> bool:
     return all(a is b for a, b in parts) and (one.keys, one.options) == (other.keys, options)
 
 
-def _renamed(stage: StagePlan, output: str, behind_us: int, after: int | None) -> StagePlan:
+def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mapping[int | None, tuple[int, int]]) -> StagePlan:
     """A stage as it stands in the graph, under a name that no stage of another output has."""
     title = f"{output}: {stage.spec.name}"
-    inputs = tuple(attrs.evolve(b, spec=attrs.evolve(b.spec, name=title)) for b in stage.inputs)
-    return attrs.evolve(stage, spec=attrs.evolve(stage.spec, name=title), inputs=inputs, behind_us=behind_us, after=after)
+    inputs = tuple(
+        attrs.evolve(b, spec=attrs.evolve(b.spec, name=title), after=None if b.after is None else placed[b.after])
+        for b in stage.inputs
+    )
+    times: dict[int, int] = {}
+    for clock, behind_us in stage.times:
+        number, later_us = clocks[clock]
+        times[number] = max(times.get(number, 0), behind_us + later_us)
+    own = None if stage.clock is None else clocks[stage.clock][0]
+    spec = attrs.evolve(stage.spec, name=title)
+    return attrs.evolve(stage, spec=spec, inputs=inputs, times=tuple(sorted(times.items())), clock=own)
 
 
-def _lag_us(output: Named) -> int:
-    spec = output[1].stages[0].spec.watermark
-    return spec.lag_us if isinstance(spec, WatermarkSpec) else 0
+def _lag_us(stage: StagePlan) -> int:
+    mark = stage.watermark
+    return mark.lag_us if isinstance(mark, WatermarkSpec) else 0
+
+
+def _check_common(outputs: Sequence[Named]) -> None:
+    """Refuse outputs some of which have no source in common with any of the others."""
+    sources = {name: {id(read.source) for read in plan.reads} for name, plan in outputs}
+    first, *rest = sources
+    together = set(sources[first])
+    while linked := [name for name in rest if sources[name] & together]:
+        rest = [name for name in rest if name not in linked]
+        together.update(*(sources[name] for name in linked))
+    if rest:
+        raise PlanError(
+            message(
+                "the outputs of one query have sources in common",
+                f"{rest[0]!r} reads none of the sources of {first!r}",
+                "there would be no reason to publish their batches together",
+                "start two queries",
+            )
+        )
 
 
 def _check_source(outputs: Sequence[Named]) -> None:
@@ -113,9 +194,9 @@ def _check_source(outputs: Sequence[Named]) -> None:
 
 
 def _check_clocks(outputs: Sequence[Named]) -> None:
-    first, wanted = outputs[0][0], _clock(outputs[0][1])
+    first, wanted = ("", dict[str, str]()) if not outputs else (outputs[0][0], _clock(outputs[0][1].stages[0]))
     for name, other in outputs[1:]:
-        found = _clock(other)
+        found = _clock(other.stages[0])
         for part, value in wanted.items():
             if found[part] != value:
                 raise PlanError(
@@ -128,14 +209,13 @@ def _check_clocks(outputs: Sequence[Named]) -> None:
                 )
 
 
-def _clock(plan: PhysicalPlan) -> dict[str, str]:
-    """What decides what time it is for an output: all of its watermark but the lag."""
-    spec = plan.stages[0].spec
-    mark = spec.watermark
+def _clock(stage: StagePlan) -> dict[str, str]:
+    """What decides what time it is for a stage that reads a source: all of its watermark but the lag."""
+    spec, mark = stage.spec, stage.watermark
     shown = attrs.evolve(mark, lag_us=0) if isinstance(mark, WatermarkSpec) else mark
     options = spec.options
     return {
-        "time columns": f"{spec.time_column} ({spec.time_kind}), from {_origin(stages_of(plan.node)[0], spec.time_column)!r}",
+        "time columns": f"{spec.time_column} ({spec.time_kind}), from {_origin(stage.node, spec.time_column)!r}",
         "watermarks": repr(shown),
         "source columns": str(spec.source_column),
         "future tolerances": f"{options.future_us} µs, {options.future_action}, {options.future_reference}",

@@ -19,7 +19,6 @@ from krishiv_py.display.html import query_html
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import KrishivError
-from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.plan.running.progress import Progress
@@ -256,7 +255,7 @@ class StreamQuery:
     def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
         now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
-        watermark_us = Moment(now.watermark_us).behind(asked.behind_us).watermark_us
+        watermark_us = self._ledger.moment.at(asked.times).watermark_us
         return why_not_fired(asked.spec, watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
 
     def explain(self) -> str:

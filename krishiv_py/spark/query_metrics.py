@@ -10,9 +10,8 @@ import attrs
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress, of_stages
-from krishiv_py.planner.physical import StagePlan
+from krishiv_py.planner.stages import StagePlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.tasks.batch import stage_of
 
@@ -25,9 +24,10 @@ class Ledger:
     stages: tuple[StagePlan, ...]
     last: int
     """The number of the stage whose buckets are kept without it."""
+    moment: Moment
+    """What is in force in the next batch."""
     buckets: dict[str, Report] = attrs.field(factory=dict)
     batch_id: int = -1
-    watermark_us: int = UNSET
     sources_us: dict[str, int] = attrs.field(factory=dict)
     advances: int = 0
     _lock: Any = attrs.field(factory=threading.Lock)
@@ -36,7 +36,7 @@ class Ledger:
         self,
         batch_id: int,
         reported: dict[str, Report],
-        watermark_us: int,
+        moment: Moment,
         sources_us: dict[str, int],
         *,
         whole: bool = False,
@@ -45,32 +45,41 @@ class Ledger:
         with self._lock:
             self.buckets = dict(reported) if whole else {**self.buckets, **reported}
             self.batch_id = batch_id
-            self.advances += watermark_us > self.watermark_us
-            self.watermark_us = max(self.watermark_us, watermark_us)
+            now = attrs.evolve(_latest(moment, self.moment), now_us=None)
+            self.advances += now.later(self.moment)
+            self.moment = now
             self.sources_us = sources_us
             if reported:
                 saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
-                told = {"buckets": saved, "watermark": self.watermark_us, "sources": sources_us, "advances": self.advances}
+                told = {"buckets": saved, "watermark": now.watermark_us, "sources": sources_us, "advances": self.advances}
+                told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
                 self.notes.keep_metrics(told)
 
     def restore(self) -> None:
         """Begin with what an earlier run of this checkpoint knew."""
         kept = self.notes.metrics()
         self.buckets = {bucket: Report.restored(saved) for bucket, saved in kept.get("buckets", {}).items()}
-        self.watermark_us = kept.get("watermark", UNSET)
+        if "watermark" in kept:
+            self.moment = Moment(kept["watermark"], others=tuple(kept.get("watermarks of further clocks", ())))
         self.sources_us = kept.get("sources", {})
         self.advances = kept.get("advances", 0)
 
     def progress(self) -> Progress:
         """The sums over all buckets."""
         with self._lock:
-            entries, batch_id, watermark = dict(self.buckets), self.batch_id, self.watermark_us
+            entries, batch_id, moment = dict(self.buckets), self.batch_id, self.moment
         found = {}
         for number, stage in enumerate(self.stages):
-            reached = Moment(watermark).behind(stage.behind_us).watermark_us
+            reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
         return attrs.evolve(of_stages(found), watermark_advances=self.advances)
+
+
+def _latest(one: Moment, other: Moment) -> Moment:
+    """Of each clock the later time."""
+    others = tuple(max(a, b) for a, b in zip(one.others, other.others, strict=True))
+    return Moment(max(one.watermark_us, other.watermark_us), others=others)
 
 
 def _sums(entries: list[Report], batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:

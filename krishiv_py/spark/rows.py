@@ -19,18 +19,17 @@ from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.handing_on import leaving
 from krishiv_py.spark.tasks.outputs import TaskOutput
+from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import OUT_DDL
-from krishiv_py.spark.tasks.rows import GiveRows, RowsOut, done, packing_of, take
+from krishiv_py.spark.tasks.rows import GiveRows, RowsOut
 
 
 def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
     frames = []
-    for at, branch in enumerate(plan.stage.inputs):
-        found = scan(spark, logged(branch.source, checkpoint, at), needed(plan, at), streaming=True)
-        outputs = tuple(
-            RowsOut(s.inputs[at].spec, output, n, plan.last, at, row_kinds(plan, n)) for n, s in enumerate(plan.stages)
-        )
+    for at, read in enumerate(plan.reads):
+        found = scan(spark, logged(read.source, checkpoint, at), read.needs_columns, streaming=True)
+        outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers)
         frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_DDL))
     return functools.reduce(DataFrame.union, frames)
 
@@ -38,13 +37,6 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
 def row_kinds(plan: PhysicalPlan, number: int) -> tuple[str, ...]:
     """What the rows of a stage without windows are called on their way, once for each output."""
     return tuple(out.kind for out in leaving(plan, number))
-
-
-def needed(plan: PhysicalPlan, at: int) -> tuple[str, ...]:
-    """The columns that the stages of a plan read of the stream in place `at` of their source."""
-    specs = [plan.stages[n].inputs[at].spec for n in plan.roots]
-    wanted = {name for spec in specs for name in spec.needs_columns}
-    return tuple(name for name in specs[0].source_schema.names if name in wanted)
 
 
 @attrs.frozen(eq=False)

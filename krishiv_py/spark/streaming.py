@@ -12,7 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.notes import Report
-from krishiv_py.kernels.input.watermark import WatermarkTracker
+from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
@@ -35,7 +36,7 @@ from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
-from krishiv_py.spark.rows import needed, row_kinds, rows_given
+from krishiv_py.spark.rows import row_kinds, rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
@@ -43,9 +44,9 @@ from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.handing_on import STAGE, HandingOn, Place, leaving
+from krishiv_py.spark.tasks.handing_on import STAGE, place_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, Root
+from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, Root, root_of
 from krishiv_py.spark.tasks.processor import OUT_DDL, BucketProcessor
 from krishiv_py.spark.tasks.rows import RowsOut, in_total
 
@@ -63,34 +64,28 @@ def stateful(
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
     if plan.keeps_nothing:
         return rows_given(spark, plan, clock.checkpoint, output)
-    stage, ids = plan.stages[0], bucket_ids(buckets)
-    spec = stage.spec
-    timed = [n for n, s in enumerate(plan.stages) if not s.keeps_nothing]
+    ids, stages = bucket_ids(buckets), plan.stages
+    timed = [n for n, s in enumerate(stages) if not s.keeps_nothing]
     frames = []
-    for at, branch in enumerate(stage.inputs):
-        reading = {n: plan.stages[n].inputs[at].spec for n in plan.roots}
-        found = scan(spark, logged(branch.source, clock.checkpoint, at), needed(plan, at), streaming=True)
-        roots = tuple(Root(reading[n], n, plan.stages[n].behind_us) for n in plan.roots if n in timed)
-        passed = tuple(RowsOut(reading[n], output, n, plan.last, at, row_kinds(plan, n)) for n in plan.roots if n not in timed)
-        pack = Pack(roots, found.reader, ids, clock, shuffle_files, branch.name, passed)
+    for at, read in enumerate(plan.reads):
+        found = scan(spark, logged(read.source, clock.checkpoint, at), read.needs_columns, streaming=True)
+        roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
+        passed = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers if n not in timed)
+        pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
     if controls is not None:
         beats = own_files(spark, controls.folder, streaming=True, max_files=None)
-        pack = Pack((Root(spec),), ParquetReader(spec.source_schema, sent=True), ids, clock, shuffle_files)
+        roots = tuple(Root(stages[n].spec, n, stages[n].times, at) for at, n in enumerate(plan.clock_owners))
+        pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     frame = functools.reduce(DataFrame.union, frames)
     for number, after in zip(timed, [*timed[1:], None], strict=True):
-        stage, chunks = plan.stages[number], attrs.evolve(blobs, stage=number)
-        processor = BucketProcessor(stage.spec, output, clock, chunks, shuffle_files, _place(plan, number, after, ids))
+        chunks = attrs.evolve(blobs, stage=number)
+        processor = BucketProcessor(
+            stages[number].spec, output, clock, chunks, shuffle_files, place_of(plan, number, after, ids)
+        )
         frame = _behind(frame, processor) if number else operator(frame, processor)
     return frame
-
-
-def _place(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> Place:
-    """Where a stage stands: `wakes` is the operator behind it."""
-    stage = plan.stages[number]
-    following = tuple(HandingOn(plan.stages[n].spec, ids, n) for n in plan.followers(number))
-    return Place(number, plan.last, stage.behind_us, following, stage.after is None, leaving(plan, number), wakes, ids)
 
 
 @attrs.define(eq=False)
@@ -156,27 +151,25 @@ class BatchSteps:
         if passing:
             reported = self._totals(passing, batch_id, reported)
         if self.plan.keeps_nothing:
-            self.ledger.take(batch_id, reported, UNSET, {}, whole=True)
+            self.ledger.take(batch_id, reported, Moment(UNSET), {}, whole=True)
             return
         if isinstance(self.clock, SparkClock):
-            self.ledger.take(batch_id, reported, self.clock.in_force(batch_id).watermark_us, {}, whole=bool(passing))
+            self.ledger.take(batch_id, reported, self.clock.in_force(batch_id), {}, whole=bool(passing))
             return
         entry = self.clock.read(batch_id)
         now_us = self.now()
-        tracker = (
-            WatermarkTracker(self.plan.stages[0].spec.watermark)
-            if entry is None
-            else WatermarkTracker.restored(self.plan.stages[0].spec.watermark, entry["tracker"])
-        )
-        for report in reported.values():
-            for notes in report.notes:
-                tracker.saw(notes.maxima, now_us)
+        clocks = Clocks(self.plan.clocks) if entry is None else Clocks.restored(self.plan.clocks, entry)
+        for bucket, report in reported.items():
+            clock = self.plan.stages[stage_of(bucket, self.plan.last)].clock
+            for notes in () if clock is None else report.notes:
+                assert clock is not None
+                clocks.saw(clock, notes.maxima, now_us)
                 for advance in notes.advances:
                     if advance.watermark_us != UNSET:
-                        tracker.advance(advance.watermark_us, advance.source, now_us)
-        tracker.settle(now_us)
-        self.clock.write(batch_id + 1, {"tracker": tracker.saved(), "now_us": now_us})
-        self.ledger.take(batch_id, reported, tracker.current, dict(tracker.reached), whole=bool(passing))
+                        clocks.advance(clock, advance.watermark_us, advance.source, now_us)
+        in_force = clocks.settle(now_us)
+        self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
+        self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
 
     def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
         """All that is known with this batch: tasks that keep nothing tell of one batch only, so theirs are summed up."""
@@ -201,30 +194,30 @@ def start(
     cleanup: Callable[[], None],
 ) -> StreamQuery:
     """Start a query."""
-    stage, spec = plan.stages[0], plan.stages[0].spec
+    sources = [read.source for read in plan.reads]
     if batches.snapshot:
         check_snapshot(plan)
     checkpoint, durable = opened.checkpoint, opened.durable
     notes = CheckpointNotes(checkpoint, durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
-    check_log(checkpoint, len(stage.inputs))
+    check_log(checkpoint, len(sources))
     forget_unplanned(checkpoint)
-    follow(checkpoint, [branch.source for branch in stage.inputs])
+    follow(checkpoint, sources)
     claim = notes.claim(plan, setting(spark, "spark.sql.shuffle.partitions"))
-    ledger = Ledger(notes, plan.stages, plan.last)
+    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial)
     ledger.restore()
-    warn_if_flushed(ledger.watermark_us, checkpoint, plan.source)
+    warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
     clock = clock_for(plan, checkpoint, durable=durable)
     if isinstance(clock, LedgerClock) and not batches_of(checkpoint):
-        clock.write(0, {"tracker": WatermarkTracker(spec.watermark).saved(), "now_us": now()})
+        clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
     period = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
     goes_on = batches.goes_on and not plan.keeps_nothing  # nothing is open
-    controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on, sources=len(stage.inputs))
+    controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on, sources=len(sources))
     heartbeats = Heartbeats(controls, period, now) if controls is not None and period is not None else None
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
     output = task_output(plan, sinks, claim.outputs, durable=durable)
-    planning = planners([b.source for b in stage.inputs], checkpoint, now, durable=durable)
+    planning = planners(sources, checkpoint, now, durable=durable)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, checkpoint)
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
@@ -244,9 +237,7 @@ def start(
             planner.stop()
         (cleanup if heartbeats is None else heartbeats.stopping(cleanup))()
 
-    rows_in_jvm = not all(arrow_scanned(b.source) for b in stage.inputs) or any(
-        output.delivery == "frame" for output in outputs
-    )
+    rows_in_jvm = not all(map(arrow_scanned, sources)) or any(output.delivery == "frame" for output in outputs)
 
     for planner in planning:
         planner.begin(everything=batches.kind == "available_now")

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.chain import follow, packed_results
+from krishiv_py.engine.chain import as_rows, follow, packed_results, stepping
 from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
-from krishiv_py.engine.stage import BatchDone, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
-from krishiv_py.planner.physical import StagePlan
+from krishiv_py.planner.stages import StagePlan
 
 
 @attrs.define(eq=False)
@@ -30,17 +31,14 @@ class DrivenStage:
     ----------
     stage : Stage
         Its two halves.
-    behind_us : int
-        How far its watermark is behind that of the first stage, µs.
-    after : int or None
-        The number of the stage whose results it takes; None for one that takes rows of the source.
+    plan : StagePlan
+        What it reads, and which clocks it follows.
     handed : Moment
-        What was in force in it when the stage before fired last.
+        What was in force in it when the stages before fired last.
     """
 
     stage: Stage
-    behind_us: int
-    after: int | None = None
+    plan: StagePlan
     handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
     store: MemoryStore = attrs.field(factory=MemoryStore)
     meta: Meta = attrs.field(factory=dict)
@@ -51,7 +49,7 @@ class DrivenStage:
     @classmethod
     def of(cls, plan: StagePlan) -> DrivenStage:
         """A stage that has seen nothing."""
-        return cls(Stage(plan.spec), plan.behind_us, plan.after)
+        return cls(Stage(stepping(plan.spec) if plan.after else plan.spec), plan)
 
     @property
     def spec(self) -> OperatorSpec:
@@ -67,12 +65,21 @@ class DrivenStage:
         count(self.counters, done.counters)
         self.open_windows, self.open_rows = done.step.open_windows, done.step.open_rows
 
-    def follow(self, before: BatchDone, batch_id: int) -> list[BatchDone]:
-        """Take the results of the stage before, and fire."""
-        moment = before.moment.behind(self.behind_us)
+    def step(self, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
+        """Take rows that were `read` from a source, and fire."""
+        with at_step(self.spec.name, STEP, batch_id):
+            done = self.stage.step(self.bucket(moment.now_us or 0), read, moment.at(self.plan.times))
+        self.account(done)
+        return done
+
+    def follow(self, before: Mapping[int, pa.Table], read: Packed, moment: Moment, batch_id: int) -> list[BatchDone]:
+        """Take the results of the stages before, by their number, and the rows that were `read` beside them, and fire."""
+        moment = moment.at(self.plan.times)
         judged = attrs.evolve(self.handed, now_us=moment.now_us)
         with at_step(self.spec.name, PREPARE, batch_id):
-            packed = packed_results(self.stage, before.results, judged)
+            came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
+            given = [as_rows(spec, results) for spec, results in came if results.num_rows]
+            packed = packed_results(self.stage, pa.concat_tables(given), judged, read) if given else read
         with at_step(self.spec.name, STEP, batch_id):
             found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
         self.handed = moment

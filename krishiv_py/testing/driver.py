@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,8 +16,9 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
-from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
+from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.checks import a_switch, a_text
@@ -89,14 +89,12 @@ class Driver:
         self.spec = self.plan.spec
         self._stream = stream
         self._stages = [DrivenStage.of(plan) for plan in self.plan.stages]
-        roots = self.plan.roots
-        self._inlet = Inlet([self.plan.stages[n] for n in roots], [self._stages[n].stage for n in roots])
+        self._inlet = Inlet(self.plan)
         self._outputs = outputs(sinks, self.plan, self.name, [late_output_schema(s.stage.layout) for s in self._stages])
         self._idle_batches = idle_batches
         self._batch_id = 0
-        self._tracker = WatermarkTracker(self._stages[0].spec.watermark)
-        self._tracker.settle(self.clock.now_us)
-        self._in_force = self._tracker.current
+        self._clocks = Clocks(self.plan.clocks)
+        self._in_force = self._clocks.settle(self.clock.now_us)
         self._advances = 0
 
     @property
@@ -129,11 +127,11 @@ class Driver:
     @property
     def progress(self) -> Progress:
         """The progress, as of a query on Spark; state bytes are those of the tables in memory."""
-        sources = self.source_watermarks_us if self._stages[0].spec.source_column is not None else {}
-        moment = Moment(self._in_force)
+        named = len(self._clocks.trackers) > 1 or self._stages[0].spec.source_column is not None
+        sources = self.source_watermarks_us if named else {}
         whole = of_stages(
             {
-                s.spec.name: s.progress(self._batch_id - 1, moment.behind(s.behind_us).watermark_us, {} if at else sources)
+                s.spec.name: s.progress(self._batch_id - 1, self._in_force.at(s.plan.times).watermark_us, {} if at else sources)
                 for at, s in enumerate(self._stages)
             }
         )
@@ -141,18 +139,21 @@ class Driver:
 
     @property
     def watermark_us(self) -> int:
-        """The watermark of the next batch, µs."""
-        return self._tracker.current
+        """The watermark of the next batch, µs; of several clocks that of the last stage, which waits for all."""
+        return self._watermark_us(self._stages[-1] if len(self._clocks.trackers) > 1 else self._stages[0])
 
     @property
     def watermark(self) -> str:
         """The watermark for people."""
-        return show_instant(self._tracker.current)
+        return show_instant(self.watermark_us)
+
+    def _watermark_us(self, stage: DrivenStage) -> int:
+        return self._clocks.moment().at(stage.plan.times).watermark_us
 
     @property
     def source_watermarks_us(self) -> dict[str, int]:
         """The watermark of every source, µs."""
-        return dict(self._tracker.reached)
+        return self._clocks.reached
 
     def send(self, rows: Any) -> StepOutput:
         """One micro-batch: rows as dicts, a RecordBatch, a Table or a pandas frame; of several streams a mapping by name.
@@ -166,12 +167,13 @@ class Driver:
 
         `to` is in ms since the epoch, or a datetime.
         """
-        known = sorted(self._tracker.reached)
-        registers = isinstance(source, str) and self._tracker.registered_lag_us is not None
-        if source is not None and not registers and (not isinstance(source, str) or source not in known):
+        known = sorted(self._clocks.reached)
+        found = self._clocks.find(source) if isinstance(source, str) else None
+        if source is not None and found is None:
             hint = f"the sources are {', '.join(map(repr, known))}" if known != [ONLY] else "leave `source` out"
             raise PlanError(message("no such source", shown(source), "its watermark cannot be moved", hint))
-        self._tracker.advance(time_point_us(to, "to"), source, self.clock.now_us)
+        clock, named = (None, None) if found is None else found
+        self._clocks.advance(clock, time_point_us(to, "to"), named, self.clock.now_us)
         return self._step(None)
 
     def close_windows_up_to(self, to: TimePoint) -> StepOutput:
@@ -206,7 +208,7 @@ class Driver:
 
     def close(self) -> StepOutput:
         """End of input: every open window fires."""
-        self._tracker.advance(END_OF_TIME, None, self.clock.now_us)
+        self._clocks.advance(None, END_OF_TIME, None, self.clock.now_us)
         return self._step(None, ended=True)
 
     def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
@@ -224,10 +226,9 @@ class Driver:
         the window that ends at 1970-01-01T00:00:10Z fires when the watermark reaches 1970-01-01T00:00:10Z
         """
         end_us = time_point_us(window_end, "window_end")
-        idle = self._tracker.idle(self.clock.now_us)
+        idle = self._clocks.idle(self.clock.now_us)
         asked = self._stages[self.plan.stage_called(stage)]
-        watermark_us = Moment(self._tracker.current).behind(asked.behind_us).watermark_us
-        return why_not_fired(asked.spec, watermark_us, self.source_watermarks_us, end_us, idle)
+        return why_not_fired(asked.spec, self._watermark_us(asked), self.source_watermarks_us, end_us, idle)
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
@@ -275,7 +276,7 @@ class Driver:
             none is named; then nothing is forgotten.
         """
         asked = asked_stages(self.plan, stage)
-        return close_key([self._stages[n] for n in asked], key, Moment(self._in_force, self.clock.now_us))
+        return close_key([self._stages[n] for n in asked], key, self._moment)
 
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
         """Send one `row`; gives it back if it was refused, else None. Results of the batch go to the sink.
@@ -293,10 +294,8 @@ class Driver:
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
-        again._tracker = WatermarkTracker.restored(
-            self._stages[0].spec.watermark, json.loads(json.dumps(self._tracker.saved()))
-        )
-        again._in_force = again._tracker.current
+        again._clocks = Clocks.restored(self.plan.clocks, json.loads(json.dumps(self._clocks.saved())))
+        again._in_force = again._clocks.moment()
         again._advances = self._advances
         again._batch_id = self._batch_id
         again._outputs = self._outputs
@@ -304,12 +303,11 @@ class Driver:
             stage.go_on_from(before)
         return again
 
-    def _step(self, sent: list[Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
+    def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
         now_us, last = self.clock.now_us, self._stages[-1]
-        moment = Moment(self._in_force, now_us)
-        batch = DrivenBatch(self.plan, self._stages, self._batch_id, moment)
-        done = batch.run(sent, self._tracker, functools.cache(self._settled), waits=self._idle_batches or ended)
-        early = [last.stage.early(last.bucket(now_us), Moment(self._in_force, now_us))] if snapshot else []
+        batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment)
+        done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
+        early = [last.stage.early(last.bucket(now_us), self._moment.at(last.plan.times))] if snapshot else []
         late = [
             late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
         ]
@@ -320,9 +318,14 @@ class Driver:
         self._outputs.publish(self._batch_id, list(results.values()), late)
         self._batch_id += 1
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
-        return StepOutput(next(iter(results.values())), late[0], self._tracker.current, by_stage, results)
+        return StepOutput(next(iter(results.values())), late[0], self.watermark_us, by_stage, results)
+
+    @property
+    def _moment(self) -> Moment:
+        """What is in force, now."""
+        return attrs.evolve(self._in_force, now_us=self.clock.now_us)
 
     def _settled(self) -> Moment:
-        before, self._in_force = self._in_force, self._tracker.settle(self.clock.now_us)
-        self._advances += self._in_force > before
-        return Moment(self._in_force, self.clock.now_us)
+        before, self._in_force = self._in_force, self._clocks.settle(self.clock.now_us)
+        self._advances += self._in_force.later(before)
+        return self._in_force

@@ -57,7 +57,7 @@ def close_key(stages: list[DrivenStage], key: Any, moment: Moment) -> int:
     """
     found = [(_key_dropping(driven.stage), _one_key(driven.stage, key), driven) for driven in stages]
     return sum(
-        operator.drop_keys(Bucket(driven.store, driven.meta), dead, moment.behind(driven.behind_us))
+        operator.drop_keys(Bucket(driven.store, driven.meta), dead, moment.at(driven.plan.times))
         for operator, dead, driven in found
     )
 

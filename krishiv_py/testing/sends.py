@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -11,37 +11,53 @@ from krishiv_py.connectors.malformed import Malformed, in_columns
 from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.rows import as_batch
-from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.planner.physical import StagePlan
+from krishiv_py.planner.branches import Branch
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.testing.sources import MicroBatch
 
 Sent: TypeAlias = "list[tuple[Stage, pa.RecordBatch, tuple[Malformed, ...]]]"
-ONLY: Final = ""
+Takers: TypeAlias = "list[tuple[int, Stage]]"
 
 
 class Inlet:
-    """Where rows enter a driver: the stages that read its source, each with what it does first with the rows of a stream."""
+    """Where rows enter a driver: the stages that read a source, each with what it does first with the rows of a stream."""
 
-    def __init__(self, plans: Sequence[StagePlan], stages: Sequence[Stage]) -> None:
-        self._stage = stages[0]
-        self._streams = {b.name: Stage(b.spec) for b in plans[0].inputs if b.name is not None}
-        self._readers: list[dict[str, Stage]] = [{ONLY: self._stage, **self._streams}]
-        for plan, stage in zip(plans[1:], stages[1:], strict=True):
-            self._readers.append({ONLY: stage, **{b.name: Stage(b.spec) for b in plan.inputs if b.name is not None}})
+    def __init__(self, plan: PhysicalPlan) -> None:
+        self._streams = {r.name: _takers(r.takers) for r in plan.reads if r.name is not None}
+        self._whole = self._plain(plan)
 
-    def sent(self, rows: Any) -> list[Sent]:
-        """The rows of a batch, in the order in which they arrive, as each of the stages reads them.
+    def _plain(self, plan: PhysicalPlan) -> Takers | None:
+        """Who takes rows that name no stream; None where they must."""
+        if len(plan.reads) == 1:
+            return _takers(plan.reads[0].takers)
+        stages = [plan.stages[n] for n in plan.roots]
+        sided = any(s.after for s in stages) or len({id(root_of(s.node)) for s in stages}) > 1
+        if sided or any(n.startswith(RESERVED) for n in stages[0].spec.source_schema.names):
+            return None
+        return [(n, Stage(plan.stages[n].spec)) for n in plan.roots]
+
+    def sent(self, rows: Any) -> dict[int, Sent]:
+        """The rows of a batch, in the order in which they arrive, as each of the stages reads them, by its number.
 
         Raises
         ------
         PlanError
             For names of streams that there are not, and for rows of a join without any.
         """
-        bad: tuple[Malformed, ...] = ()
-        if isinstance(rows, MicroBatch):
-            rows, bad = rows.table, rows.malformed
+        found: dict[int, Sent] = {}
+        for takers, part in self._parts(rows):
+            bad: tuple[Malformed, ...] = ()
+            if isinstance(part, MicroBatch):
+                part, bad = part.table, part.malformed
+            batch = as_batch(part, takers[0][1].spec.source_schema)
+            for number, stage in takers:
+                found.setdefault(number, []).append((stage, batch, bad))
+        return found
+
+    def _parts(self, rows: Any) -> list[tuple[Takers, Any]]:
         if isinstance(rows, Mapping) and self._streams:
             for name in rows:
                 if name not in self._streams:
@@ -49,30 +65,31 @@ class Inlet:
                     raise PlanError(
                         message("no such stream", shown(name), "its rows have no place", f"the streams are called {known}")
                     )
-            found = list(rows.items())
-        else:
-            if any(n.startswith(RESERVED) for n in self._stage.spec.source_schema.names):
-                names = ", ".join(f'"{name}": [...]' for name in self._streams)
-                raise PlanError(
-                    message(
-                        "rows of a join belong to one of its sides",
-                        type(rows).__name__,
-                        "no side is named",
-                        f"send {{{names}}}",
-                    )
+            return [(self._streams[name], part) for name, part in rows.items()]
+        if self._whole is None:
+            names = ", ".join(f'"{name}": [...]' for name in self._streams)
+            raise PlanError(
+                message(
+                    "rows of a join belong to one of its sides",
+                    type(rows).__name__,
+                    "no side is named",
+                    f"send {{{names}}}",
                 )
-            found = [(ONLY, rows)]
-        batches = [(name, as_batch(part, self._readers[0][name].spec.source_schema)) for name, part in found]
-        return [[(reads[name], batch, bad) for name, batch in batches] for reads in self._readers]
+            )
+        return [(self._whole, rows)]
 
 
-def packed(sent: Sent, moment: Moment, tracker: WatermarkTracker, now_us: int) -> Packed:
-    """The rows of a batch, judged and combined; the tracker learns of their times."""
+def _takers(takers: Sequence[tuple[int, Branch]]) -> Takers:
+    return [(number, Stage(branch.spec)) for number, branch in takers]
+
+
+def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None]) -> Packed:
+    """The rows of a batch, judged and combined; `saw` learns of their largest times by source."""
     parts = []
     for stage, batch, bad in sent:
         packing = stage.pack(moment)
         if bad:
             packing.refuse(in_columns(bad))
-        tracker.saw(packing.take(batch), now_us)
+        saw(packing.take(batch))
         parts.append(packing.packed())
     return Packed([c for p in parts for c in p.chunks], [t for p in parts for t in p.late], [n for p in parts for n in p.notes])

@@ -10,12 +10,15 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import check, evaluate
+from krishiv_py.api.results.follow import FollowMethods
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.joins.sides import Side, check_keys
+from krishiv_py.plan.nodes import StageOutput, source_of
 from krishiv_py.plan.options.late import CountingLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 
@@ -27,8 +30,8 @@ def _joins(stream: object) -> bool:
     return isinstance(stream, OptionMethods) and stream.draft.window is None
 
 
-def sides_of(left: OptionMethods, right: OptionMethods, on: On | None, where: str) -> Sides:
-    """The checked sides of the join called `where`.
+def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, left_time: bool = False) -> Sides:
+    """The checked sides of the join called `where`; `left_time`: results have the time of left rows.
 
     Raises
     ------
@@ -37,6 +40,7 @@ def sides_of(left: OptionMethods, right: OptionMethods, on: On | None, where: st
     PlanError
         For keys that are missing, told twice or do not fit.
     """
+    right = rows_of(right)
     if not _joins(right):
         if hasattr(right, "watermark"):
             raise OrderError(
@@ -55,7 +59,8 @@ def sides_of(left: OptionMethods, right: OptionMethods, on: On | None, where: st
                 "pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
             )
         )
-    sides = [_side(left), _side(right)]
+    assert isinstance(right, OptionMethods)
+    sides = [_side(left, shows_time=left_time), _side(right)]
     if not isinstance(on, (str, Mapping)) and on is not None:
         on = _computed(sides, on, where)
     names = _keys(left, right, on, (sides[0].schema, sides[1].schema), where)
@@ -64,8 +69,20 @@ def sides_of(left: OptionMethods, right: OptionMethods, on: On | None, where: st
     return one, other
 
 
-def _side(stream: OptionMethods) -> Side:
-    return Side(stream.draft.input, stream._row_schema(), stream.keys)
+def rows_of(stream: object) -> object:
+    """A side of a join as a stream of rows: of an aggregated stream its results."""
+    return stream.results() if isinstance(stream, FollowMethods) else stream
+
+
+def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
+    mark, schema = stream.draft.input, stream._row_schema()
+    source = source_of(mark)
+    if not isinstance(source, StageOutput):
+        return Side(mark, schema, stream.keys)
+    check.check_followed(source.stage)
+    own = source.stage.window.result_time == "row" or shows_time or source.time_column in stream._named_columns()
+    time = () if own else (source.time_column,)
+    return Side(mark, schema, stream.keys, (*time, *in_order_of(schema.names)))
 
 
 def _computed(sides: list[Side], on: object, where: str) -> On:

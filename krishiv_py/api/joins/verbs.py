@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
 from krishiv_py.api.joins.joined import JoinedStream
-from krishiv_py.api.joins.sides import On, Sides, checked_suffixes, merged_draft, sides_of, whole_ticks
+from krishiv_py.api.joins.sides import On, Sides, checked_suffixes, merged_draft, rows_of, sides_of, whole_ticks
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, one_of
@@ -19,7 +19,12 @@ from krishiv_py.plan.joins.sides import both, named
 from krishiv_py.plan.joins.windowed import WindowJoin
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.aggregated import AggregatedStream
+
 Suffixes: TypeAlias = "tuple[str, str]"
+JoinSide: TypeAlias = "JoinMethods | AggregatedStream"
+"""What can be the right side of a join."""
 
 
 @attrs.frozen(eq=False)
@@ -28,7 +33,7 @@ class JoinMethods(OptionMethods):
 
     def interval_join(
         self,
-        right: JoinMethods,
+        right: JoinSide,
         on: On | None = None,
         *,
         lower: Duration,
@@ -42,8 +47,8 @@ class JoinMethods(OptionMethods):
 
         Parameters
         ----------
-        right : TimedStream or KeyedStream
-            The other stream, with a watermark of its own.
+        right : TimedStream or KeyedStream or AggregatedStream
+            The other stream, with a watermark of its own; or the results of a stage.
         on : str or Expr or list or dict, optional
             The key columns: of one name on both sides, or left names with right ones. Or expressions: one for both sides, or a
             pair with one for each, ``on=(col("a").lower(), col("b").lower())``; results have the left one's alias or text.
@@ -99,7 +104,7 @@ class JoinMethods(OptionMethods):
                     'write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row',
                 )
             )
-        found = sides_of(self, right, on, "interval_join")
+        found = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
         for name, bound in zip(("lower", "upper"), bounds, strict=True):
             whole_ticks(found, name, bound)
         columns = named(*found, checked_suffixes(suffixes), left_only=how in ("semi", "anti"))
@@ -109,7 +114,7 @@ class JoinMethods(OptionMethods):
 
     def asof_join(
         self,
-        right: JoinMethods,
+        right: JoinSide,
         on: On | None = None,
         *,
         direction: Direction = "backward",
@@ -122,8 +127,8 @@ class JoinMethods(OptionMethods):
 
         Parameters
         ----------
-        right : TimedStream or KeyedStream
-            The other stream, with a watermark of its own.
+        right : TimedStream or KeyedStream or AggregatedStream
+            The other stream, with a watermark of its own; or the results of a stage.
         on : str or list of str or dict, optional
             The key columns, as in :meth:`interval_join`.
         direction : {"backward", "forward", "nearest"}
@@ -174,7 +179,7 @@ class JoinMethods(OptionMethods):
                 )
             )
         tolerance_us = None if tolerance is None else to_us(tolerance, "tolerance", allow_zero=True)
-        found = sides_of(self, right, on, "asof_join")
+        found = sides_of(self, right, on, "asof_join", left_time=True)
         if tolerance_us is not None:
             whole_ticks(found, "tolerance", tolerance_us)
         columns = named(*found, checked_suffixes(suffixes), left_only=False)
@@ -182,7 +187,7 @@ class JoinMethods(OptionMethods):
 
     def window_join(
         self,
-        right: JoinMethods,
+        right: JoinSide,
         on: On | None = None,
         *,
         window: HoppingWindow,
@@ -194,8 +199,8 @@ class JoinMethods(OptionMethods):
 
         Parameters
         ----------
-        right : TimedStream or KeyedStream
-            The other stream, with a watermark of its own.
+        right : TimedStream or KeyedStream or AggregatedStream
+            The other stream, with a watermark of its own; or the results of a stage.
         on : str or list of str or dict, optional
             The key columns, as in :meth:`interval_join`.
         window : TumblingWindow or HoppingWindow
@@ -247,8 +252,10 @@ class JoinMethods(OptionMethods):
         columns = named(*found, checked_suffixes(suffixes), left_only=how in ("semi", "anti"), taken=bounds)
         return self._joined(right, found, WindowJoin(columns, how, window), idle_timeout)
 
-    def _joined(self, right: JoinMethods, sides: Sides, join: Join, idle_timeout: Duration | None) -> JoinedStream:
+    def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> JoinedStream:
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
         merged = both(*sides, join.sides, idle_us)
-        draft = merged_draft(self.draft, right.draft)
+        other = rows_of(right)
+        assert isinstance(other, OptionMethods)
+        draft = merged_draft(self.draft, other.draft)
         return JoinedStream(attrs.evolve(draft, input=merged.input, keys=merged.keys, window=join), self.runner)

@@ -9,15 +9,20 @@ import pyarrow as pa
 from krishiv_py.plan.dedup import Duplicates
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.joins.asof import AsofType, Direction
+from krishiv_py.plan.joins.base import JoinType
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.fixed import MAX_OVERLAP
+from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import Touch
 
 if TYPE_CHECKING:
+    from krishiv_py.api.joins.joined import JoinedStream
+    from krishiv_py.api.joins.sides import On
+    from krishiv_py.api.joins.verbs import JoinSide
     from krishiv_py.api.results.rows import RowStream
     from krishiv_py.api.results.stream import ResultStream
     from krishiv_py.api.stages.keyed import KeyedStream
@@ -75,6 +80,59 @@ class FollowMethods:
     def drop_duplicates(self, *columns: str | Expr, within: Duration, duplicates: Duplicates = "count") -> RowStream:
         """See :meth:`KeyedStream.drop_duplicates`: results that repeat `columns` `within` a time; `duplicates` as there."""
         return self.results().drop_duplicates(*columns, within=within, duplicates=duplicates)
+
+    def interval_join(
+        self,
+        right: JoinSide,
+        on: On | None = None,
+        *,
+        lower: Duration,
+        upper: Duration,
+        how: JoinType = "inner",
+        suffixes: tuple[str, str] | None = None,
+        idle_timeout: Duration | None = None,
+        max_rows_per_key: int | None = None,
+    ) -> JoinedStream:
+        """See :meth:`KeyedStream.interval_join`, with its `right`, `on`, `lower`, `upper`, `how`, `suffixes` and the rest."""
+        return self.results().interval_join(
+            right,
+            on,
+            lower=lower,
+            upper=upper,
+            how=how,
+            suffixes=suffixes,
+            idle_timeout=idle_timeout,
+            max_rows_per_key=max_rows_per_key,
+        )
+
+    def asof_join(
+        self,
+        right: JoinSide,
+        on: On | None = None,
+        *,
+        direction: Direction = "backward",
+        tolerance: Duration | None = None,
+        how: AsofType = "left",
+        suffixes: tuple[str, str] | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> JoinedStream:
+        """See :meth:`KeyedStream.asof_join`, with its `right`, `on`, `direction`, `tolerance`, `how` and the rest."""
+        return self.results().asof_join(
+            right, on, direction=direction, tolerance=tolerance, how=how, suffixes=suffixes, idle_timeout=idle_timeout
+        )
+
+    def window_join(
+        self,
+        right: JoinSide,
+        on: On | None = None,
+        *,
+        window: HoppingWindow,
+        how: JoinType = "inner",
+        suffixes: tuple[str, str] | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> JoinedStream:
+        """See :meth:`KeyedStream.window_join`, with its `right`, `on`, `window`, `how` and the rest."""
+        return self.results().window_join(right, on, window=window, how=how, suffixes=suffixes, idle_timeout=idle_timeout)
 
     def window(self, spec: Window | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
         """See :meth:`KeyedStream.window`: windows of `spec` over all results."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import check, evaluate, physical, unnest
+from krishiv_py.api.planning import check, evaluate, stages, unnest
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
@@ -106,6 +106,9 @@ class ResultStream(TimedStream):
         full, time = self._row_schema().names, self._output.time_column
         op = ("op",) if "op" in full and self.before.options.emit_mode == "retractions" else ()
         return (*op, *([time] if time in full else []), *in_order_of(full))
+
+    def _named_columns(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
 
     def _via(self, change: Callable[[Stream], Stream]) -> ResultStream:
         """Steps that `change` makes of rows, with the columns that go along."""
@@ -315,7 +318,7 @@ def of(before: AggregatedStream) -> ResultStream:
     told = before.draft.told
     final = attrs.evolve(before.draft, told=attrs.evolve(told, emit=told.emit or "final"), after=())
     stage = attrs.evolve(final.node(), hands_on=True)
-    schema, time = physical.handed_on(stage)
+    schema, time = stages.handed_on(stage)
     output = StageOutput(stage, before.late_handler, schema, time, source_of(stage).bounded)
     draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), CountingLateEventHandler())
     hidden = set(in_order_of(schema.names)) | ({time} if stage.window.result_time != "row" else set())

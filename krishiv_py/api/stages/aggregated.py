@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.outputs import Output
-from krishiv_py.api.planning import explain, physical
+from krishiv_py.api.planning import explain, physical, stages
 from krishiv_py.api.query import Query
 from krishiv_py.api.results.follow import FollowMethods
 from krishiv_py.api.runner import BoundedResult
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from krishiv_py.api.results import stream as results
     from krishiv_py.api.results.stream import ResultStream
     from krishiv_py.kernels.spec import OperatorSpec
-    from krishiv_py.planner.physical import Engine, PhysicalPlan, StagePlan
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
+    from krishiv_py.planner.stages import StagePlan
 else:
     results = lazy("krishiv_py.api.results.stream")
 
@@ -77,7 +78,7 @@ class AggregatedStream(FollowMethods, OptionMethods):
         if not isinstance(self.draft, Draft) or self.draft.window is None:
             raise PlanError(message("not a plan", shown(self.draft), "there is nothing to run", "end a stream with .agg(...)"))
         object.__setattr__(self, "node", self.draft.node())
-        object.__setattr__(self, "_stages", physical.stages_for(self.node, self.late_handler))
+        object.__setattr__(self, "_stages", stages.stages_for(self.node, self.late_handler))
         if self.draft.after and self.node.options.emit_mode == "retractions" and "op" not in self.schema.names:
             raise OrderError(
                 message(
@@ -111,8 +112,8 @@ class AggregatedStream(FollowMethods, OptionMethods):
 
     def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """What an `engine` runs; `late` overrides what the late handlers want of a late row."""
-        stages = self._stages if late is None else physical.stages_for(self.node, self.late_handler, late)
-        return physical.PhysicalPlan(self.node, stages, engine)
+        found = self._stages if late is None else stages.stages_for(self.node, self.late_handler, late)
+        return physical.PhysicalPlan(self.node, found, engine)
 
     def spec(self) -> OperatorSpec:
         """The operator specification of the checked plan."""

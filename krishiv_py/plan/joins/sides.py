@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
-from krishiv_py.plan.nodes import AssignWatermark, Node, Project, StageOutput, UnionSource, source_of
+from krishiv_py.plan.handed_on import in_order_of, order_name
+from krishiv_py.plan.nodes import AssignWatermark, Node, Project, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, is_key_type, time_kind
 
@@ -34,11 +35,23 @@ class Side:
     mark: AssignWatermark
     schema: pa.Schema = attrs.field(eq=str)
     keys: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    """Columns that results of a stage bring along, which results of the join do not have."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Its columns that results have."""
+        return tuple(n for n in self.schema.names if n not in self.hidden)
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Its columns that are no keys."""
-        return tuple(n for n in self.schema.names if n not in self.keys)
+        """Those of them that are no keys."""
+        return tuple(n for n in self.shown if n not in self.keys)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """What results of a stage are ordered by."""
+        return in_order_of(self.schema.names)
 
 
 @attrs.frozen
@@ -138,7 +151,7 @@ def named(
     """
     if suffixes is None and left_only:
         suffixes = ("", "_right")
-    ours, theirs = {n.lower() for n in left.schema.names}, {n.lower() for n in right.others}
+    ours, theirs = {n.lower() for n in left.shown}, {n.lower() for n in right.others}
     twice = [n for n in right.others if n.lower() in ours]
     if twice and suffixes is None:
         raise SchemaError(
@@ -186,10 +199,13 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     fields = [pa.field(k, left.schema.field(k).type) for k in left.keys]
     fields += [pa.field(n, left.schema.field(o).type) for n, o in zip(columns.left, left.others, strict=True)]
     fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
-    common = pa.schema([*fields, pa.field(TIME, time)])
+    orders = _orders(left, right)
+    every = (side.schema.field(name).type for side in (left, right) for name in side.order)
+    order = [pa.field(order_name(at), type_) for at, type_ in enumerate(every)]
+    common = pa.schema([*fields, pa.field(TIME, time), *order])
     parts = (
-        (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)), common, casts)),
-        (RIGHT, _laid_out(right, left.keys, dict(zip(columns.right, right.others, strict=True)), common, casts)),
+        (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)) | orders[0], common, casts)),
+        (RIGHT, _laid_out(right, left.keys, dict(zip(columns.right, right.others, strict=True)) | orders[1], common, casts)),
     )
     merged = common.append(pa.field(columns.side, pa.string()))
     bounded = all(source_of(s.mark).bounded for s in (left, right))
@@ -203,6 +219,15 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return Both(AssignWatermark(union, TIME, spec, columns.side), left.keys, columns)
+
+
+def _orders(left: Side, right: Side) -> tuple[dict[str, str], dict[str, str]]:
+    """What the order of results goes by on each side, by its name in the common layout: those of the left side first."""
+    first = len(left.order)
+    return (
+        {order_name(at): name for at, name in enumerate(left.order)},
+        {order_name(first + at): name for at, name in enumerate(right.order)},
+    )
 
 
 def _time_type(side: Side) -> pa.DataType:
@@ -235,22 +260,13 @@ def _time_of(side: Side, common: pa.DataType | None) -> Expr:
 
 def _mark(side: Side, name: str) -> tuple[str, WatermarkSpec]:
     spec = side.mark.spec
-    if isinstance(source_of(side.mark), StageOutput):
-        raise PlanError(
-            message(
-                f"the {name} side of a join is the result of a stage",
-                source_of(side.mark).detail(),
-                "a join reads streams as they come from their sources",
-                "join first and aggregate behind it, or write these results with .start(sink) and read them as a stream",
-            )
-        )
     if not isinstance(spec, WatermarkSpec) or isinstance(source_of(side.mark), UnionSource):
         raise PlanError(
             message(
                 f"the {name} side of a join has several sources of its own",
                 shown(spec),
                 "one watermark of each side is known only",
-                "join each of the streams, or unite them in a query of their own",
+                "deduplicate it before, or join each of the streams",
             )
         )
     return name, spec

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.sparklog import planned
@@ -92,7 +93,7 @@ class LedgerClock:
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
         entry = self.read(batch)
-        return Moment(self.initial_us, 0) if entry is None else Moment(entry["tracker"]["current"], entry["now_us"])
+        return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry["now_us"])
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""

@@ -13,7 +13,8 @@ from krishiv_py.engine.chain import follow, packed_results, stepping
 from krishiv_py.engine.failures import PREPARE, STEP
 from krishiv_py.engine.loop import NO_ROWS, micro_batch
 from krishiv_py.engine.notes import FIRINGS, Notes, count, none_counted
-from krishiv_py.engine.stage import BatchDone, Packed, Packing, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -23,11 +24,11 @@ from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import NEXT, STAGE, HandingOn
+from krishiv_py.spark.tasks.handing_on import NEXT, RESULT, STAGE, Leaving, Place, address_of, addressed
 from krishiv_py.spark.tasks.moments import TimedBatch, one_path
-from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, split
+from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, Root, split
+from krishiv_py.spark.tasks.passing import done, packing_of, take
 
-RESULT: Final = "result"
 DDL: Final = "bucket int, batch int, seq bigint, kind string, blob binary"
 _SCHEMA: Final = pa.schema(
     [
@@ -38,60 +39,89 @@ _SCHEMA: Final = pa.schema(
         pa.field("blob", pa.binary()),
     ]
 )
-OUT_DDL: Final = "kind string, blob binary"
-_OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("blob", pa.binary())])
 
 
 @attrs.frozen(eq=False)
 class BoundedPack:
-    """Before the shuffle. `by_file` says in which batch a file is; without it the input is one batch."""
+    """Before the shuffle: a stream is read once, for each of the stages that read it.
 
-    spec: OperatorSpec
+    Attributes
+    ----------
+    roots : tuple of Root
+        Those stages. Rows of one without windows leave at once.
+    reader : Reader
+        Reads what Spark hands over.
+    bucket_ids : tuple of int
+        The buckets of every stage.
+    by_file : dict or None
+        In which batch a file is; without it the input is one batch.
+    begun : Moment
+        What is in force before any row.
+    shuffle_files : ShuffleFiles
+        Take large chunks.
+    leaving : tuple of tuple of Leaving
+        The outputs that rows of each root go to, which pass as they are.
+    """
+
+    roots: tuple[Root, ...]
     reader: Reader
     bucket_ids: tuple[int, ...]
     by_file: dict[str, TimedBatch] | None
-    now_us: int
+    begun: Moment
     shuffle_files: ShuffleFiles
+    leaving: tuple[tuple[Leaving, ...], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
-        with in_task(self.spec.name, PREPARE):
+        with in_task(self.roots[0].spec.name, PREPARE):
             yield from self._rows(batches)
         release_memory()
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = Stage(self.spec)
+        stages = [Stage(root.spec) for root in self.roots]
+        passed = [{**none_counted(), FIRINGS: 0} for _ in stages]
         for seq, (timed, scanned) in enumerate(self._batches(batches)):
             if scanned.control is not None:  # what it tells is in the moments of the batches
                 continue
-            packing = stage.pack(timed.moment)
-            if scanned.malformed:
-                packing.refuse(in_columns(scanned.malformed))
-            if scanned.batch is not None:
-                packing.take(scanned.batch)
-            rows = self._packed(packing, stage.layout.key_names)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([r[0] for r in rows], pa.int32()),
-                    pa.array([timed.number] * len(rows), pa.int32()),
-                    pa.array([seq] * len(rows), pa.int64()),
-                    pa.array([r[1] for r in rows]),
-                    pa.array([r[2] for r in rows], pa.binary()),
-                ],
-                schema=_SCHEMA,
-            )
+            for root, stage, leaving, counters in zip(self.roots, stages, self.leaving, passed, strict=True):
+                if not root.spec.time_column:
+                    rows = list(self._passing(root, stage, scanned, leaving, counters))
+                else:
+                    rows = self._packed(root, stage, timed, scanned)
+                yield _rows_of(rows, timed.number, seq)
+        for root, counters in zip(self.roots, passed, strict=True):
+            if not root.spec.time_column:
+                yield _row(self.bucket_ids[0], 0, _told(NOTES, root.number), Notes(counters).to_bytes())
 
-    def _packed(self, packing: Packing, keys: list[str]) -> list[tuple[int, str, bytes]]:
+    def _packed(self, root: Root, stage: Stage, timed: TimedBatch, scanned: Scanned) -> list[tuple[int, str, bytes]]:
+        packing = stage.pack(timed.moment.at(root.times))
+        if scanned.malformed:
+            packing.refuse(in_columns(scanned.malformed))
+        if scanned.batch is not None:
+            packing.take(scanned.batch)
         chunk = packing.chunk()
-        chunks = [] if chunk is None else split(chunk, keys, self.bucket_ids)
-        rows = [(b, CHUNK, self.shuffle_files.give(t)) for b, t in chunks]
-        rows += [(self.bucket_ids[0], LATE, self.shuffle_files.give(t)) for t in packing.late]
-        return [*rows, (self.bucket_ids[0], NOTES, packing.notes.to_bytes())]
+        chunks = [] if chunk is None else split(chunk, stage.layout.key_names, self.bucket_ids)
+        rows = [(b, addressed(CHUNK, root.number), self.shuffle_files.give(t)) for b, t in chunks]
+        rows += [(self.bucket_ids[0], addressed(LATE, root.number), self.shuffle_files.give(t)) for t in packing.late]
+        return [*rows, (self.bucket_ids[0], addressed(NOTES, root.number), packing.notes.to_bytes())]
+
+    def _passing(
+        self, root: Root, stage: Stage, scanned: Scanned, leaving: tuple[Leaving, ...], counters: dict[str, int]
+    ) -> Iterator[tuple[int, str, bytes]]:
+        packing = packing_of(stage)
+        take(packing, scanned)
+        found = done(stage, packing)
+        count(counters, found.counters)
+        first, give = self.bucket_ids[0], self.shuffle_files.give
+        if found.results.num_rows:
+            yield from ((first, out.kind, give(found.results)) for out in leaving)
+        if found.late:
+            yield first, _told(LATE, root.number), give(late_output(stage.layout, found.late))
 
     def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TimedBatch, Scanned]]:
         for batch in batches:
             if self.by_file is None:
-                only = TimedBatch(0, Moment(self.spec.watermark.initial_us, self.now_us))
+                only = TimedBatch(0, self.begun)
                 yield from ((only, s) for s in self.reader(batch))
                 continue
             for path in batch.column(0).to_pylist():
@@ -100,12 +130,25 @@ class BoundedPack:
 
 
 @attrs.frozen(eq=False)
-class AfterShuffle:
-    """A stage of a bounded run: all its micro-batches, bucket by bucket, and what that gives."""
+class BoundedSteps:
+    """A stage of a bounded run: all its micro-batches, bucket by bucket, then the end of input, and what that gives.
+
+    Attributes
+    ----------
+    spec : OperatorSpec
+        Its specification.
+    place : Place
+        Where it stands among the stages.
+    batches : tuple of TimedBatch
+        The micro-batches, with what is in force in each by every clock.
+    shuffle_files : ShuffleFiles
+        Take large chunks.
+    """
 
     spec: OperatorSpec
+    place: Place
+    batches: tuple[TimedBatch, ...]
     shuffle_files: ShuffleFiles
-    handing: Handing
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
@@ -114,86 +157,85 @@ class AfterShuffle:
         release_memory()
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
-
-    def _given(self, done: list[tuple[int, BatchDone]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
-        """The results and late rows of a bucket; its counters are added to `counters`."""
-        yield from self.handing.results(done)
-        late = [t for _, d in done for t in d.late]
-        if late:
-            yield self.handing.out(LATE, self.shuffle_files.give(pa.concat_tables(late)))
-        for _, d in done:
-            count(counters, d.counters)
-
-
-@attrs.frozen(eq=False)
-class BoundedSteps(AfterShuffle):
-    """The first stage: each bucket's chunks, micro-batch by micro-batch, then the end of input."""
-
-    batches: tuple[TimedBatch, ...]
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrived: dict[int, list[tuple[int, int, bytes]]] = {}
+        read: dict[int, list[tuple[int, int, bytes]]] = {}
+        given: dict[int, dict[int, list[pa.Table]]] = {}
         counters = {**none_counted(), FIRINGS: 0}
         for batch in batches:
             for row in batch.to_pylist():
-                if row["kind"] == NOTES:
+                kind, to, _ = address_of(row["kind"])
+                if to != self.place.number or STAGE in kind or kind == RESULT:
+                    yield _row(row["bucket"], row["batch"], row["kind"], row["blob"], row["seq"])
+                elif kind == NOTES:
                     count(counters, Notes.from_bytes(row["blob"]).counters)
-                elif row["kind"] == LATE:
-                    yield self.handing.out(LATE, row["blob"])
+                elif kind == LATE:
+                    yield self._out(_told(LATE, to), row["blob"])
+                elif kind == NEXT:
+                    part = self.shuffle_files.take(row["blob"])
+                    given.setdefault(row["bucket"], {}).setdefault(row["batch"], []).append(part)
                 else:
-                    arrived.setdefault(row["bucket"], []).append((row["batch"], row["seq"], row["blob"]))
-        stage = Stage(self.spec)
-        for chunks in arrived.values():
-            yield from self._given(list(self._bucket(stage, sorted(chunks, key=lambda c: c[:2]))), counters)
-        yield self.handing.out(NOTES, Notes(counters).to_bytes())
+                    read.setdefault(row["bucket"], []).append((row["batch"], row["seq"], row["blob"]))
+        stage = Stage(stepping(self.spec))
+        for bucket in sorted({*read, *given}):
+            chunks = self._chunks(read.get(bucket, []))
+            steps = self._behind(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
+            yield from self._given(list(steps), counters)
+        yield self._out(_told(NOTES, self.place.number), Notes(counters).to_bytes())
 
-    def _bucket(self, stage: Stage, chunks: list[tuple[int, int, bytes]]) -> Iterator[tuple[int, BatchDone]]:
-        bucket = Bucket(MemoryStore())
+    def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, Packed]:
+        """What was read, by batch."""
         by_batch: dict[int, list[pa.Table]] = {}
-        for number, _, blob in chunks:
+        for number, _, blob in sorted(rows, key=lambda r: r[:2]):
             by_batch.setdefault(number, []).append(self.shuffle_files.take(blob))
+        return {number: Packed(chunks) for number, chunks in by_batch.items()}
+
+    def _first(self, stage: Stage, read: dict[int, Packed]) -> Iterator[tuple[int, BatchDone]]:
+        """The steps of a stage that reads a source only."""
+        bucket, times = Bucket(MemoryStore()), self.place.times
         for at, (timed, then, waits) in enumerate(turns(self.batches)):
-            packed = Packed(by_batch.get(timed.number, ()))
-            steps = micro_batch(stage, bucket, packed, timed.moment, _always(then), waits=waits)
+            packed, moment = read.get(timed.number, NO_ROWS), timed.moment.at(times)
+            steps = micro_batch(stage, bucket, packed, moment, _always(then.at(times)), waits=waits)
             yield from ((2 * at + more, step) for more, step in enumerate(steps))
 
-
-@attrs.frozen(eq=False)
-class BoundedBehind(AfterShuffle):
-    """A stage behind another one: the results of each of its steps, in turn (SEMANTICS §7.3)."""
-
-    moments: tuple[Moment, ...]
-    """What is in force in this stage in each step of the first one."""
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrived: dict[int, dict[int, list[pa.Table]]] = {}
-        counters = {**none_counted(), FIRINGS: 0}
-        for batch in batches:
-            for row in batch.to_pylist():
-                if row["kind"] != NEXT:
-                    yield self.handing.passed(row)
-                    continue
-                given = self.shuffle_files.take(row["blob"])
-                arrived.setdefault(row["bucket"], {}).setdefault(row["batch"], []).append(given)
-        stage = Stage(stepping(self.spec))
-        for rows in arrived.values():
-            yield from self._given(list(self._bucket(stage, rows)), counters)
-        yield self.handing.out(NOTES, Notes(counters).to_bytes())
-
-    def _bucket(self, stage: Stage, rows: dict[int, list[pa.Table]]) -> Iterator[tuple[int, BatchDone]]:
-        bucket, judged = Bucket(MemoryStore()), Moment(UNSET, self.moments[0].now_us)
-        for at, moment in enumerate(self.moments):
-            if at not in rows and moment.watermark_us == judged.watermark_us:
+    def _behind(
+        self, stage: Stage, read: dict[int, Packed], given: dict[int, list[pa.Table]]
+    ) -> Iterator[tuple[int, BatchDone]]:
+        """The steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
+        moments = [m.at(self.place.times) for m in step_moments(self.batches)]
+        bucket, judged = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
+        for at, moment in enumerate(moments):
+            batch, empty = divmod(at, 2)
+            fresh = NO_ROWS if empty else read.get(self.batches[batch].number, NO_ROWS)
+            if at not in given and not fresh.chunks and moment.watermark_us == judged.watermark_us:
                 continue
-            packed = packed_results(stage, pa.concat_tables(rows[at]), judged) if at in rows else NO_ROWS
+            packed = packed_results(stage, pa.concat_tables(given[at]), judged, fresh) if at in given else fresh
             yield from ((at, step) for step in follow(stage, bucket, packed, judged, moment))
             judged = moment
+
+    def _given(self, steps: list[tuple[int, BatchDone]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
+        """The results and late rows of a bucket; its counters are added to `counters`."""
+        results = pa.concat_tables([step.results for _, step in steps])
+        for out in self.place.leaving if results.num_rows else ():
+            leaving = results if out.columns is None else results.select(list(out.columns))
+            yield self._out(out.kind, self.shuffle_files.give(leaving))
+        for following in self.place.following:
+            for at, step in steps:
+                for to, part in following.parts(step.results):
+                    yield _row(to, at, addressed(NEXT, following.number), self.shuffle_files.give(part))
+        late = [t for _, step in steps for t in step.late]
+        if late:
+            yield self._out(_told(LATE, self.place.number), self.shuffle_files.give(pa.concat_tables(late)))
+        for _, step in steps:
+            count(counters, step.counters)
+
+    def _out(self, kind: str, blob: bytes) -> pa.RecordBatch:
+        """Something for the driver."""
+        return _row(self.place.bucket_ids[0], 0, kind, blob)
 
 
 def turns(batches: Sequence[TimedBatch]) -> Iterator[tuple[TimedBatch, Moment, bool]]:
     """Each batch of a first stage; what is in force after it, at last the end of input; whether one without rows follows."""
-    ends = Moment(END_OF_TIME, batches[-1].moment.now_us)
+    last = batches[-1].moment
+    ends = Moment(END_OF_TIME, last.now_us, others=(END_OF_TIME,) * len(last.others))
     for timed, then in zip(batches, [*(b.moment for b in batches[1:]), ends], strict=True):
         yield timed, then, timed.idle or then is ends
 
@@ -204,45 +246,25 @@ def step_moments(batches: Sequence[TimedBatch]) -> tuple[Moment, ...]:
     return tuple(moment for both in every for moment in both)
 
 
-@attrs.frozen(eq=False)
-class Handing:
-    """What a stage of a bounded run gives: results to the next stage, or all to the driver."""
-
-    number: int
-    following: HandingOn | None
-    shuffle_files: ShuffleFiles
-
-    def results(self, done: list[tuple[int, BatchDone]]) -> Iterator[pa.RecordBatch]:
-        """What the steps of a bucket gave, with their numbers."""
-        if self.following is None:
-            found = pa.concat_tables([step.results for _, step in done])
-            if found.num_rows:
-                yield self.out(RESULT, self.shuffle_files.give(found))
-            return
-        for at, step in done:
-            for bucket, part in self.following.parts(step.results):
-                yield _row(bucket, at, NEXT, self.shuffle_files.give(part))
-
-    def out(self, kind: str, blob: bytes) -> pa.RecordBatch:
-        """Something for the driver."""
-        named = f"{kind}{STAGE}{self.number}"
-        return _out(named, blob) if self.following is None else _row(self.following.bucket_ids[0], 0, named, blob)
-
-    def passed(self, row: dict[str, Any]) -> pa.RecordBatch:
-        """Something for the driver from an earlier stage."""
-        if self.following is None:
-            return _out(row["kind"], row["blob"])
-        return _row(row["bucket"], 0, row["kind"], row["blob"])
+def _told(kind: str, stage: int) -> str:
+    """What something of a stage is called on its way to the driver."""
+    return f"{kind}{STAGE}{stage}"
 
 
-def _row(bucket: int, batch: int, kind: str, blob: bytes) -> pa.RecordBatch:
-    values = [[bucket], [batch], [0], [kind], [blob]]
+def _row(bucket: int, batch: int, kind: str, blob: bytes, seq: int = 0) -> pa.RecordBatch:
+    return _rows_of([(bucket, kind, blob)], batch, seq)
+
+
+def _rows_of(rows: list[tuple[int, str, bytes]], batch: int, seq: int) -> pa.RecordBatch:
+    values: list[list[Any]] = [
+        [r[0] for r in rows],
+        [batch] * len(rows),
+        [seq] * len(rows),
+        [r[1] for r in rows],
+        [r[2] for r in rows],
+    ]
     return pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, _SCHEMA, strict=True)], schema=_SCHEMA)
 
 
 def _always(then: Moment) -> Callable[[], Moment]:
     return lambda: then
-
-
-def _out(kind: str, blob: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([blob], pa.binary())], schema=_OUT)

@@ -12,9 +12,10 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
+from krishiv_py.engine.chain import as_rows
 from krishiv_py.kernels.arrays.grouping import buckets, normal_key
 from krishiv_py.kernels.arrays.splitting import split as by_number
-from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
+from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.physical import PhysicalPlan
 
@@ -60,7 +61,7 @@ class HandingOn:
     Attributes
     ----------
     spec : OperatorSpec
-        The next stage's.
+        The next stage's, with the steps of the side that takes them in front.
     bucket_ids : tuple of int
         Its buckets.
     number : int
@@ -75,7 +76,7 @@ class HandingOn:
         """The rows of the next stage behind its stateless steps, by bucket."""
         if not results.num_rows:
             return
-        rows = pa.Table.from_batches([apply_prefix(self.spec.prefix, one_batch(results.select(list(self.spec.needs_columns))))])
+        rows = as_rows(self.spec, results)
         if not rows.num_rows:
             return
         if len(self.bucket_ids) == 1 or not self.spec.keys:
@@ -118,12 +119,12 @@ class Place:
     ----------
     number, last : int
         Its number, from 0, and that of the stage whose rows for the driver carry no number.
-    behind_us : int
-        How far its watermark is behind that of the first one, µs.
+    times : tuple of (int, int)
+        The clocks its watermark follows.
     following : tuple of HandingOn
         How it gives results to those that read them.
-    is_root : bool
-        Whether it reads the source.
+    reads, follows : bool
+        Whether it reads a source, and whether it takes results of other stages.
     leaving : tuple of Leaving
         The outputs that its results go to.
     wakes : int or None
@@ -134,9 +135,23 @@ class Place:
 
     number: int = 0
     last: int = 0
-    behind_us: int = 0
+    times: Times = FIRST_CLOCK
     following: tuple[HandingOn, ...] = ()
-    is_root: bool = True
+    reads: bool = True
+    follows: bool = False
     leaving: tuple[Leaving, ...] = (Leaving(),)
     wakes: int | None = None
     bucket_ids: tuple[int, ...] = (0,)
+
+
+def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> Place:
+    """Where a stage stands: `wakes` is the operator behind it, `ids` are the buckets."""
+    stage = plan.stages[number]
+    following = tuple(
+        HandingOn(branch.spec, ids, n)
+        for n in plan.followers(number)
+        for branch in plan.stages[n].inputs
+        if branch.after == number
+    )
+    reads, follows = bool(stage.read), bool(stage.after)
+    return Place(number, plan.last, stage.times, following, reads, follows, leaving(plan, number), wakes, ids)

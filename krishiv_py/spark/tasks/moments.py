@@ -16,12 +16,11 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.input.watermark import WatermarkTracker
-from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.moment import Moment, Times
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
-from krishiv_py.planner.branches import Branch
+from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.reading.filereader import FileReader
 from krishiv_py.spark.reading.listing import Located, hidden, listed
@@ -29,6 +28,7 @@ from krishiv_py.spark.reading.malformed import shown_path
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.ranges import RangeReader, tokens
 from krishiv_py.spark.reading.scan import arrow_scanned, file_reader
+from krishiv_py.spark.reading.scanned import Scanned
 
 
 @attrs.frozen
@@ -62,15 +62,15 @@ class Timetable:
     files: list[dict[str, TimedBatch]]
 
 
-def timetable(spark: SparkSession, parts: Sequence[Branch], spec: OperatorSpec, now_us: int) -> Timetable | None:
+def timetable(spark: SparkSession, plan: PhysicalPlan, now_us: int) -> Timetable | None:
     """The micro-batches of the streams of a plan; None where all there is would be one."""
-    if all(isinstance(p.source, MemorySource) for p in parts):
-        batches = [[file] for file in _sent(parts)]
-        return _timed(parts, spec, batches, now_us, idle=True) if batches else None
-    sources = [p.source for p in parts]
+    sources = [read.source for read in plan.reads]
+    if all(isinstance(source, MemorySource) for source in sources):
+        batches = [[file] for file in _sent(plan.reads)]
+        return _timed(plan, batches, now_us, idle=True) if batches else None
     if any(_cut(s) for s in sources) and all(_divided(s) for s in sources):
         batches = _side_by_side([_batches_of(spark, s) for s in sources])
-        return _timed(parts, spec, batches, now_us, idle=False) if batches else None
+        return _timed(plan, batches, now_us, idle=False) if batches else None
     if any(_cut(s) for s in sources):
         raise PlanError(
             message(
@@ -103,12 +103,12 @@ def _batches_of(spark: SparkSession, source: Source) -> list[list[str]]:
     return [[p for p in paths[start : start + size] if p is not None] for start in range(0, len(paths), size)]
 
 
-def _sent(parts: Sequence[Branch]) -> list[tuple[int, str]]:
+def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
     """All sent files with the number of their stream; of several streams in the order they were sent."""
     files = [(at, path) for at, part in enumerate(parts) for path in replay_log_of(part.source).files()]
     if len(parts) == 1:
         return files
-    readers = [branch_reader(part) for part in parts]
+    readers = [stream_reader(part) for part in parts]
     return sorted(files, key=lambda f: next((s.now_us or 0 for s in readers[f[0]](one_path(f[1]))), 0))
 
 
@@ -150,34 +150,53 @@ def _side_by_side(sources: list[list[list[str]]]) -> list[list[tuple[int, str]]]
     return batches
 
 
-def _timed(
-    parts: Sequence[Branch], spec: OperatorSpec, batches: list[list[tuple[int, str]]], now_us: int, *, idle: bool
-) -> Timetable:
+def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int, *, idle: bool) -> Timetable:
     """What is in force in every batch. Of memory streams the last file need not be read for that."""
-    tracker = WatermarkTracker(spec.watermark)
-    prepares, readers = [Prepare(p.spec) for p in parts], [branch_reader(p) for p in parts]
-    found: list[dict[str, TimedBatch]] = [{} for _ in parts]
+    clocks, takers = Clocks(plan.clocks), [_takers(plan, read) for read in plan.reads]
+    readers = [stream_reader(read) for read in plan.reads]
+    found: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
     timed: list[TimedBatch] = []
+    in_force = attrs.evolve(clocks.moment(), now_us=now_us)
     for number, batch in enumerate(batches):
-        in_force = tracker.current
-        timed.append(TimedBatch(number, Moment(in_force, now_us), idle))
+        timed.append(TimedBatch(number, attrs.evolve(in_force, now_us=now_us), idle))
         for at, path in batch:
             found[at][path] = timed[-1]
-            for scanned in readers[at](one_path(path)) if spec.time_column and (number + 1 < len(batches) or not idle) else ():
+            wanted = takers[at] and (number + 1 < len(batches) or not idle)
+            for scanned in readers[at](one_path(path)) if wanted else ():
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
-                if scanned.control is not None:
-                    tracker.advance(scanned.control.watermark_us, scanned.control.source or parts[at].name, now_us)
-                elif scanned.batch is not None:
-                    tracker.saw(prepares[at].maxima(scanned.batch, in_force, now_us), now_us)
-        tracker.settle(now_us)
+                for taker in takers[at]:
+                    taker.tell(clocks, scanned, in_force, now_us)
+        in_force = clocks.settle(now_us)
     if not idle:  # when the last files are done a query runs a batch without rows
-        timed.append(TimedBatch(len(batches), Moment(tracker.current, now_us), idle))
+        timed.append(TimedBatch(len(batches), attrs.evolve(in_force, now_us=now_us), idle))
     return Timetable(tuple(timed), found)
 
 
-def branch_reader(part: Branch) -> FileReader | RangeReader:
+@attrs.frozen(eq=False)
+class _Taker:
+    """A stage that reads a stream, as far as the clock goes by its rows."""
+
+    prepare: Prepare
+    clock: int
+    times: Times
+    source: str | None
+
+    def tell(self, clocks: Clocks, scanned: Scanned, in_force: Moment, now_us: int) -> None:
+        """Let the clock know of what was read."""
+        if scanned.control is not None:
+            clocks.advance(self.clock, scanned.control.watermark_us, scanned.control.source or self.source, now_us)
+        elif scanned.batch is not None:
+            clocks.saw(self.clock, self.prepare.maxima(scanned.batch, in_force.at(self.times).watermark_us, now_us), now_us)
+
+
+def _takers(plan: PhysicalPlan, read: Read) -> list[_Taker]:
+    every = ((plan.stages[number], branch) for number, branch in read.takers)
+    return [_Taker(Prepare(b.spec), s.clock or 0, s.times, b.name) for s, b in every if not s.keeps_nothing]
+
+
+def stream_reader(part: Read) -> FileReader | RangeReader:
     """What reads the files or ranges of a stream."""
-    schema = pa.schema([part.source.schema.field(n) for n in part.spec.needs_columns])
+    schema = pa.schema([part.source.schema.field(n) for n in part.needs_columns])
     if isinstance(part.source, RangeSource):
         return RangeReader(schema, part.source.source, part.source.name)
     return file_reader(part.source, schema) if isinstance(part.source, FileSource) else ParquetReader(schema, sent=True)

@@ -18,9 +18,11 @@ from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.input.watermark import WatermarkTracker
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.moment import FIRST_CLOCK, Moment, Times
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.planner.branches import Branch
+from krishiv_py.planner.stages import StagePlan
 from krishiv_py.spark.clock.clocks import Clock, batch_number
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
@@ -76,7 +78,7 @@ class Passed(Protocol):
 
 @attrs.frozen(eq=False)
 class Root:
-    """A stage that reads the source.
+    """A stage that reads a stream of a source.
 
     Attributes
     ----------
@@ -84,13 +86,24 @@ class Root:
         Its specification, with the steps of this stream in front.
     number : int
         Its number.
-    behind_us : int
-        How far its watermark is behind that of the first stage, µs.
+    times : tuple of (int, int)
+        The clocks its watermark follows.
+    clock : int
+        The clock that its rows go by.
+    source : str or None
+        What the stream is called in that clock; None where it is the only one.
     """
 
     spec: OperatorSpec
     number: int = 0
-    behind_us: int = 0
+    times: Times = FIRST_CLOCK
+    clock: int = 0
+    source: str | None = None
+
+
+def root_of(stage: StagePlan, number: int, branch: Branch) -> Root:
+    """A stage of this number, as it reads a stream."""
+    return Root(branch.spec, number, stage.times, stage.clock or 0, branch.name)
 
 
 @attrs.frozen(eq=False)
@@ -105,7 +118,6 @@ class Pack:
     bucket_ids: tuple[int, ...]
     clock: Clock
     shuffle_files: ShuffleFiles
-    source: str | None = None
     passed: tuple[Passed, ...] = ()
 
     @property
@@ -138,7 +150,7 @@ class _Share:
     def __init__(self, root: Root, in_force: Moment) -> None:
         self.root = root
         self.stage = Stage(root.spec)
-        self.packing = self.stage.pack(in_force.behind(root.behind_us))
+        self.packing = self.stage.pack(in_force.at(root.times))
 
 
 class _Task:
@@ -150,6 +162,7 @@ class _Task:
         self._give = pack.shuffle_files.of_batch(batch).give
         self._in_force = pack.clock.in_force(batch)
         self._shares = [_Share(root, self._in_force) for root in pack.roots]
+        self._told = {share.root.clock: share for share in reversed(self._shares)}
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._seq = first_seq
         self._any = False
@@ -160,9 +173,10 @@ class _Task:
             return
         self._any = True
         if scanned.control is not None:
-            source = scanned.control.source or self._pack.source
-            self._shares[0].packing.notes.advances.append(attrs.evolve(scanned.control, source=source))
-            self._tracker.advance(scanned.control.watermark_us, source, 0)
+            for share in self._told.values():
+                told = attrs.evolve(scanned.control, source=scanned.control.source or share.root.source)
+                share.packing.notes.advances.append(told)
+                self._tracker.advance(told.watermark_us, told.source, 0)
             return
         for share in self._shares:
             if scanned.malformed:
@@ -187,6 +201,8 @@ class _Task:
         if self._any:
             for share in self._shares:
                 yield self._rows(self._ending(share))
+            if all(share.root.number for share in self._shares):  # the first operator wakes those behind it
+                yield self._rows([(self._pack.bucket_ids[0], TICK, b"0")])
 
     def _ending(self, share: _Share) -> list[tuple[int, str, bytes]]:
         first, notes, to = self._pack.bucket_ids[0], share.packing.notes, share.root.number

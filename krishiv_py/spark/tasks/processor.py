@@ -22,7 +22,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Meta
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
+from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.spark.clock.clocks import Clock, batch_number
@@ -146,14 +146,13 @@ class BucketProcessor(StatefulProcessor):
                 (chunks if row.kind == CHUNK else late).append(take(bytes(row.blob)))
         if not mine:  # a timer of its own tells it when something is due
             return
-        yield from self._step(
-            bucket, batch, Moment(in_force.watermark_us, now_us), Packed(chunks, late, notes), snapshot=snapshot
-        )
+        moment = attrs.evolve(in_force, now_us=now_us)
+        yield from self._step(bucket, batch, moment, Packed(chunks, late, notes), snapshot=snapshot)
 
     def _behind(
         self, bucket: int, batch: int, rows: Iterator[Any], moment: Moment, take: Callable[[bytes], pa.Table]
     ) -> Iterator[Row]:
-        """Take what the stage before gave, and let pass what is meant for the driver."""
+        """Take what the stages before gave, or was read from a source, and let pass what is meant for others."""
         given: list[pa.Table] = []
         packed: list[tuple[int, str, bytes]] = []
         for row in rows:
@@ -165,17 +164,18 @@ class BucketProcessor(StatefulProcessor):
             elif kind != TICK:
                 packed.append((seq, kind, bytes(row.blob)))
         assert self._clock is not None
-        if self._place.is_root:
+        read = NO_ROWS
+        if self._place.reads:
             packed.sort(key=lambda row: row[0])
             tables = {at: [take(blob) for _, kind, blob in packed if kind == at] for at in (CHUNK, LATE)}
-            notes = [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES]
-            read = Packed(tables[CHUNK], tables[LATE], notes)
-            yield from self._step(bucket, batch, moment.behind(self._place.behind_us), read)
+            read = Packed(tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES])
+        if not self._place.follows:
+            yield from self._step(bucket, batch, moment, read)
             return
-        before = self._clock.in_force(batch - 1) if batch else Moment(UNSET)
-        judged = attrs.evolve(before.behind(self._place.behind_us), now_us=moment.now_us)
-        folded = packed_results(self._stage, pa.concat_tables(given), judged) if given else NO_ROWS
-        yield from self._step(bucket, batch, moment.behind(self._place.behind_us), folded, judged=judged)
+        judged = self._clock.in_force(batch - 1).at(self._place.times) if batch else Moment(UNSET)
+        judged = attrs.evolve(judged, now_us=moment.now_us)
+        folded = packed_results(self._stage, pa.concat_tables(given), judged, read) if given else read
+        yield from self._step(bucket, batch, moment, folded, judged=judged)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
@@ -226,10 +226,11 @@ class BucketProcessor(StatefulProcessor):
         if self._clock is None:
             self._mark(meta, [n.maxima for n in packed.notes])
         now_us = max([in_force.now_us or 0, *(n.latest_us() for n in packed.notes)])
+        follows = self._place.times
         blobs = BucketChunks(self._blobs, bucket, batch, meta) if self._blobs is not None else None
         store = SparkStore(self._state, sizes, blobs)
         held = Bucket(store, meta, now_us // 1_000 or None)  # 0: no clock has been read yet
-        moment = Moment(in_force.watermark_us, now_us)
+        moment = attrs.evolve(in_force.at(follows), now_us=now_us)
         if judged is None:
             every = [self._stage.step(held, packed, moment)]
         else:
@@ -252,7 +253,7 @@ class BucketProcessor(StatefulProcessor):
         if late:
             yield from self._emit(self._kind(LATE_ROWS), bucket, late_output(self._stage.layout, late))
         state_bytes = sum(sizes.values())
-        told = tuple(packed.notes) if self._place.is_root else ()  # the watermark follows the rows of the source
+        told = tuple(packed.notes) if self._place.reads else ()  # the watermark follows the rows of the source
         report = Report(counters, step.open_windows, step.open_rows, state_bytes, told, step.wakeup_now_us)
         yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
 
@@ -281,7 +282,7 @@ class BucketProcessor(StatefulProcessor):
     def _timer_ms(self, bucket: int, batch: int, in_force: Moment, step: StepResult) -> int | None:
         if self._clock is not None:
             wakeup_us, place = step.wakeup_us, self._place
-            if place.wakes is not None and bucket == place.bucket_ids[0] and in_force.watermark_us != END_OF_TIME:
+            if place.wakes is not None and bucket == place.bucket_ids[0] and not in_force.ended:
                 wakeup_us = max(in_force.watermark_us, -MAX_TIME_US) + self._spec.tick_us  # stages behind go on as time does
             return self._clock.timer_ms(batch, wakeup_us, step.wakeup_now_us)
         return None if step.wakeup_us is None else wakeup_ms(step.wakeup_us, self._spec.tick_us)

@@ -10,25 +10,21 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 
-from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
-from krishiv_py.engine.stage import BatchDone, Packing, Stage
+from krishiv_py.engine.notes import Report, count
+from krishiv_py.engine.stage import Stage
 from krishiv_py.kernels.input.malformed import late_output
-from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.clock.clocks import batch_number
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import encode
-from krishiv_py.spark.tasks.bounded import BoundedPack, Handing
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.handing_on import METRICS, RESULT, TASK, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import LATE, NOTES, Passing
+from krishiv_py.spark.tasks.pack import Passing
+from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 
 _FLUSH_ROWS: Final = 1 << 20
@@ -141,43 +137,6 @@ class GivesRows:
                 continue
             written = self._out.output.write(kind, self._task, table)
             yield (kind, encode(table)) if written is None else (FILE, json.dumps(written).encode())
-
-
-@attrs.frozen(eq=False)
-class BoundedRows(BoundedPack):
-    """The same of a bounded run."""
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage, counters = Stage(self.spec), {**none_counted(), FIRINGS: 0}
-        handing = Handing(0, None, self.shuffle_files)
-        for _, scanned in self._batches(batches):
-            packing = packing_of(stage)
-            take(packing, scanned)
-            found = done(stage, packing)
-            count(counters, found.counters)
-            if found.results.num_rows:
-                yield handing.out(RESULT, self.shuffle_files.give(found.results))
-            if found.late:
-                yield handing.out(LATE, self.shuffle_files.give(late_output(stage.layout, found.late)))
-        yield handing.out(NOTES, Notes(counters).to_bytes())
-
-
-def packing_of(stage: Stage) -> Packing:
-    """Begin to take rows."""
-    return stage.pack(Moment(UNSET))
-
-
-def take(packing: Packing, scanned: Scanned) -> None:
-    """Take what a reader gave; controls tell nothing here."""
-    if scanned.malformed:
-        packing.refuse(in_columns(scanned.malformed))
-    if scanned.batch is not None and scanned.control is None:
-        packing.take(scanned.batch)
-
-
-def done(stage: Stage, packing: Packing) -> BatchDone:
-    """What came of the rows that were taken."""
-    return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))
 
 
 def in_total(known: dict[str, Report], batch_id: int, reports: Iterable[Report], suffix: str = "") -> dict[str, Report]:

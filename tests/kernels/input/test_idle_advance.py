@@ -51,7 +51,7 @@ def test_the_watermark_is_that_of_the_reference(
         out = driver.send([{"source": s, "at": t} for s, t in rows]) if rows else driver.tick()
         reference.observe([ref.Row(None, t, source=s) for s, t in rows], clock.now_us // 1_000)
         expected = reference.value
-        assert out.watermark_us == (driver._tracker.current if expected == ref.model.UNSET else expected * 1_000)
+        assert out.watermark_us == (driver.watermark_us if expected == ref.model.UNSET else expected * 1_000)
         assert (expected == ref.model.UNSET) == (driver.watermark == "unset")
         known, late = known + len(rows), late + out.late.num_rows
         fired += sum(out.results["count"].to_pylist())

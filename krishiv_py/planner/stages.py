@@ -1,0 +1,174 @@
+"""The stages of a plan, checked: what each reads, whose results it takes, which clocks its watermark follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.moment import FIRST_CLOCK, Times
+from krishiv_py.kernels.registry import chain
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.handed_on import time_name
+from krishiv_py.plan.nodes import WindowAggregate, source_of
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec
+from krishiv_py.plan.stages import stages_read
+from krishiv_py.planner.branches import Branch, branches
+from krishiv_py.planner.check import check
+
+
+@attrs.frozen(eq=False, slots=False)
+class StagePlan:
+    """One windowed aggregation, checked: what it reads, which operators its rows go through, what it gives.
+
+    Attributes
+    ----------
+    node : WindowAggregate
+        The logical plan of it.
+    spec : OperatorSpec
+        Everything its kernels need to know.
+    inputs : tuple of Branch
+        The streams it reads, each with its own steps in front.
+    late : LateEventHandler
+        Who takes its late rows.
+    times : tuple of (int, int)
+        The clocks its watermark follows, and how far it is behind each, µs (SEMANTICS §7.2).
+    clock : int or None
+        The clock that the rows of a source go by which it reads; None for a stage that reads results only.
+    path : str
+        The sides of joins between it and the end of the plan: what its clock and its streams are called by.
+    """
+
+    node: WindowAggregate
+    spec: OperatorSpec
+    inputs: tuple[Branch, ...]
+    late: LateEventHandler
+    times: Times = FIRST_CLOCK
+    clock: int | None = 0
+    path: str = ""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Its columns: working rows, partials, late rows, results."""
+        return Layout(self.spec)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Its operators, the one around all others first."""
+        return tuple(link.title for link in chain(self.spec))
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether rows pass as they are."""
+        return not self.spec.time_column
+
+    @property
+    def read(self) -> tuple[Branch, ...]:
+        """The streams it reads from sources."""
+        return tuple(b for b in self.inputs if b.after is None)
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """The numbers of the stages whose results it reads."""
+        return tuple(b.after for b in self.inputs if b.after is not None)
+
+    @property
+    def watermark(self) -> AnyWatermarkSpec:
+        """How its own clock follows the rows of sources: of a join with results, those of the other side."""
+        mark = self.spec.watermark
+        if not self.after or not isinstance(mark, MultiSourceWatermarkSpec):
+            return mark
+        names = [b.name for b in self.read]
+        return attrs.evolve(mark, sources=tuple(s for s in mark.sources if s[0] in names), idle_timeout_us=None)
+
+
+def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None) -> tuple[StagePlan, ...]:
+    """Check the stages of a logical plan.
+
+    Parameters
+    ----------
+    node : WindowAggregate
+        The last one.
+    handler : LateEventHandler
+        Who takes its late rows; those before have their own.
+    late : {"rows", "keys", "count", "shown"}, optional
+        What is wanted of a late row; by default what each handler wants.
+
+    Raises
+    ------
+    PlanError
+        With what, got, consequence and hint, for everything that cannot run.
+    """
+    graph = _Graph()
+    graph.add(node, handler, late or handler.wants, (), shown=late is not None)
+    found = tuple(graph.stages)
+    if sum(1 for stage in found if stage.read) == 1:  # one clock, however many ways lead to it
+        found = tuple(attrs.evolve(stage, path="") for stage in found)
+    return found
+
+
+@attrs.define(eq=False)
+class _Graph:
+    """Stages in an order in which each comes behind those whose results it reads; each once."""
+
+    stages: list[StagePlan] = attrs.field(factory=list)
+    at: dict[int, int] = attrs.field(factory=dict)
+    clocks: int = 0
+
+    def add(
+        self, node: WindowAggregate, handler: LateEventHandler, wanted: LateColumns, path: tuple[str, ...], *, shown: bool
+    ) -> int:
+        """Check a stage and those before it; gives its number. `shown`: more is wanted of late rows than handlers want."""
+        if id(node) in self.at:
+            return self.at[id(node)]
+        after: dict[str | None, int] = {}
+        for name, before in stages_read(node):
+            wants = _shown(before.late) if shown else before.late.wants
+            after[name] = self.add(before.stage, before.late, wants, (*path, *([name] if name else [])), shown=shown)
+        number = self.at[id(node)] = len(self.stages)
+        spec = check(node, late=wanted)
+        if number or node.hands_on:
+            spec = attrs.evolve(spec, name=f"stage {number + 1}")
+        inputs = tuple(attrs.evolve(b, after=after.get(b.name)) for b in branches(spec, source_of(node)))
+        reads = any(b.after is None for b in inputs)
+        clock = self.clocks if reads else None
+        self.clocks += reads
+        stage = StagePlan(node, spec, inputs, handler, self._times(spec, inputs, clock), clock, ".".join(path))
+        stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
+        self.stages.append(stage)
+        return number
+
+    def _times(self, spec: OperatorSpec, inputs: Sequence[Branch], clock: int | None) -> Times:
+        found: dict[int, int] = {} if clock is None else {clock: 0}
+        for branch in inputs:
+            if branch.after is None:
+                continue
+            before = self.stages[branch.after]
+            hold_us = before.spec.window.hold_back_us(before.spec.options) + _lag_us(spec, branch.name)
+            for number, behind_us in before.times:
+                found[number] = max(found.get(number, 0), behind_us + hold_us)
+        return tuple(sorted(found.items()))
+
+
+def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
+    """What a stage gives to one that follows, whether or not it may be followed; and the name of its event time there."""
+    spec = attrs.evolve(check(attrs.evolve(node, hands_on=False)), hands_on=True)
+    schema = Layout(spec).result_schema
+    if spec.window.result_time == "row":
+        return schema, spec.window.row_time(spec.time_column)
+    return schema, time_name(Layout(attrs.evolve(spec, hands_on=False)).result_schema.names)
+
+
+def _shown(handler: LateEventHandler) -> LateColumns:
+    return "rows" if handler.wants == "rows" else "shown"
+
+
+def _lag_us(spec: OperatorSpec, name: str | None) -> int:
+    """How much a stage takes off the watermark of results it reads."""
+    mark = spec.watermark
+    own = dict(mark.sources)[str(name)] if isinstance(mark, MultiSourceWatermarkSpec) else mark
+    return own.lag_us
