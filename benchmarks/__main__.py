@@ -1,13 +1,13 @@
-"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report ...``, or all in turn (``suite.py``)."""
+"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark ...``, or all in turn (``suite.py``)."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-MODULES = {"summarise": "record"}
+MODULES = {"summarise": "record", "nexmark": "nexmark.run"}
 """Parts whose module has another name."""
-PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report")
+PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report", "nexmark")
 
 
 def main() -> int:

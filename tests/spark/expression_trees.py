@@ -19,7 +19,7 @@ NAN, INF = float("nan"), float("inf")
 Maker: TypeAlias = Callable[[random.Random, str, int], Expr]
 _INTS = [0, 1, -1, 2, 3, -3, 7, 10, 100]
 _FLOATS = [0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 2.5, -2.5, 2.675, 1.005, 1e-3, 1e10, -7.3, NAN, INF, -INF]
-_TEXTS = ["", "a", "Ab", "abc", "ÅÉß", "straße", "b", "İx", "xab", "a b", "日本語"]
+_TEXTS = ["", "a", "Ab", "abc", "ÅÉß", "straße", "b", "a&b", "İx", "xab", "a b", "日本語"]
 _NUMERALS = [
     "1",
     "-1",
@@ -288,7 +288,7 @@ def _membership(chance: random.Random, _kind: str, depth: int) -> Expr:
 
 
 _LIKES = ["%a%", "a%", "_b%", "", "%", "a\\%", "%ß%", "ab_", "A%"]
-_REGEXES = ["a", "^a", "b$", "[a-c]+", "(a|x)b", "^.$", "\\s", "\\w{2,3}", "[^a]", "a?b", "日.*"]
+_REGEXES = ["a", "^a", "b$", "[a-c]+", "(a|x)b", "^.$", "\\s", "\\w{2,3}", "[^a]", "a?b", "日.*", "[^&]b", "[a&b]+"]
 
 
 def _text_test(chance: random.Random, _kind: str, depth: int) -> Expr:
@@ -306,7 +306,7 @@ def _text_test(chance: random.Random, _kind: str, depth: int) -> Expr:
 
 
 _FORMATS = ["yyyy-MM-dd HH:mm:ss", "yy/M/d h:m:s a", "EEEE, d. MMMM yyyy", "E MMM dd", "HH 'h' mm", "SSS SSSSSS", "DDD"]
-_EXTRACTS = [("(a)(b)?", 2), ("(a|x)b", 1), ("[a-z]+", 0), ("^(.)", 1), ("(b)$", 1)]
+_EXTRACTS = [("(a)(b)?", 2), ("(a|x)b", 1), ("[a-z]+", 0), ("^(.)", 1), ("(b)$", 1), ("a([^&]*)", 1)]
 _REPLACES = [("a", "x"), ("(a)(b)?", "<$2$1>"), ("[^a]", "-"), ("^a", "\\$"), ("\\s+", "")]
 
 

@@ -226,7 +226,12 @@ class _Reader:
         first = True
         while first or self.peek() != "]":
             char = self.take()
-            if char in "[&" or (first and char in "]^") or (char == "-" and not first and self.peek() != "]"):
+            if (
+                char == "["
+                or (char == "&" and self.peek() == "&")
+                or (first and char in "]^")
+                or (char == "-" and not first and self.peek() != "]")
+            ):
                 self.refuse("a class of a special kind")
             first = False
             if char == "\\":
