@@ -63,6 +63,34 @@ def run(plan: Any, cut: int, *sides: list[dict[str, Any]], names: tuple[str, str
 
 
 PAIRS: Final = [
+    (  # Nexmark's q5: the hottest of every window, by the counts and their maximum
+        "SELECT c.who AS who, c.n AS n, c.window_start AS since FROM "
+        "(SELECT who, COUNT(*) AS n, window_start, window_end FROM {hop} GROUP BY who, window_start, window_end) AS c "
+        "JOIN (SELECT MAX(n) AS most, window_start, window_end FROM "
+        "(SELECT who, COUNT(*) AS n, window_start, window_end FROM {hop} GROUP BY who, window_start, window_end) "
+        "GROUP BY window_start, window_end) AS m "
+        "ON c.window_start = m.window_start AND c.window_end = m.window_end AND c.n >= m.most",
+        "WITH c AS (SELECT who, COUNT(*) AS n, window_start FROM {hopped} GROUP BY ALL) "
+        "SELECT who, n, window_start FROM c JOIN (SELECT MAX(n) AS most, window_start FROM c GROUP BY ALL) m "
+        "USING (window_start) WHERE n >= most",
+    ),
+    (  # q7: rows beside the largest of their minute
+        "SELECT e.who AS who, e.nr AS nr, e.amount AS amount FROM events e JOIN "
+        "(SELECT MAX(amount) AS most, window_time AS t FROM {tumble} GROUP BY window_start, window_end, window_time) AS m "
+        "ON e.amount = m.most AND m.t BETWEEN e.ts AND e.ts + INTERVAL '59.999' SECOND "
+        "WHERE e.ts - e.ts % 60000 = m.t - m.t % 60000",
+        "SELECT who, nr, amount FROM {tumbled} AS e WHERE amount = "
+        "(SELECT MAX(amount) FROM {tumbled} AS m WHERE m.window_start = e.window_start)",
+    ),
+    (
+        "SELECT c.who AS who, c.n AS n, d.total AS total FROM "
+        "(SELECT who, COUNT(*) AS n, window_end FROM {tumble} GROUP BY who, window_start, window_end) AS c LEFT JOIN "
+        "(SELECT who, SUM(amount) AS total, window_end FROM {tumble} WHERE amount > 3 GROUP BY who, window_start, window_end) "
+        "AS d ON c.who = d.who AND c.window_end = d.window_end",
+        "SELECT c.who, n, total FROM (SELECT who, COUNT(*) AS n, window_end FROM {tumbled} GROUP BY ALL) AS c LEFT JOIN "
+        "(SELECT who, SUM(amount) AS total, window_end FROM {tumbled} WHERE amount > 3 GROUP BY ALL) AS d "
+        "ON c.who = d.who AND c.window_end = d.window_end",
+    ),
     (
         "SELECT who, window_start, COUNT(*) AS n, SUM(amount) / COUNT(*) AS mean FROM {tumble} "
         "GROUP BY who, window_start, window_end HAVING COUNT(*) > 1",

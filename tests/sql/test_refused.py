@@ -137,7 +137,7 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         ("SELECT e.user FROM events e NATURAL JOIN events f", "^NATURAL JOIN"),
         (
             "SELECT e.user FROM events e JOIN events f ON e.user = f.user AND e.at = f.at JOIN events g ON e.user = g.user",
-            "result of a stage",
+            "no interval of time",
         ),
         ("SELECT user FROM events UNION ALL SELECT user, at FROM events", "other columns"),
         (f"SELECT user FROM events UNION ALL SELECT user FROM {TUMBLE} GROUP BY user, window_start, window_end", "as they are"),

@@ -101,6 +101,11 @@ class ResultStream(TimedStream):
         return found
 
     @property
+    def result_time(self) -> str | None:
+        """What the event time of results is: ``"row"`` for a column of their own, else how it follows from their window."""
+        return self._output.stage.window.result_time
+
+    @property
     def _kept(self) -> tuple[str, ...]:
         """Columns that go along although nobody named them."""
         full, time = self._row_schema().names, self._output.time_column

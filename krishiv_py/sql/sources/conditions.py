@@ -8,6 +8,7 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
+from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.errors import DurationError, message
 from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.text.windows import interval_us
@@ -108,8 +109,12 @@ class Sorter:
         if ours is not None and theirs is not None and ours[1] != theirs[1]:
             role = ours[0].role
             if role in ("start", "end") and role == theirs[0].role:
-                found.same.add(role)
-                return True
+                if ours[0].actual is None or theirs[0].actual is None:
+                    found.same.add(role)
+                    return True
+                if role == "end" and self._ends_tell_times():  # equal ends are equal event times
+                    found.lower.append(0)
+                    found.upper.append(0)
         one, other = self.sides(node.this), self.sides(node.expression)
         if not (len(one) == len(other) == 1) or one == other:
             return False
@@ -118,6 +123,11 @@ class Sorter:
             return False  # a key has one partner
         found.keys.append(pair)
         return True
+
+    def _ends_tell_times(self) -> bool:
+        """Whether the event times of both sides follow from the ends of their windows in the same way."""
+        told = {r.stream.result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
+        return len(told) == 1 and told <= {"before_end", "end"}
 
     def _taken(self, found: Conditions) -> list[tuple[sg.Expression, sg.Expression]]:
         return [(self.both.resolved(a), self.both.resolved(b)) for a, b in found.keys]

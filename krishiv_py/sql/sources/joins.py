@@ -80,15 +80,6 @@ def sides(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version
     for rows in (left, right):
         if rows.ranking is not None:
             raise rows.ranking.unbounded()
-        if isinstance(rows.stream, ResultStream):
-            raise PlanError(
-                message(
-                    "one side of the join is the result of a stage",
-                    f"columns {', '.join(c.name for c in rows.visible)}",
-                    "a join reads streams as they come from their sources",
-                    "join first, and group, rank, deduplicate or join again what one query gives and another one reads",
-                )
-            )
     right = apart(right, [n.lower() for n in left.schema.names])
     both = attrs.evolve(left, columns=(*left.columns, *right.columns))
     return Sides(left, right, Sorter(left, right, both).sorted(parts), how, version)
