@@ -20,6 +20,7 @@ from krishiv_py.api.stages.panes import PaneStream
 from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.connectors.kafka.sink import KafkaSink
 from krishiv_py.connectors.side_output import SideOutputLateEventHandler
 from krishiv_py.connectors.sinks.console import ConsoleSink
 from krishiv_py.connectors.sinks.foreach_batch import ForeachBatchSink
@@ -120,6 +121,7 @@ __all__ = [
     "Interval",
     "JoinedStream",
     "JsonSink",
+    "KafkaSink",
     "KeyedStream",
     "KeyedUntimedStream",
     "KrishivError",

@@ -263,6 +263,7 @@ def _values() -> Iterator[Call]:
     yield Call("Batches.available_now", lambda: kv.Batches.available_now, {})
     yield Call("ParquetSink", lambda: kv.ParquetSink, {"path": "out"})
     yield Call("JsonSink", lambda: kv.JsonSink, {"path": "out"})
+    yield Call("KafkaSink", lambda: kv.KafkaSink, {"topic": "out", "bootstrap_servers": "localhost:1"})
     yield Call("ConsoleSink", lambda: kv.ConsoleSink, {})
     yield Call("MemorySink", lambda: kv.MemorySink, {})
     yield Call("MemorySink.put", lambda: kv.MemorySink().put, {"batch_id": 0, "tables": [pa.table({"n": [1]})]})

@@ -1,0 +1,97 @@
+"""Arrow columns as JSON texts, column by column; what Arrow has no text for is written one by one."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
+_NO_NUMBER: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+
+
+def objects(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    """Each row as one JSON object of the columns `names`; null is written as ``null``."""
+    if not table.num_rows:
+        return pa.chunked_array([[]], pa.string())
+    parts: list[Any] = []
+    for at, name in enumerate(names):
+        parts += [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":", texts(table.column(name))]
+    return pc.binary_join_element_wise(*(parts or ["{"]), "}", "")
+
+
+def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each value as a JSON text that the JSON reader of the library reads back as the same value."""
+    return pc.fill_null(_texts(values), "null").cast(pa.string())
+
+
+def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    type_, is_ = values.type, pa.types
+    if is_.is_boolean(type_) or is_.is_integer(type_) or is_.is_decimal(type_):
+        return values.cast(pa.string())
+    if is_.is_float32(type_) or is_.is_float64(type_):
+        found = values.cast(pa.string())
+        for text, instead in _NO_NUMBER.items():
+            found = pc.if_else(pc.equal(found, text), instead, found)
+        return found
+    if is_.is_string(type_):
+        return _quoted(values)
+    if is_.is_timestamp(type_):
+        utc = values.cast(pa.timestamp("us", type_.tz))
+        return pc.strftime(_in_utc(utc), '"%Y-%m-%dT%H:%M:%SZ"' if type_.tz else '"%Y-%m-%dT%H:%M:%S"')
+    if is_.is_date(type_):
+        return pc.strftime(values.cast(pa.timestamp("s")), '"%Y-%m-%d"')
+    return pa.chunked_array([[None if v is None else _one(v, type_) for v in values.to_pylist()]], pa.string())
+
+
+def _in_utc(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return values if values.type.tz is None else values.cast(pa.timestamp("us", "UTC"))
+
+
+def _quoted(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts in quotes; only those with something to escape pass through Python."""
+    rare = pc.fill_null(pc.match_substring_regex(values, _ESCAPED), False)
+    if not pc.any(rare).as_py():
+        return pc.binary_join_element_wise('"', values, '"', "")
+    found = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values.to_pylist()]
+    return pa.chunked_array([found], pa.string())
+
+
+def _one(value: Any, type_: pa.DataType) -> str:
+    return json.dumps(_plain(value, type_), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    """A value of a list, struct or map, or bytes, as JSON has it."""
+    if value is None:
+        return None
+    if pa.types.is_struct(type_):
+        return {f.name: _plain(value[f.name], f.type) for f in type_}
+    if pa.types.is_map(type_):
+        return {_name(k, type_.key_type): _plain(v, type_.item_type) for k, v in value}
+    if isinstance(value, list):
+        return [_plain(v, type_.value_type) for v in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.datetime):
+        text = value.astimezone(dt.timezone.utc).isoformat() if value.tzinfo else value.isoformat()
+        return text.replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _name(key: Any, type_: pa.DataType) -> str:
+    plain = _plain(key, type_)
+    return plain if isinstance(plain, str) else json.dumps(plain)
