@@ -15,7 +15,7 @@ HIDDEN: Final = "[redacted]"
 """What stands in place of a secret."""
 
 _NAMES: Final = (
-    r"secret|passw(?:or)?d|passphrase|pwd|token|credential|signature|jaas\.config"
+    r"secret|key\.pem|oauthbearer\.config|auth\.user\.info|passw(?:or)?d|passphrase|pwd|token|credential|signature|jaas\.config"
     r"|(?:access|api|account|private|shared|master|encryption)[._-]?key"
 )
 _SECRET_NAME: Final = re.compile(rf"{_NAMES}|(?:^|[._-])(?:sig|sas|auth)$", re.IGNORECASE)

@@ -194,6 +194,7 @@ class FileSources:
         on_lost: OnLost = "fail",
         partitions_as_sources: bool = False,
         parallelism: int | None = None,
+        commit_group: str | None = None,
         timeout: str = "60 s",
         options: Mapping[str, str | int | float | bool] | None = None,
     ) -> Stream:
@@ -227,6 +228,9 @@ class FileSources:
             Add a column ``kafka_source`` with ``topic-partition``, to declare each partition as a watermark source.
         parallelism : int, optional
             How many tasks fetch at once; by default one for each partition, at most one for each core of this machine.
+        commit_group : str, optional
+            A consumer group in whose name the offsets of published batches are committed, for lag monitors. The query itself
+            never reads them.
         timeout : str
             How long to wait for a broker before the query fails.
         options : mapping, optional
@@ -262,6 +266,7 @@ class FileSources:
             on_lost=on_lost,
             partitions_as_sources=partitions_as_sources,
             parallelism=parallelism,
+            commit_group=commit_group,
             timeout=timeout,
             options=options,
         )

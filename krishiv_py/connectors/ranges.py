@@ -141,6 +141,25 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
         ) from problem
 
 
+def tell_finished(source: Source, name: str, position: str) -> None:
+    """Tell a source that a batch was published.
+
+    Raises
+    ------
+    SourceError
+        When it fails; names the source.
+    """
+    try:
+        source.finished(json.loads(position))
+    except KrishivError:
+        raise
+    except RAISED as problem:
+        what = f"the source {name} cannot take note of a finished batch"
+        raise SourceError(
+            message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.finished")
+        ) from problem
+
+
 def _noted(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if json.loads(text) != (list(value) if isinstance(value, tuple) else value):

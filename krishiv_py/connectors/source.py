@@ -85,6 +85,12 @@ class Source(ABC):
             The columns that are needed. Batches may have others; they are ignored.
         """
 
+    def finished(self, position: JsonValue) -> None:  # noqa: B027  # most sources have nothing to do
+        """The batch that ends at `position` is published. Runs on the driver; by default nothing.
+
+        For acknowledgements to the outside. After a crash it may be called again for a batch, or not at all for the last one.
+        """
+
     def until_now(self) -> Source:
         """This source, but only up to what there is now: for ``Batches.available_now()``. By default the source itself.
 

@@ -112,6 +112,8 @@ class BatchSteps:
             for planner in self.planners:
                 planner.taken(batch_id)
             self._publish(frame, batch_id)
+            for planner in self.planners:
+                planner.published()
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None

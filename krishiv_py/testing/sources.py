@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.connectors.ranges import next_ranges, node_of, read_range
+from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
 from krishiv_py.connectors.source import Source
 from krishiv_py.kernels.input.rows import as_batch
 
@@ -51,3 +51,4 @@ def micro_batches(source: Source) -> Iterator[pa.Table]:
         rows = [as_batch(part, node.schema) for part in parts if not isinstance(part, Malformed)]
         table = pa.Table.from_batches(rows, node.schema)
         yield MicroBatch(table, tuple(p for p in parts if isinstance(p, Malformed))) if node.puts_aside else table
+        tell_finished(source, node.name, position)

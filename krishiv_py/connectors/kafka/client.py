@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, Final, Literal, TypeAlias
@@ -132,3 +133,22 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
     behind = {place: "latest" for place, offset in found.items() if offset < 0}
     last = offsets(connection, behind, within_s) if behind else {}  # type: ignore[arg-type]  # a literal
     return {place: last.get(place, offset) for place, offset in found.items()}
+
+
+@functools.lru_cache(maxsize=16)
+def _committer(connection: Connection, group: str, _process: int) -> Any:
+    module = kafka()
+
+    def done(error: Any, _places: Any) -> None:
+        if error is not None:
+            text = f"offsets are not committed for the group {group!r}: {connection.clean(error.str())}"
+            warnings.warn(f"{text}. Hint: the query goes on; see to the rights of its user", RuntimeWarning, stacklevel=2)
+
+    return module.Consumer({**connection.config(group_id=group, enable_auto_commit="false"), "on_commit": done})
+
+
+def commit(connection: Connection, group: str, found: Offsets) -> None:
+    """Commit offsets in the name of a group, in the background: only monitors read them."""
+    module, consumer = kafka(), _committer(connection, group, os.getpid())
+    consumer.poll(0)
+    consumer.commit(offsets=[module.TopicPartition(*place, offset) for place, offset in found.items()], asynchronous=True)

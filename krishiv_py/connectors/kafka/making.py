@@ -43,6 +43,7 @@ def kafka_source(
     on_lost: OnLost = "fail",
     partitions_as_sources: bool = False,
     parallelism: int | None = None,
+    commit_group: str | None = None,
     timeout: str = "60 s",
     options: Mapping[str, str | int | float | bool] | None = None,
 ) -> KafkaSource:
@@ -99,6 +100,7 @@ def kafka_source(
         on_lost=on_lost,
         within_s=within_s,
         parallelism=parallelism or min(len(places), os.cpu_count() or 1),
+        commit_group=None if commit_group is None else a_text(commit_group, "commit_group", "pass the name of a group"),
         source_column=PARTITION_SOURCE if partitions_as_sources else None,
         watermark_sources=tuple(f"{topic}-{number}" for topic, number in places) if partitions_as_sources else (),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import Offsets, Place, offsets, partitions
+from krishiv_py.connectors.kafka.client import Offsets, Place, commit, offsets, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.connectors.kafka.starting import Where, resolved
@@ -77,6 +77,7 @@ class KafkaSource(Source):
     parallelism: int
     source_column: str | None
     watermark_sources: tuple[str, ...]
+    commit_group: str | None = None
     poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _Looked = attrs.field(factory=_Looked, repr=False)
@@ -179,6 +180,12 @@ class KafkaSource(Source):
         assert isinstance(planned, list)
         topic, number, begin, end = planned
         yield from reading.rows(self, str(topic), int(number), int(begin), int(end), tuple(columns))
+
+    def finished(self, position: JsonValue) -> None:
+        """Commit the offsets of a published batch, where a group was told; a failure is a warning."""
+        if self.commit_group is not None:
+            assert isinstance(position, dict)
+            commit(self.connection, self.commit_group, _noted(position["at"]))
 
     def until_now(self) -> KafkaSource:
         """Up to the records there are now."""

@@ -68,10 +68,14 @@ class RangeLog:
         numbers = log._numbers()
         if numbers:
             log.last = numbers[-1]
-            newest = open_sent(system, log._path(log.last)).schema_arrow
-            log.ended = CONTROL in newest.names
-            log.position = None if log.ended else (newest.metadata or {})[_POSITION].decode()
+            log.position = log.position_of(log.last)
+            log.ended = log.position is None
         return log
+
+    def position_of(self, number: int) -> str | None:
+        """Where the source stands after the batch of a file; None if it notes the end of input."""
+        noted = open_sent(file_system(self.folder)[0], self._path(number)).schema_arrow
+        return None if CONTROL in noted.names else (noted.metadata or {})[_POSITION].decode()
 
     def note(self, planned: NotedRanges) -> None:
         """Note a batch that was planned."""

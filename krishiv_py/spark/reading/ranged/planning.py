@@ -8,7 +8,8 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.connectors.ranges import RangeSource, next_ranges
+from krishiv_py.connectors.ranges import RangeSource, next_ranges, tell_finished
+from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
@@ -32,6 +33,7 @@ class RangePlanner:
     log: RangeLog
     now: Callable[[], int]
     _taken: int = -1
+    _told: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
     _stopped: threading.Event = attrs.field(factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -94,6 +96,21 @@ class RangePlanner:
         self._look(batch_id)
         self._woken.set()
         self.log.drop_read(self._taken)
+
+    def published(self) -> None:
+        """The batch that was taken last is done.
+
+        Raises
+        ------
+        SourceError
+            When the source fails over it.
+        """
+        source = self.node.source
+        if type(source).finished is UserSource.finished or self._taken == self._told or self._taken < 0:
+            return
+        position, self._told = self.log.position_of(self._taken), self._taken
+        if position is not None:
+            tell_finished(source, self.node.name, position)
 
     def stop(self) -> None:
         """Plan no more."""
