@@ -13,7 +13,7 @@ import krishiv_py as kv
 from krishiv_py import ColumnError, KrishivError, PlanError, col, count, lit, max_by
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.testing import Driver, stream_of
-from krishiv_py.windows import session
+from krishiv_py.windows import session, tumbling
 
 SCHEMA = "url string, gap int, v bigint, at bigint"
 URLS = st.sampled_from(["a/x", "a/y", "A/x", "b", "/", "", None])
@@ -122,6 +122,46 @@ def test_sides_meet_by_an_expression_each(left: list[dict[str, Any]], right: lis
         if a["url"] is not None and site(a["url"]) == b["name"] and abs(a["at"] - b["seen"]) <= 5
     ]
     assert ordered(found) == ordered(wanted)
+
+
+@given(ROWS, ROWS)
+def test_sides_of_a_window_join_meet_by_an_expression_each(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> None:
+    ours = [{"url": r["url"], "v": r["v"], "at": r["at"]} for r in left]
+    theirs = [{"name": site(r["url"]), "seen": r["at"]} for r in right]
+    other = stream_of("name string, seen bigint").watermark("seen", 100)
+    on = (SITE.alias("site"), col("name").lower().upper())
+    driver = Driver(timed("url string, v bigint, at bigint").window_join(other, on, window=tumbling(20)))
+    found = [*driver.send({"left": ours, "right": theirs}).results.to_pylist(), *driver.close().results.to_pylist()]
+    wanted = [
+        {"site": site(a["url"]), **a, **b, "window_start": a["at"] // 20 * 20, "window_end": a["at"] // 20 * 20 + 20}
+        for a in ours
+        for b in theirs
+        if a["url"] is not None and site(a["url"]) == b["name"] and a["at"] // 20 == b["seen"] // 20
+    ]
+    names = list(found[0]) if found else []
+    assert ordered(found) == ordered([{n: row[n] for n in names} for row in wanted])
+
+
+@given(ROWS, ROWS, st.sampled_from(["backward", "forward", "nearest"]))
+def test_the_nearest_row_is_of_the_key_that_expressions_give(
+    left: list[dict[str, Any]], right: list[dict[str, Any]], direction: Any
+) -> None:
+    ours = [{"url": r["url"], "v": r["v"], "at": r["at"]} for r in left]
+    theirs = [{"name": site(r["url"]), "seen": r["at"], "nr": nr} for nr, r in enumerate(right)]
+    other = stream_of("name string, seen bigint, nr bigint").watermark("seen", 100)
+    plan = timed("url string, v bigint, at bigint").asof_join(
+        other, (SITE.alias("site"), col("name").lower().upper()), direction=direction, tolerance=30
+    )
+    driver = Driver(plan)
+    found = [*driver.send({"left": ours, "right": theirs}).results.to_pylist(), *driver.close().results.to_pylist()]
+    wanted = []
+    for a in ours:
+        near = [b for b in theirs if a["url"] is not None and b["name"] == site(a["url"]) and abs(b["seen"] - a["at"]) <= 30]
+        if direction != "nearest":
+            near = [b for b in near if (b["seen"] <= a["at"] if direction == "backward" else b["seen"] >= a["at"])]
+        best = min(near, key=lambda b: (abs(b["seen"] - a["at"]), b["seen"], -b["nr"]), default=None)
+        wanted.append((site(a["url"]), a["url"], a["v"], a["at"], None if best is None else best["nr"]))
+    assert sorted(map(repr, wanted)) == sorted(repr(tuple(row[n] for n in ("site", "url", "v", "at", "nr"))) for row in found)
 
 
 def test_keys_of_a_second_stage_and_of_a_stream_without_watermark_yet() -> None:

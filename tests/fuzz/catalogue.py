@@ -224,6 +224,7 @@ def _expressions() -> Iterator[Call]:
     yield Call("Expr.split_part", lambda: col("user").split_part, {"delimiter": ",", "part": 1})
     yield Call("Expr.from_json", lambda: col("user").from_json, {"schema": "a int"})
     yield Call("Expr.regexp_count", lambda: col("user").regexp_count, {"pattern": "a"})
+    yield Call("Expr.width_bucket", lambda: col("n").width_bucket, {"low": 0, "high": 5, "n": 2})
     yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
     yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})
     yield Call("Expr.date_trunc", lambda: kv.lit(dt.datetime(2024, 1, 1)).date_trunc, {"unit": "day"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import math
 import pickle
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krishiv_py import Case, Expr, ExpressionError, OperatorError, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.kernels.columns.evaluate import evaluate
@@ -128,7 +131,10 @@ AT, D, S = col("at"), col("d"), col("s")
         (S.regexp_count("[ab]"), "regexp_count(s, '[ab]')", 2),
         (col("l").element_at(-2), "element_at(l, -2)", "y"),
         (col("l").element_at(col("n")), "element_at(l, n)", "x"),
-        (col("l")[col("n")], None, "y"),
+        (col("l")[col("n")], "l[n]", "y"),
+        (col("l")[col("n") - 1], "l[n - 1]", "x"),
+        (col("n").width_bucket(0.5, 1.5, 4), "width_bucket(n, 0.5, 1.5, 4)", 3),
+        (col("n").width_bucket(3, lit(0.0), col("n") + 2), "width_bucket(n, 3, 0e0, n + 2)", 3),
         (col("l").size(), "cardinality(l)", 3),
         (col("l").array_contains("y"), "array_contains(l, 'y')", True),
         (col("l").array_contains("z"), "array_contains(l, 'z')", None),
@@ -182,6 +188,35 @@ def test_hashes_do_not_depend_on_the_rows_beside() -> None:
     assert evaluate(func("xxhash64", col("s")), rows)[1].as_py() == 1_423_657_621_850_124_518
 
 
+@given(lists=st.lists(st.lists(st.text(max_size=9) | st.none(), max_size=4) | st.none(), min_size=1, max_size=8))
+def test_nested_values_hash_one_by_one_as_columns_do(lists: list[list[str | None] | None]) -> None:
+    """A list, and a struct of a list, hash as their elements would side by side; empty and null ones as nothing."""
+    rows = pa.table({"l": pa.array(lists, pa.list_(pa.string())), "n": range(len(lists))})
+    for name in ("hash", "xxhash64"):
+        found = evaluate(func(name, col("n"), col("l")), rows).to_pylist()
+        inside = func("named_struct", lit("n"), col("n"), lit("l"), col("l"))
+        assert evaluate(func(name, inside), rows).to_pylist() == found
+        for at, items in enumerate(lists):
+            plain = func(name, lit(at), *(lit(x).cast("string") for x in items or []))
+            assert evaluate(plain, rows)[0].as_py() == found[at]
+
+
+def test_places_of_a_list_by_a_column_are_checked() -> None:
+    rows = pa.table({"l": [["a", "b"], None, ["c"]], "n": [1, 7, 0]})
+    assert evaluate(parse_expr("l[n]"), rows).to_pylist() == ["b", None, "c"]
+    for wrong in ("l[n + 1]", "l[n - 1]"):
+        with pytest.raises(OperatorError, match="has no element"):
+            evaluate(parse_expr(wrong), rows)
+
+
+def test_width_buckets_without_meaning_are_null() -> None:
+    rows = pa.table({"x": [0.0, -1.0, 5.0, math.nan, math.inf, None]})
+    assert evaluate(col("x").width_bucket(-1, 5, 6), rows).to_pylist() == [2, 1, 7, None, 7, None]
+    assert evaluate(col("x").width_bucket(5, -1, 6), rows).to_pylist() == [6, 7, 1, None, 0, None]
+    for low, high, n in ((1, 1, 3), (0, math.inf, 3), (math.nan, 1, 3), (0, 1, 0), (0, 1, -2), (0, 1, 2**63 - 1)):
+        assert evaluate(col("x").width_bucket(low, high, n), rows).to_pylist() == [None] * 6
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -197,7 +232,10 @@ def test_hashes_do_not_depend_on_the_rows_beside() -> None:
         "EXTRACT(MILLENNIUM FROM at)",
         "sha2(s, n)",
         "hash()",
-        "hash(l)",
+        "hash(m)",
+        "hash(named_struct('a', m))",
+        "width_bucket(s, 0, 1, 2)",
+        "width_bucket(n, 0, 1, 2.5)",
         "size(s)",
         "array_contains(l, 1)",
         "unix_seconds(s)",

@@ -208,19 +208,23 @@ def _hash(chance: random.Random, depth: int) -> Expr:
     """Over values of every type; what is computed may have another type here, and so another hash."""
     kinds = ["int", "float", "decimal", "bool", "text", "binary", "date", "instant", "local"]
     parts = [leaf(chance, chance.choice(kinds)) for _ in range(chance.randrange(1, 4))]
+    parts += [col(name) for name in ("ls", "st") if chance.random() < 0.4]
     return func(chance.choice(["hash", "xxhash64"]), *parts, func("concat", tree(chance, "text", depth), col("s"), col("mom")))
 
 
 def _of_collection(chance: random.Random, depth: int) -> Expr:
-    which = chance.randrange(4)
+    which = chance.randrange(5)
+    if which == 4:
+        ends = chance.choice([(0, 10, 4), (3.5, -2.5, 3), (1, 1, 2), (-100, 100, 7), (0, 1, 0)])
+        return leaf(chance, chance.choice(["int", "float", "decimal"])).width_bucket(*ends)
     if which == 0:
         return func("size", col(chance.choice(["ls", "mp"])))
     if which == 1:
         return col("mp")[chance.choice(["a", "b", "x"])]
     if which == 2:
         return tree(chance, "text", depth).regexp_count(chance.choice(["a", "[ab]", "b+", "(a|x)b"]))
-    unit = chance.choice(["seconds", "millis", "micros", "timestamp"])
-    return func(f"unix_{unit}", leaf(chance, chance.choice(["date", "instant", "local"]) if unit != "timestamp" else "instant"))
+    unit = chance.choice(["seconds", "millis", "micros", "timestamp"])  # of dates Spark 4.3 takes none
+    return func(f"unix_{unit}", leaf(chance, chance.choice(["instant", "local"]) if unit != "timestamp" else "instant"))
 
 
 def _arithmetic(chance: random.Random, kind: str, depth: int) -> Expr:
@@ -323,7 +327,7 @@ def _text_function(chance: random.Random, _kind: str, depth: int) -> Expr:
         return times.date_format(chance.choice(_FORMATS)) if chance.random() < 0.7 else func("from_unixtime", col("j64"))
     if which == 11:
         digests = [func("md5", inner.cast("binary")), func("sha2", inner.cast("binary"), chance.choice([0, 224, 256, 512, 3]))]
-        return chance.choice([*digests, col("ls").element_at(col("i32")), col("ls").element_at(-1)])
+        return chance.choice([*digests, col("ls").element_at(col("i32")), col("ls").element_at(-1), col("ls")[col("i32")]])
     if which == 0:
         return func("concat", inner, tree(chance, "text", depth))
     if which == 1:

@@ -88,6 +88,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "unix_timestamp": (1, 1),
     "upper": (1, 1),
     "weekofyear": (1, 1),
+    "width_bucket": (4, 4),
     "xxhash64": (1, 255),
     "year": (1, 1),
 }

@@ -100,6 +100,10 @@ class FunctionMethods:
         """Rounded half away from zero to `digits` after the point; below 0 to tens."""
         return self._call("round", digits)
 
+    def width_bucket(self, low: object, high: object, n: object) -> Func:
+        """The number of the part that the number is in when `low` to `high` is cut into `n`: 0 below, n + 1 above them."""
+        return self._call("width_bucket", low, high, n)
+
     def nullif(self, other: object) -> Func:
         """Null where it equals `other`."""
         return self._call("nullif", other)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.plan.expressions.case import Case
@@ -53,9 +55,18 @@ _PLAIN: Final[dict[type[sg.Expression], tuple[str, tuple[str, ...]]]] = {
     sg.ArraySize: ("size", ()),
     sg.SplitPart: ("split_part", ("delimiter", "part_index")),
     sg.RegexpCount: ("regexp_count", ("expression",)),
+    sg.WidthBucket: ("width_bucket", ("min_value", "max_value", "num_buckets")),
 }
 _READ: Final = ("this", "expression", "group", "replacement", "start", "length", "negate", "safe", "null_if_pos_overflow")
-_READ_MORE: Final = ("delimiter", "part_index", "preserve_end_of_month", "null_if_pos_overflow")
+_READ_MORE: Final = (
+    "min_value",
+    "max_value",
+    "num_buckets",
+    "delimiter",
+    "part_index",
+    "preserve_end_of_month",
+    "null_if_pos_overflow",
+)
 _MANY: Final[dict[type[sg.Expression], str]] = {sg.Coalesce: "coalesce", sg.Greatest: "greatest", sg.Least: "least"}
 _SIDES: Final = {"LEADING": "ltrim", "TRAILING": "rtrim"}
 
@@ -85,7 +96,7 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
         index = read(node.expressions[0])
         if node.args.get("offset"):
             return None if node.args.get("safe") else Func("element_at", (read(node.this), index))
-        return Func("item", (read(node.this), index)) if isinstance(index, Lit) else None  # else element_at(list, i + 1)
+        return Func("item", (read(node.this), index)) if isinstance(index, Lit) or _told_apart() else None
     if isinstance(node, sg.Pad) and node.this is not None:
         by = node.args.get("fill_pattern")
         rest = [node.expression, *([by] if by is not None else [])]
@@ -94,6 +105,12 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
         return _by_name(node.name.lower(), [read(e) for e in node.expressions])
     of_dates = _dates(node, read)
     return times(node, read) if of_dates is None else of_dates
+
+
+@functools.cache
+def _told_apart() -> bool:
+    """Whether the parser says that ``element_at(list, i + 1)`` is not ``list[i]``; not all versions do."""
+    return bool(sqlglot.parse_one("element_at(a, b + 1)", dialect="spark").args.get("offset") == 1)
 
 
 _NAMED: Final = ("hash", "xxhash64", "timestamp_seconds", "timestamp_millis", "timestamp_micros", "plus_days", "plus_months")

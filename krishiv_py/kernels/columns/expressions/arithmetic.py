@@ -37,6 +37,7 @@ _ARROW: Final[dict[str, Callable[[Value, Value], Value]]] = {
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
 }
+_MOST_PARTS: Final = 2**63 - 1
 _TENS: Final = 22  # powers of ten up to this one are exact in double precision
 
 
@@ -181,3 +182,29 @@ def _by_text(x: float, digits: int) -> float:
         return x
     with decimal.localcontext(prec=700):
         return float(exact.quantize(decimal.Decimal(1).scaleb(-digits), decimal.ROUND_HALF_UP)) if digits > -400 else 0.0
+
+
+def width_bucket(value: Value, low: Value, high: Value, n: Value) -> Value:
+    """The number of the part of ``[low, high)``, cut into `n` of one length, that a value is in: 0 below, n + 1 above.
+
+    Null where there are no such parts: `low` equals `high`, a bound is no finite number, `n` is below 1, or the value is NaN.
+    """
+    for x in (value, low, high):
+        if not is_number(x.type) and not pa.types.is_null(x.type):
+            raise misfit(x.type)
+    if not is_integer(n.type) and not pa.types.is_null(n.type):
+        raise misfit(n.type)
+    columns, single = arrays(*(coerced(x, DOUBLE) for x in (value, low, high)), pc.cast(n, pa.int64()))
+    missing = null_mask(*columns)
+    x, least, most = (pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in columns[:3])
+    parts = pc.fill_null(columns[3], 1).to_numpy(zero_copy_only=False)
+    with np.errstate(all="ignore"):
+        bad = (least == most) | ~np.isfinite(least) | ~np.isfinite(most) | (parts < 1) | (parts == _MOST_PARTS) | np.isnan(x)
+        low_end, high_end = np.minimum(least, most), np.maximum(least, most)
+        inside = parts.astype(np.float64) * np.where(least < most, x - least, least - x) / (high_end - low_end)
+        found = np.where(np.isfinite(inside), inside, 0).astype(np.int64) + 1
+    below, above = (x < low_end, x >= high_end), (x > high_end, x <= low_end)
+    falls = least > most
+    found = np.where(np.where(falls, above[0], below[0]), 0, np.where(np.where(falls, above[1], below[1]), parts + 1, found))
+    mask = (missing if missing is not None else False) | bad
+    return joined(pa.array(found.astype(np.int64), pa.int64(), mask=np.broadcast_to(mask, x.shape)), single)

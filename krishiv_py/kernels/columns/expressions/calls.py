@@ -71,13 +71,14 @@ CALLS: Final[dict[str, Call]] = {
     "unix_micros": lambda v, _: dates.since_1970(v[0], 1),
     "unix_millis": lambda v, _: dates.since_1970(v[0], 1_000),
     "unix_seconds": lambda v, _: dates.since_1970(v[0], 1_000_000),
-    "unix_timestamp": lambda v, _: dates.since_1970(v[0], 1_000_000),
+    "unix_timestamp": lambda v, _: dates.unix_timestamp(v[0]),
     "xxhash64": lambda v, _: hashes.hashed(v, wide=True),
     "rtrim": lambda v, plain: strings.trim("rtrim", v[0], plain[1] if len(plain) > 1 else " "),
     "split": lambda v, plain: strings.split(v[0], plain[1]),
     "starts_with": lambda v, _: functions.found_in(v[0], v[1], at_start=True),
     "substring": lambda v, plain: strings.substring(v[0], plain[1], plain[2] if len(plain) > 2 else None),
     "trim": lambda v, plain: strings.trim("trim", v[0], plain[1] if len(plain) > 1 else " "),
+    "width_bucket": lambda v, _: arithmetic.width_bucket(*v),
     "upper": lambda v, _: functions.in_case(v[0], upper=True),
 }
 

@@ -165,6 +165,12 @@ def since_1970(value: Value, unit_us: int) -> Value:
     return pc.subtract(pc.divide(micros, unit_us), pc.cast(pc.less(below, 0), pa.int64()))
 
 
+def unix_timestamp(value: Value) -> Value:
+    """Seconds since 1970 without their fraction: before 1970 the later of the two around the time, as Spark has it."""
+    require(is_moment, value)
+    return pc.divide(pc.cast(coerced(value, INSTANT), pa.int64()), 1_000_000)
+
+
 def instant(value: Value, unit_us: int) -> Value:
     """The time so many units after 1970."""
     return pc.cast(pc.multiply_checked(_whole(value), unit_us), INSTANT)

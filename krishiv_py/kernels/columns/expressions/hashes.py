@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -158,6 +159,10 @@ def _of(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
         return kernel.ints(h, numbers.view(np.int32)) if single else kernel.longs(h, numbers.view(np.int64))
     if is_integer(type_) or pa.types.is_timestamp(type_):
         return kernel.longs(h, pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
+    if pa.types.is_struct(type_):
+        return functools.reduce(lambda so_far, field: _beside_nulls(kernel, so_far, field), column.flatten(), h)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return _of_lists(kernel, h, column)
     if not is_text(type_):
         raise misfit(type_)
     large = pc.cast(column, pa.large_binary())
@@ -167,17 +172,36 @@ def _of(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
     return kernel.texts(h, raw, bounds[:-1], np.diff(bounds))
 
 
+def _of_lists(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
+    """Element after element, each from the hash of those before it; in as many steps as the longest list has elements."""
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    items, starts = column.flatten(), np.cumsum(lengths) - lengths
+    _beside_nulls(kernel, h[:0], items[:0])  # whose type must do, also where all lists are empty
+    h = h.copy()
+    for rows, at in _places(lengths):
+        h[rows] = _beside_nulls(kernel, h[rows], items.take(pa.array(starts[rows] + at)))
+    return h
+
+
+def _beside_nulls(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
+    """The hashes of values; a null leaves what stands before it."""
+    if pa.types.is_null(column.type):
+        return h
+    if not column.null_count:
+        return _of(kernel, h, column)
+    known, out = column.is_valid().to_numpy(zero_copy_only=False), h.copy()
+    out[known] = _of(kernel, h[known], column.drop_null())
+    return out
+
+
 def hashed(values: list[Value], wide: bool) -> Value:
     """``hash(...)``, an ``int``, or ``xxhash64(...)``, a ``bigint``; a null leaves the hash of what stands before it."""
     kernel: _Murmur | _XX = _XX() if wide else _Murmur()
     columns, single = arrays(*values)
     out = np.full(len(columns[0]), _SEED, kernel.type)
     for column in columns:
-        if pa.types.is_null(column.type):
-            continue
-        known = column.is_valid().to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
-            out[known] = _of(kernel, out[known], column.drop_null())
+            out = _beside_nulls(kernel, out, column)
     return joined(pa.array(out.view(np.int64 if wide else np.int32)), single)
 
 
