@@ -25,17 +25,21 @@ from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 
 SCHEMA = "user bigint, at bigint, amount bigint"
-JOINS = ("interval", "asof", "windows")
+JOINS = ("interval", "asof", "windows", "matched")
 """Kinds that read the input twice: as the left side, and, under other names, as the right one."""
 KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS, "outputs")
 RENAMED = {"user": "customer", "at": "seen", "amount": "price"}
 
 
 def joined(left: Stream, right: Stream, kind: str, late: LateEventHandler) -> RowStream:
-    """The input met with itself; the right side lags more, and few of its rows take part."""
+    """The input met with itself, or results of both sides; the right side lags more, and few of its rows take part."""
     one = left.watermark("at", 1_000)
     other = right.filter("amount < 20").rename(**RENAMED).watermark("seen", 2_000)
     on = {"user": "customer"}
+    if kind == "matched":
+        once = one.drop_duplicates("user", "amount", within=3_000).with_late_event_handler(late)
+        sums = other.key_by("customer").tumbling_window(1_000).agg(count(), sum("price"))
+        return once.interval_join(sums, on, lower=-200, upper=1_000, how="full")
     if kind == "interval":
         met: RowStream = one.interval_join(other, on, lower=-200, upper=100, how="full")
     elif kind == "asof":
