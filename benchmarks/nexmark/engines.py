@@ -50,15 +50,22 @@ def rows_of(paths: list[Path], needed: Collection[str]) -> pa.Table:
 def on_driver(query: Query, data: Path, out: Path, files: int) -> None:
     """Without Spark: the kernels in this process, so many files of each stream a batch."""
     driver = Driver(query.build(streams(data, lambda name: stream_of(SCHEMAS[name]))), idle_batches=False)
-    needed = [set(branch.spec.needs_columns) for branch in driver.plan.stages[0].inputs]
-    found = [parts_of(data / name) for name in query.sides]
-    schema = driver.tick().results.schema
-    with pq.ParquetWriter(out / "result.parquet", schema) as writer:
-        for low in range(0, len(found[0]), files):
-            tables = [rows_of(parts[low : low + files], names) for parts, names in zip(found, needed, strict=True)]
-            rows = dict(zip(("left", "right"), tables, strict=True)) if len(tables) == 2 else tables[0]
-            writer.write_table(driver.send(rows).results)
+    inputs = inputs_of(driver)
+    with pq.ParquetWriter(out / "result.parquet", driver.tick().results.schema) as writer:
+        for low in range(0, len(parts_of(data / "bid")), files):
+            rows = {side: rows_of(parts_of(data / name)[low : low + files], needed) for side, (name, needed) in inputs.items()}
+            writer.write_table(driver.send(rows.get(None, rows)).results)
         writer.write_table(driver.close().results)
+
+
+def inputs_of(driver: Driver) -> dict[str | None, tuple[str, set[str]]]:
+    """What a driver calls its streams (None: it has one alone), with the stream of each and the columns that are read of it."""
+    names = {tuple(schema.names): name for name, schema in SCHEMAS.items()}
+    found: dict[str | None, tuple[str, set[str]]] = {}
+    for read in driver.plan.reads:
+        specs = [branch.spec for _, branch in read.takers]
+        found[read.name] = names[tuple(specs[0].source_schema.names)], {n for spec in specs for n in spec.needs_columns}
+    return found
 
 
 def on_spark(query: Query, data: Path, out: Path, files: int, engine: Engine, opened: Session) -> None:

@@ -40,6 +40,26 @@ def pair_order(major: Ints, minor: Ints) -> Ints:
     return np.lexsort((minor, major))
 
 
+def order_in_runs(runs: Ints, hashes: Ints, *then: Ints) -> Ints:
+    """Positions by `runs`, which do not descend from 0 on, then by `hashes`, then by each of `then`.
+
+    Runs and as many high bits of the hashes as there is room for make one number. The rest tells apart what is equal in it.
+    """
+    if len(runs) < _SMALL:
+        return np.lexsort((*then[::-1], hashes, runs))
+    spare = min(max(_BITS - len(runs).bit_length() - int(runs[-1]).bit_length(), 0), 32)
+    high = (hashes >> (64 - spare)) + (1 << spare >> 1) if spare else 0
+    coded: Ints = (runs << spare) + high
+    order = stable_order(coded)
+    ordered = coded[order]
+    same = ordered[1:] == ordered[:-1]
+    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+    if len(tied):
+        at = order[tied]
+        order[tied] = at[np.lexsort((*(column[at] for column in then[::-1]), hashes[at], ordered[tied]))]
+    return order
+
+
 def sorted_unique(values: Ints) -> Ints:
     """Each value once, ascending."""
     ordered = np.sort(values)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.errors import OperatorError, message
 from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import stable_order
+from krishiv_py.kernels.arrays.sorting import order_in_runs, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
@@ -165,8 +165,9 @@ def in_order(left: pa.Table, right: pa.Table, pairs: Pairs, times: Ints) -> Ints
         at = order[tied]
         one, other = pairs.left[at], pairs.right[at]
         hashes = np.maximum(picked(right[HASH].to_numpy(), other), picked(left[HASH].to_numpy(), one))
-        arrived = picked(right[NUMBER].to_numpy(), other), picked(left[NUMBER].to_numpy(), one)
-        order[tied] = at[np.lexsort((*arrived, hashes, ordered[tied]))]
+        arrived = picked(left[NUMBER].to_numpy(), one), picked(right[NUMBER].to_numpy(), other)
+        runs = np.cumsum(np.append(0, np.diff(ordered[tied]) != 0))
+        order[tied] = at[order_in_runs(runs, hashes, *arrived)]
     return order
 
 

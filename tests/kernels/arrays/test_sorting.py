@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.sorting import order_in_runs, pair_order, sorted_unique, stable_order
 
 SPREADS = {"few values": (0, 3), "some": (-50, 50), "many": (-(10**12), 10**12), "all": (-(2**63), 2**63 - 1)}
 
@@ -23,3 +23,14 @@ def test_orders_are_those_of_numpy(spread: str, n: int, seed: int) -> None:
     assert stable_order(repeated).tolist() == np.argsort(repeated, kind="stable").tolist()
     assert pair_order(major, minor).tolist() == np.lexsort((minor, major)).tolist()
     assert sorted_unique(repeated).tolist() == sorted(set(major.tolist()))
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@given(n=st.sampled_from([1, 63, 64, 1_000]), runs=st.sampled_from([1, 5, 10_000]), seed=st.integers(0, 2**32 - 1))
+def test_rows_in_runs_are_in_the_order_of_their_hashes(spread: str, n: int, runs: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low, high = SPREADS[spread]
+    run = np.unique(np.sort(rng.integers(0, runs, n)), return_inverse=True)[1]
+    hashes = rng.integers(low, high, n, endpoint=True)[rng.integers(0, n, n)]  # some of them twice
+    then = rng.integers(0, 3, n), rng.permutation(n)
+    assert order_in_runs(run, hashes, *then).tolist() == np.lexsort((*then[::-1], hashes, run)).tolist()
