@@ -180,6 +180,8 @@ class FileSources:
         bootstrap_servers: str,
         schema: SchemaLike | Any = None,
         value_format: ValueFormat = "json",
+        avro_schema: str | None = None,
+        schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
         key: str | None = None,
         key_format: KeyFormat = "string",
         timestamp: str | None = None,
@@ -208,8 +210,12 @@ class FileSources:
             ``host:port``, several separated by commas.
         schema : pyarrow.Schema or StructType or str
             Columns of the value. For ``value_format="bytes"`` one binary column, by default ``value``.
-        value_format : {"json", "bytes"}
-            How values are written: one JSON object each, or as they are.
+        value_format : {"json", "avro", "bytes"}
+            How values are written: one JSON object or one Avro record each, or as they are.
+        avro_schema : str, optional
+            JSON text of the schema of Avro values that do not begin with the number of one.
+        schema_registry : str or mapping, optional
+            Address of the registry in which the schemas of Avro values are looked up, or settings of its client with ``url``.
         key, timestamp, headers, topic, partition, offset : str, optional
             Names of columns to add: key, time of the record (``timestamp``), headers (list of name and value) and place.
         key_format : {"string", "bytes"}
@@ -252,6 +258,8 @@ class FileSources:
             bootstrap_servers=bootstrap_servers,
             schema=schema,
             value_format=value_format,
+            avro_schema=avro_schema,
+            schema_registry=schema_registry,
             key=key,
             key_format=key_format,
             timestamp=timestamp,

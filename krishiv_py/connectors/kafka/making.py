@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
-from krishiv_py.connectors.kafka.settings import connection
+from krishiv_py.connectors.kafka.settings import Connection, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
 from krishiv_py.connectors.kafka.starting import Told, where
 from krishiv_py.errors import PlanError, SchemaError, message, shown
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
 from krishiv_py.plan.options.malformed import OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 
-FORMATS: Final = ("json", "bytes")
+if TYPE_CHECKING:
+    from krishiv_py.connectors.kafka.formats import avro
+else:
+    avro = lazy("krishiv_py.connectors.kafka.formats.avro")
+
+FORMATS: Final = ("json", "avro", "bytes")
 PARTITION_SOURCE: Final = "kafka_source"
 _MOST_OFFSETS: Final = (1 << 63) - 1
 
@@ -29,6 +35,8 @@ def kafka_source(
     bootstrap_servers: str,
     schema: SchemaLike | Any = None,
     value_format: ValueFormat = "json",
+    avro_schema: str | None = None,
+    schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
     key: str | None = None,
     key_format: KeyFormat = "string",
     timestamp: str | None = None,
@@ -79,6 +87,7 @@ def kafka_source(
         "source": PARTITION_SOURCE if partitions_as_sources else None,
     }  # fmt: skip
     meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in told.items() if name is not None)
+    registry = _registry(value_format, avro_schema, schema_registry)
     values = _values(schema, value_format)
     columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
@@ -100,6 +109,8 @@ def kafka_source(
         on_lost=on_lost,
         within_s=within_s,
         parallelism=parallelism or min(len(places), os.cpu_count() or 1),
+        registry=registry,
+        avro_schema=avro_schema,
         commit_group=None if commit_group is None else a_text(commit_group, "commit_group", "pass the name of a group"),
         source_column=PARTITION_SOURCE if partitions_as_sources else None,
         watermark_sources=tuple(f"{topic}-{number}" for topic, number in places) if partitions_as_sources else (),
@@ -114,6 +125,30 @@ def _topics(topics: object) -> tuple[str, ...]:
         hint = 'pass a name, or a list of different names: ["orders", "payments"]'
         raise PlanError(message("`topics` names no topics", shown(topics), "there is nothing to read", hint))
     return tuple(names)
+
+
+def _registry(value_format: ValueFormat, avro_schema: object, registry: object) -> Connection | None:
+    """Where schemas of Avro values are looked up; None if the one that was told is that of all."""
+    if value_format != "avro":
+        if avro_schema is not None or registry is not None:
+            got = f"value_format={value_format!r}"
+            hint = 'write value_format="avro", or leave them out'
+            raise PlanError(message("only Avro has `avro_schema` and `schema_registry`", got, "nothing is looked up", hint))
+        return None
+    avro.avro_modules()
+    if (avro_schema is None) == (registry is None):
+        hint = 'pass schema_registry="http://host:8081", or avro_schema="..." for values without the number of a schema'
+        raise PlanError(
+            message("Avro values need one of `schema_registry` and `avro_schema`", "both or none", "no value can be read", hint)
+        )
+    if registry is None:
+        avro.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+        return None
+    avro.registry_modules()
+    if isinstance(registry, Mapping):
+        rest = {k: v for k, v in registry.items() if k != "url"}
+        return connection(registry.get("url"), rest)
+    return connection(registry, None)
 
 
 def _values(schema: object, value_format: ValueFormat) -> pa.Schema:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.kafka.columns import meta_column
-from krishiv_py.connectors.kafka.decoding import Decode, Decoded, decode_json
 from krishiv_py.connectors.kafka.fetching import expired as expired
 from krishiv_py.connectors.kafka.fetching import records
+from krishiv_py.connectors.kafka.formats.avro import decode_avro
+from krishiv_py.connectors.kafka.formats.decoding import Decode, Decoded, decode_json
 from krishiv_py.connectors.malformed import Malformed
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def rows(
 def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
     if source.value_format == "bytes":
         return functools.partial(_plain, schema)
+    if source.value_format == "avro":
+        return functools.partial(decode_avro, schema, source.registry, source.avro_schema)
     return functools.partial(decode_json, schema, source.known)
 
 

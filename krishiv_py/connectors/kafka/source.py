@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     reading = lazy("krishiv_py.connectors.kafka.reading")
 
-ValueFormat: TypeAlias = Literal["json", "bytes"]
+ValueFormat: TypeAlias = Literal["json", "avro", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]
 _LOOK_S = 5.0
 """How often new partitions are looked for."""
@@ -78,6 +78,8 @@ class KafkaSource(Source):
     source_column: str | None
     watermark_sources: tuple[str, ...]
     commit_group: str | None = None
+    registry: Connection | None = None
+    avro_schema: str | None = None
     poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _Looked = attrs.field(factory=_Looked, repr=False)

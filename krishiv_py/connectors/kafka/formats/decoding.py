@@ -12,7 +12,8 @@ import pyarrow as pa
 from krishiv_py.connectors.json.lines import JsonLines
 
 _FEW: Final = 16
-_NO_VALUE: Final = "no value (a tombstone)"
+NO_VALUE: Final = "no value (a tombstone)"
+"""What is wrong with a record that has none."""
 
 
 @attrs.frozen(eq=False)
@@ -79,7 +80,7 @@ def _singly(
         raw = values[at]
         try:
             if raw is None:
-                raise ValueError(_NO_VALUE)
+                raise ValueError(NO_VALUE)
             row = lines.one(raw)
         except ValueError as problem:
             bad.append((at, str(problem)))

@@ -1,0 +1,198 @@
+"""Avro values: schemas of a registry, several writers, and what is no record."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.server
+import io
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py.connectors import kafka_source
+from krishiv_py.connectors.kafka.formats.avro import decode_avro
+from krishiv_py.errors import PlanError, SourceError
+from krishiv_py.testing import MicroBatch, micro_batches
+from tests.kafka.broker import Broker
+from tests.kafka.conftest import send
+
+Topic = Callable[..., str]
+FIRST = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "user", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "amount", "type": "int"},
+    ],
+}
+SECOND = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "amount", "type": "long"},
+        {"name": "note", "type": "string"},
+        {"name": "user", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("amount", pa.int64())])
+AT = dt.datetime(2024, 2, 29, 12, 0, 0, 123_000, dt.timezone.utc)
+
+
+def written(schema: Any, row: dict[str, Any], number: int | None = None) -> bytes:
+    """A record, with the number of its schema in front."""
+    stream = io.BytesIO()
+    if number is not None:
+        stream.write(struct.pack(">bI", 0, number))
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """A schema registry with schemas 1 and 2, and 3, which is no Avro."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            number = self.path.split("?")[0].rpartition("/")[2]
+            known = {"1": {"schema": json.dumps(FIRST)}, "2": {"schema": json.dumps(SECOND)}}
+            known["3"] = {"schema": "{}", "schemaType": "JSON"}
+            found = known.get(number)
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.end_headers()
+            self.wfile.write(json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_writers_of_several_schemas_in_one_topic(broker: Broker, topic: Topic, registry: str) -> None:
+    name = topic(1)
+    values: list[bytes | None] = [
+        written(FIRST, {"user": "a", "at": AT, "amount": 1}, 1),
+        written(SECOND, {"user": "b", "at": AT, "amount": 2, "note": "n"}, 2),
+        None,
+        b"",
+        b"plain text",
+        written(FIRST, {"user": None, "at": AT, "amount": 3}, 1),
+        written(FIRST, {"user": "c", "at": AT, "amount": 3}, 1)[:-1],
+        written(FIRST, {"user": "c", "at": AT, "amount": 3}, 1) + b"x",
+        written(FIRST, {"user": "c", "at": AT, "amount": 3}, 99),
+        written(FIRST, {"user": "c", "at": AT, "amount": 3}, 3),
+        written(SECOND, {"user": "d", "at": AT, "amount": 4, "note": "n"}, 2),
+    ]
+    send(broker, name, [(0, v) for v in values])
+    told: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": SCHEMA, "value_format": "avro", "ending": "latest"}
+    source = kafka_source(name, schema_registry=registry, on_malformed="side_output", offset="offset", **told)
+    (batch,) = micro_batches(source)
+    assert isinstance(batch, MicroBatch)
+    assert [tuple(r.values()) for r in batch.table.to_pylist()] == [
+        ("a", AT, 1, 0),
+        ("b", AT, 2, 1),
+        (None, AT, 3, 5),
+        ("d", AT, 4, 10),
+    ]
+    assert [(m.offset, m.value) for m in batch.malformed] == [(n, values[n]) for n in (2, 3, 4, 6, 7, 8, 9)]
+    with pytest.raises(SourceError, match=r"offset 2: no value \(a tombstone\)"):
+        list(micro_batches(kafka_source(name, schema_registry=registry, **told)))
+    with pytest.raises(SourceError, match="the schema registry does not answer"):
+        list(micro_batches(kafka_source(name, schema_registry="http://127.0.0.1:1", **told)))
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"schema_registry": registry, "avro_schema": "{}"},
+        {"avro_schema": "{}"},
+        {"avro_schema": '"int"'},
+    ]
+    for refused in wrong:
+        with pytest.raises(PlanError):
+            kafka_source(name, **told, **refused)
+    with pytest.raises(PlanError):
+        kafka_source(name, bootstrap_servers=broker.address, schema=SCHEMA, avro_schema=json.dumps(FIRST))
+
+
+EVERY = {
+    "type": "record",
+    "name": "Every",
+    "fields": [
+        {"name": "i", "type": ["null", "int"]},
+        {"name": "l", "type": "long"},
+        {"name": "d", "type": ["double", "null"]},
+        {"name": "s", "type": "string"},
+        {"name": "b", "type": "bytes"},
+        {"name": "o", "type": "boolean"},
+        {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["X", "Y"]}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "us", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "dec", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "list", "type": {"type": "array", "items": "long"}},
+        {"name": "map", "type": {"type": "map", "values": "string"}},
+        {"name": "rec", "type": {"type": "record", "name": "R", "fields": [{"name": "x", "type": "long"}]}},
+    ],
+}
+ARROW = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("l", pa.int64()),
+        ("d", pa.float64()),
+        ("s", pa.string()),
+        ("b", pa.binary()),
+        ("o", pa.bool_()),
+        ("e", pa.string()),
+        ("day", pa.date32()),
+        ("us", pa.timestamp("us", "UTC")),
+        ("dec", pa.decimal128(10, 2)),
+        ("list", pa.list_(pa.int64())),
+        ("map", pa.map_(pa.string(), pa.string())),
+        ("rec", pa.struct([("x", pa.int64())])),
+    ]
+)
+LONG = st.integers(-(2**63), 2**63 - 1)
+ROWS = st.fixed_dictionaries(
+    {
+        "i": st.none() | st.integers(-(2**31), 2**31 - 1),
+        "l": LONG,
+        "d": st.none() | st.floats(allow_nan=False),
+        "s": st.text(),
+        "b": st.binary(),
+        "o": st.booleans(),
+        "e": st.sampled_from(["X", "Y"]),
+        "day": st.dates(),
+        "us": st.none() | st.datetimes(dt.datetime(1900, 1, 1), timezones=st.just(dt.timezone.utc)),
+        "dec": st.decimals(-99_999_999, 99_999_999, places=2),
+        "list": st.lists(LONG, max_size=3),
+        "map": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+        "rec": st.fixed_dictionaries({"x": LONG}),
+    }
+)
+
+
+@given(st.lists(ROWS | st.none() | st.binary(max_size=4), max_size=20))
+def test_what_was_written_is_read_whatever_stands_beside_it(given_: Sequence[Any]) -> None:
+    values = [written(EVERY, r) if isinstance(r, dict) else r for r in given_]
+    found = decode_avro(ARROW, None, json.dumps(EVERY), values)
+    expected = [{**r, "map": list(r["map"].items()), "dec": Decimal(r["dec"])} for r in given_ if isinstance(r, dict)]
+    assert [at for at, _ in found.bad] == [at for at, r in enumerate(given_) if not isinstance(r, dict)]
+    assert found.batch.to_pylist() == expected
+
+
+def test_a_type_that_would_lose_something_is_no_value() -> None:
+    value = written(SECOND, {"user": "b", "at": AT, "amount": 2**40, "note": "n"})
+    for name, type_ in (("amount", pa.int32()), ("amount", pa.string()), ("user", pa.int64()), ("at", pa.date32())):
+        found = decode_avro(pa.schema([(name, type_)]), None, json.dumps(SECOND), [value])
+        assert found.batch.num_rows == 0 and f"column '{name}'" in found.bad[0][1], (name, type_)
