@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.outputs import Output, named_outputs
+from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
 from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -243,6 +243,19 @@ class Session(FileSources):
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
         return self._runner.start(_one_plan(named), tuple(o.sink for o in named.values()), checkpoint, when, name)
+
+    def collect(self, streams: Iterable[AggregatedStream | Stream | TimedStream]) -> list[pa.Table]:
+        """The results of several pipelines over a finite input, which is read once (:meth:`AggregatedStream.collect`).
+
+        `streams` branch from one stream value and share one clock, as the outputs of :meth:`start` do. Gives a table for each.
+
+        Raises
+        ------
+        PlanError
+            For no pipelines, an input that never ends, and pipelines that cannot be one query.
+        """
+        plan = several.several(named_plans(streams, "session.collect", "bounded"))
+        return list(self._runner.run_bounded(plan).outputs.values())
 
     def register(
         self, name: str, stream: Stream | TimedStream | Any, *, event_time: str | None = None, lag: Duration | None = None

@@ -15,9 +15,13 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 
 if TYPE_CHECKING:
-    from krishiv_py.api.stages import aggregated
+    from krishiv_py.api.stages import aggregated, timed
+    from krishiv_py.api.stages import stream as stages
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
 else:  # which has .to(), and so needs this module
     aggregated = lazy("krishiv_py.api.stages.aggregated")
+    stages = lazy("krishiv_py.api.stages.stream")
+    timed = lazy("krishiv_py.api.stages.timed")
 
 
 def _a_sink(given: Sink | BatchConsumer) -> Sink:
@@ -80,6 +84,27 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
         raise PlanError(
             message(f"{what} got no output", "0 outputs", "there is nothing to run", f"write {what}([stream.to(sink)])")
         )
+    return found
+
+
+def named_plans(streams: object, what: str, engine: Engine | None = None) -> list[tuple[str, PhysicalPlan]]:
+    """The plans of pipelines, each called by its place.
+
+    Raises
+    ------
+    PlanError
+        For something else, and for no pipeline.
+    """
+    listed = list(streams) if isinstance(streams, Iterable) and not isinstance(streams, (str, bytes)) else [streams]
+    found: list[tuple[str, PhysicalPlan]] = []
+    for number, given in enumerate(listed, 1):
+        stream = given.as_plan() if isinstance(given, stages.Stream | timed.TimedStream) else given
+        if listed == [streams] or not isinstance(stream, aggregated.AggregatedStream):
+            hint = f"write {what}([per_minute, rest])"
+            raise PlanError(message(f"{what} takes a list of pipelines", shown(given), "there is nothing to run", hint))
+        found.append((f"output {number}", stream.plan(engine)))
+    if not found:
+        raise PlanError(message(f"{what} got no pipeline", "0 pipelines", "there is nothing to run", f"write {what}([stream])"))
     return found
 
 

@@ -9,6 +9,7 @@ import attrs
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr
+from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.nodes import MapBatches, Project, WindowAggregate, prefix_of, root_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
@@ -35,7 +36,7 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
         For outputs without a common source, and for those whose watermarks do not tell one time.
     """
     timed = sorted((o for o in outputs if not o[1].keeps_nothing), key=lambda o: (_lag_us(o[1].stages[0]), -len(o[1].stages)))
-    if all(len(plan.clocks.clocks) == 1 for _, plan in outputs):
+    if all(len(plan.clocks.clocks) == 1 for _, plan in outputs) and not _joined(outputs):
         _check_source(outputs)
         _check_clocks(timed)
     else:
@@ -176,6 +177,12 @@ def _check_common(outputs: Sequence[Named]) -> None:
                 "start two queries",
             )
         )
+
+
+def _joined(outputs: Sequence[Named]) -> bool:
+    """Whether the outputs read joins of other streams, or in another way: each join goes by a clock of its own streams."""
+    roots = {id(root_of(plan.node)): plan for _, plan in outputs}
+    return len(roots) > 1 and any(isinstance(plan.stages[0].node.window, Join) for plan in roots.values())
 
 
 def _check_source(outputs: Sequence[Named]) -> None:

@@ -62,6 +62,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("register", lambda: session().register, {"name": "x", "stream": stream, "event_time": "at", "lag": 0}),
         Call("sql", lambda: session().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"}),
         Call("sql_outputs", lambda: session().sql_outputs, {"text": "INSERT INTO a SELECT * FROM b"}),
+        Call("collect", lambda: session().collect, {"streams": []}),
         Call("register_sink", lambda: session().register_sink, {"name": "a", "sink": kv.MemorySink()}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
