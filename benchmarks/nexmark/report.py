@@ -22,7 +22,7 @@ TITLES = {"streaming": "streaming", "bounded": "bounded", "driver": "kernels alo
 
 @frozen
 class Turn:
-    """One turn: CPU seconds, wall seconds and MB of the short and the whole run."""
+    """One turn: CPU seconds, wall seconds and MB of the short and the whole run; a short one of 0 events was left out."""
 
     query: str
     side: str
@@ -40,44 +40,34 @@ class Turn:
     commit: str
     processor: str
 
-    @property
-    def work_s(self) -> float:
-        """CPU seconds beyond those of the short run."""
-        return self.cpu_s - self.short_cpu_s
-
     def line(self) -> str:
         """One turn for the eye."""
         took = f"{self.cpu_s:.1f} CPU s, {self.short_cpu_s:.1f} of one part, {self.peak_mb:.0f} MB"
         text = f"{self.query} {self.side} #{self.round}: {took}"
-        if not self.ok:
-            return f"{text}: FAILED, {self.note}"
-        return f"{text}; {self.events / self.cpu_s / 1e3:,.0f} thousand events per CPU s, work alone {thousands(self)}"
-
-
-def thousands(turn: Turn) -> str:
-    """Thousand events per CPU second without the start."""
-    if turn.work_s <= 0.2:
-        return "below noise"
-    return f"{(turn.events - turn.short_events) / turn.work_s / 1e3:,.0f}"
+        return (
+            f"{text}; {self.events / self.cpu_s / 1e3:,.0f} thousand events per CPU s"
+            if self.ok
+            else f"{text}: FAILED, {self.note}"
+        )
 
 
 def turn_of(
-    query: str, side: str, spec: Spec, number: int, short: Measurement, long: Measurement, verdict: Verdict | None
+    query: str, side: str, spec: Spec, number: int, short: Measurement | None, long: Measurement, verdict: Verdict | None
 ) -> Turn:
     """The turn that was measured."""
     return Turn(
         query,
         side,
         spec.events,
-        spec.events // spec.parts,
+        spec.events // spec.parts if short else 0,
         spec.rate,
         number,
-        round(short.cpu_s, 3),
+        round(short.cpu_s, 3) if short else 0.0,
         round(long.cpu_s, 3),
         round(long.wall_s, 3),
         round(long.peak_pss_mb, 1),
         verdict is not None and verdict.ok,
-        str(verdict) if verdict is not None else f"exit {short.exit_code}, {long.exit_code}",
+        str(verdict) if verdict is not None else f"exit {[run.exit_code for run in (short, long) if run]}",
         record.now(),
         record.commit(),
         str(record.machine().get("processor", "")),
@@ -105,20 +95,25 @@ def table(turns: Iterable[Turn]) -> str:
     texts = []
     for events, queries in sorted(by.items()):
         sides = [side for side in SIDES if any(side in found for found in queries.values())]
-        head = " | ".join(f"{TITLES[side]}: whole | work alone" for side in sides)
-        lines = [f"{events:,} events, thousand events per CPU second", "", f"| | {head} |", "|---" * (2 * len(sides) + 1) + "|"]
+        head = ["CPU seconds", *(TITLES[side] for side in sides)]
+        versus = {"streaming", "flink"} <= set(sides)
+        lines = [f"{events:,} events", "", *titled([*head, "PyFlink over ours"] if versus else head)]
         for query in sorted(queries, key=lambda name: int(name[1:])):
-            cells = [cell for side in sides for cell in both(queries[query].get(side, []))]
+            took = {side: median(turn.cpu_s for turn in found) for side, found in queries[query].items()}
+            cells = [f"{took[side]:.1f}{of_start(queries[query][side])}" if side in took else "" for side in sides]
+            if versus:
+                cells.append(f"{took['flink'] / took['streaming']:.2f}" if {"streaming", "flink"} <= set(took) else "")
             lines.append(f"| {query} | {' | '.join(cells)} |")
         texts.append("\n".join(lines))
     return "\n\n".join(texts)
 
 
-def both(turns: list[Turn]) -> tuple[str, str]:
-    """Thousand events per CPU second of whole runs, and of what they do beyond starting."""
-    if not turns:
-        return "", ""
-    whole = median(turn.events / turn.cpu_s for turn in turns)
-    work = median(turn.work_s for turn in turns)
-    events = turns[0].events - turns[0].short_events
-    return f"{whole / 1e3:,.0f}", "below noise" if work <= 0.2 else f"{events / work / 1e3:,.0f}"
+def titled(head: list[str]) -> list[str]:
+    """The first two lines of a table."""
+    return [f"| {' | '.join(head)} |", f"{'|---' * len(head)}|"]
+
+
+def of_start(turns: list[Turn]) -> str:
+    """What runs of one part took, where there were some."""
+    short = [turn.short_cpu_s for turn in turns if turn.short_events]
+    return f" ({median(short):.1f})" if short else ""

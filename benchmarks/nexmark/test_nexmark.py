@@ -92,11 +92,14 @@ def test_a_wrong_result_is_found(data: Path, tmp_path: Path) -> None:
 
 
 def test_turns_become_a_table(tmp_path: Path) -> None:
-    facts = dict(events=2_000_000, short_events=100_000, rate=10_000, round=0, wall_s=1.0, peak_mb=1.0, ok=True, note="")
-    where = dict(started="", commit="", processor="")
-    for side, short, long in (("streaming", 10.0, 20.0), ("driver", 1.0, 2.0)):
-        report.write(report.Turn("q5", side, short_cpu_s=short, cpu_s=long, **facts, **where), tmp_path / "turns")  # type: ignore[arg-type]
-    assert "| q5 | 100 | 190 | 1,000 | 1,900 |" in report.table(report.read(tmp_path / "turns"))
+    def turn(side: str, short: float, long: float, events: int = 100_000, ok: bool = True) -> report.Turn:
+        return report.Turn("q5", side, 2_000_000, events, 10_000, 0, short, long, 1.0, 1.0, ok, "", "", "", "")
+
+    for kept in (turn("streaming", 10, 20), turn("streaming", 14, 24), turn("flink", 0, 33, 0), turn("flink", 0, 1, 0, False)):
+        report.write(kept, tmp_path / "turns")
+    lines = report.table(report.read(tmp_path / "turns")).splitlines()
+    assert lines[2] == "| CPU seconds | streaming | PyFlink SQL | PyFlink over ours |"
+    assert lines[-1] == "| q5 | 22.0 (12.0) | 33.0 | 1.50 |"
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
