@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from attrs import evolve
 
-from benchmarks.nexmark import engines, report, run
+from benchmarks.nexmark import engines, report, run, sql
 from benchmarks.nexmark.generator import SCHEMAS, Spec, draw, make
 from benchmarks.nexmark.queries import QUERIES, Streams
 from benchmarks.nexmark.truth import TRUTH, check
@@ -78,6 +79,14 @@ def test_every_query_is_there() -> None:
 @pytest.mark.parametrize("name", QUERIES)
 def test_query_on_the_driver_is_what_duckdb_says(data: Path, tmp_path: Path, name: str) -> None:
     engines.run(QUERIES[name], data, tmp_path / "out", "driver")
+    verdict = check(name, data, tmp_path / "out")
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", sql.TEXTS)
+def test_query_as_sql_is_what_duckdb_says(data: Path, tmp_path: Path, name: str) -> None:
+    query = evolve(QUERIES[name], build=lambda streams: sql.planned(name, streams))
+    engines.run(query, data, tmp_path / "out", "driver")
     verdict = check(name, data, tmp_path / "out")
     assert verdict.ok, verdict
 
