@@ -27,6 +27,9 @@ from krishiv_py.connectors.sinks.foreach_batch import ForeachBatchSink
 from krishiv_py.connectors.sinks.jsonlines import JsonSink
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.connectors.sinks.parquet import ParquetSink
+from krishiv_py.connectors.tables.delta import DeltaSink
+from krishiv_py.connectors.tables.iceberg import IcebergSink
+from krishiv_py.connectors.tables.postgres import PostgresSink
 from krishiv_py.errors import (
     AggregateOverflowError,
     CheckpointError,
@@ -112,12 +115,14 @@ __all__ = [
     "ConsoleSink",
     "CountByKeyLateEventHandler",
     "CountingLateEventHandler",
+    "DeltaSink",
     "DurationError",
     "Emit",
     "EnvironmentSetupError",
     "Expr",
     "ExpressionError",
     "ForeachBatchSink",
+    "IcebergSink",
     "Interval",
     "JoinedStream",
     "JsonSink",
@@ -141,6 +146,7 @@ __all__ = [
     "PaneStream",
     "ParquetSink",
     "PlanError",
+    "PostgresSink",
     "Progress",
     "Query",
     "QueryStatus",

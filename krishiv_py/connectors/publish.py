@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
-from krishiv_py.errors import CheckpointError, OperatorError, message, told
+from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, message, told
 
 
 @attrs.frozen
@@ -46,12 +46,37 @@ def blamed(sink: Sink, batch_id: int) -> Iterator[None]:
     ------
     OperatorError
         For whatever the sink raises. Leaving the process is a failure too: it is not the main thread.
+    CheckpointError
+        As the sink raises it.
     """
     try:
         yield
+    except CheckpointError:
+        raise
+    except OperatorError as problem:  # with a hint of its own
+        raise OperatorError(f"the sink {sink.title} failed in batch {batch_id}: {problem}") from problem
     except BaseException as problem:  # user code: whatever it raises is reported with the batch
         what = f"the sink {sink.title} failed"
         raise OperatorError(message(what, f"batch {batch_id}", told(problem), f"fix {sink.title}")) from problem
+
+
+def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:
+    """Let a sink refuse what it cannot take, before a query begins.
+
+    Raises
+    ------
+    KrishivError
+        As the sink raises it.
+    OperatorError
+        For anything else that it raises.
+    """
+    try:
+        sink.check(output, schema)
+    except KrishivError:
+        raise
+    except RAISED as problem:
+        what = f"the sink {sink.title} cannot be checked"
+        raise OperatorError(message(what, told(problem), "no row would reach it", f"fix {sink.title}.check")) from problem
 
 
 @attrs.define(eq=False)

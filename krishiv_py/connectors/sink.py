@@ -68,6 +68,19 @@ class Sink(ABC):
         """What errors and plans call it."""
         return type(self).__name__
 
+    def check(self, output: OutputName, schema: pa.Schema) -> None:  # noqa: B027  # most sinks take any row
+        """Refuse rows that it cannot take, and make what it needs; by default nothing.
+
+        Called when a query starts, before its first batch, for each output that goes to this sink.
+
+        Parameters
+        ----------
+        output : {"results", "late_rows"}
+            Which output it is.
+        schema : pyarrow.Schema
+            Its columns.
+        """
+
 
 class FolderSink(Sink):
     """Files in a folder, replaced by micro-batch. Base of :class:`FileSink` and :class:`SparkFileSink`.

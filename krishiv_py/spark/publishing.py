@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed
+from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed, check_sink
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.folder import folder_of
@@ -223,6 +223,15 @@ def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: st
 def late_sinks(plan: PhysicalPlan) -> list[Sink | None]:
     """Where the late rows of each stage go, if they go to a sink."""
     return [side_output(stage.late) for stage in plan.stages]
+
+
+def check_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> None:
+    """Let each sink refuse what it cannot take."""
+    for output, sink in zip(plan.outputs, sinks, strict=bool(sinks)):
+        check_sink(sink, "results", output.schema)
+    for stage, late in zip(plan.stages, late_sinks(plan), strict=True):
+        if late is not None:
+            check_sink(late, "late_rows", late_output_schema(stage.layout))
 
 
 def described_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> str:

@@ -32,7 +32,7 @@ from krishiv_py.spark import bounded, frames, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.clock.foreign_watermarks import refuse_marked
-from krishiv_py.spark.publishing import late_sinks, write_once
+from krishiv_py.spark.publishing import check_outputs, late_sinks, write_once
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
@@ -90,6 +90,7 @@ class SparkRunner:
             check_free(sink)
         what = f"the run of {plan.title}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
+        check_outputs(plan, ())
         with as_own(what):
             result = self._run(plan, progress)
         for stage, sink in zip(plan.stages, aside, strict=True):
@@ -151,6 +152,7 @@ class SparkRunner:
         owner = Owner(title, opened.checkpoint)
         try:
             take_sinks(owner, *outputs)
+            check_outputs(plan, sinks)
             with as_own("start()"):
                 query = streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
         except BaseException:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed
+from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed, check_sink
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.connectors.sinks.folder import folder_of
@@ -141,6 +141,7 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str, lat
 
 
 def _output(sink: Sink, output: OutputOf) -> DriverOutput:
+    check_sink(sink, output.output, output.schema)
     match sink:
         case MemorySink():
             return InMemory(sink)

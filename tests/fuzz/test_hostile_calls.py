@@ -59,12 +59,13 @@ MADE_BY_THE_LIBRARY = {
 }
 """Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
 CALLED_BY_THE_LIBRARY = {
-    "handle",
-    "plan",
     "begin",
     "write",
     "commit",
     "abort",
+    "check",
+    "handle",
+    "plan",
     "bound_type",
     "check_columns",
     "check_options",

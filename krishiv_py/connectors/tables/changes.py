@@ -1,0 +1,92 @@
+"""What the rows of a micro-batch change in a table with a key: the last line of each key counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.connectors.tables.keys import OP, is_log, kept
+from krishiv_py.errors import OperatorError, message, shown
+
+_GONE: Final = ("-U", "-D")
+_ADDED: Final = ("+I", "+U")
+_PLACE: Final = "__krishiv_place"
+
+
+@attrs.frozen(eq=False)
+class Net:
+    """What a micro-batch does to a table with a key.
+
+    Attributes
+    ----------
+    put : pyarrow.Table
+        Rows that are there afterwards, one for each key, without ``op``.
+    gone : pyarrow.Table
+        The keys that are not there afterwards.
+    """
+
+    put: pa.Table
+    gone: pa.Table
+
+
+def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
+    """The changes of a micro-batch, one for each key.
+
+    Raises
+    ------
+    OperatorError
+        For two valid rows of one key in a change log: the key does not tell results apart, and one would be lost.
+    """
+    rows = pa.concat_tables(tables)
+    schema = kept(rows.schema, key)
+    if is_log(rows.schema):
+        op = rows[OP].combine_chunks()
+        known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
+        if not pc.all(known).as_py():
+            at = pc.index(known, False).as_py()
+            raise OperatorError(
+                message(
+                    "a row says of itself no known change",
+                    shown(op[at].as_py()),
+                    "nobody knows what it does to the table",
+                    "the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
+                )
+            )
+        gone = pc.is_in(op, pa.array(_GONE))
+        _check_unique(rows, key, gone, sink)
+    else:
+        gone = pa.repeat(False, rows.num_rows)
+    last = _last(rows, key)
+    removed = gone.take(last)
+    return Net(
+        rows.select(schema.names).take(last.filter(pc.invert(removed))), rows.select(list(key)).take(last.filter(removed))
+    )
+
+
+def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
+    """Where the last row of each key is, ascending."""
+    placed = rows.select(list(key)).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
+    last = placed.group_by(list(key)).aggregate([(_PLACE, "max")])[f"{_PLACE}_max"].combine_chunks()
+    return last.take(pc.sort_indices(last))
+
+
+def _check_unique(rows: pa.Table, key: Sequence[str], gone: pa.Array, sink: str) -> None:
+    """In a log each key has at most one valid row: what is added and not withdrawn is one row, or none."""
+    change = pc.if_else(gone, pa.scalar(-1, pa.int64()), pa.scalar(1, pa.int64()))
+    sums = rows.select(list(key)).append_column(_PLACE, change).group_by(list(key)).aggregate([(_PLACE, "sum")])
+    many = pc.greater(sums[f"{_PLACE}_sum"], 1)
+    if pc.any(many, min_count=0).as_py():
+        at = sums.filter(many).slice(0, 1).select(list(key)).to_pylist()[0]
+        raise OperatorError(
+            message(
+                f"`key` of {sink} does not tell results apart",
+                f"several valid rows of {shown(at)} in one batch",
+                "only one of them would be in the table",
+                "name all columns that make a result what it is: the keys, and window_start and window_end",
+            )
+        )

@@ -1,0 +1,204 @@
+"""A Delta table as a sink: a batch is one version, which says itself which batch it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.sink import OutputBatch, OutputName
+from krishiv_py.connectors.tables.deltaplace import a_place, delta, opened, options, refused
+from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
+from krishiv_py.connectors.transactional import TransactionalSink
+from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column
+from krishiv_py.lazy import lazy
+from krishiv_py.redaction import shown_settings, shown_text
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors.tables import changes
+else:  # with the first batch: it needs Arrow's functions
+    changes = lazy("krishiv_py.connectors.tables.changes")
+
+_GONE: Final = "__krishiv_gone"
+
+
+def _partition(value: object) -> tuple[str, ...]:
+    return columns(value, "partition_by")
+
+
+def _shown(value: Mapping[str, str]) -> str:
+    return shown_settings(value.items())
+
+
+@attrs.frozen(eq=False)
+class DeltaSink(TransactionalSink):
+    """Rows into a Delta table, exactly once; needs the extra ``delta`` (docs/tables.md).
+
+    Without a `key` all rows are added. With one, each key has one row: the last result, and none where a change log withdraws
+    it. A batch is one version of the table, and the version names query and batch (an application transaction).
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Folder or address of the table; it is made if it is missing.
+    key : sequence of str
+        The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
+    partition_by : sequence of str
+        Columns by which a table that is made is partitioned. One that is there keeps its own.
+    storage_options : mapping of str
+        What delta-rs needs to reach an object store. Secrets are not shown.
+
+    Raises
+    ------
+    PlanError
+        For paths, columns and options that are none.
+    MissingExtraError
+        Without deltalake.
+    """
+
+    path: str = attrs.field(converter=a_place, repr=shown_text)
+    key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=_partition, kw_only=True)
+    storage_options: Mapping[str, str] = attrs.field(factory=dict, converter=options, repr=_shown, kw_only=True)
+    _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Refuse columns of the `schema` of an `output` that Delta has not, and a table that has others.
+
+        Raises
+        ------
+        ColumnError
+            For a key or partition that is no column.
+        SchemaError
+            For a type that Delta has not, and for a table with other columns.
+        """
+        check_key(self.title, self.key, schema)
+        rows = kept(schema, self.key)
+        for name in self.partition_by:
+            if name not in rows.names:
+                raise unknown_column(name, rows.names, "`partition_by` of DeltaSink")
+            if pa.types.is_nested(rows.field(name).type):
+                got = f"{name} is {rows.field(name).type}"
+                raise SchemaError(message("a table cannot be partitioned by it", got, "it is no plain value", "name another"))
+        if set(self.partition_by) >= set(rows.names):
+            got = ", ".join(self.partition_by)
+            raise SchemaError(message("all columns are partitions", got, "no file would have a column", "leave one out"))
+        for field in rows:
+            _check_type(field)
+        table = opened(self.path, self.storage_options)
+        if table is not None:
+            self._check_table(table, rows)
+
+    def _check_table(self, table: Any, rows: pa.Schema) -> None:
+        there = delta().Schema.from_arrow(rows)
+        has = {field.name: field for field in table.schema().fields}
+        for field in there.fields:
+            if field.name not in has:
+                raise self._other(f"no column {field.name}; it has {', '.join(has)}")
+            if _plain(has[field.name].type) != _plain(field.type):
+                raise self._other(f"{field.name} is {has[field.name].type}, and values are {field.type}")
+        for name, field in has.items():
+            if name not in rows.names and not field.nullable:
+                raise self._other(f"its column {name} takes no nulls, and rows have no such column")
+        parts = tuple(table.metadata().partition_columns)
+        if self.partition_by and parts != self.partition_by:
+            raise self._other(f"partitions {shown(parts)}, and the sink says {shown(self.partition_by)}")
+
+    def _other(self, got: str) -> SchemaError:
+        what = f"the Delta table {self.path} does not take the rows"
+        return SchemaError(message(what, got, "rows would be refused", "cast or rename with .select(...), or use another path"))
+
+    def last_committed(self, batch: OutputBatch) -> int | None:
+        """See :meth:`TransactionalSink.last_committed`."""
+        table = opened(self.path, self.storage_options)
+        found = None if table is None else table.transaction_version(_app(batch))
+        return None if found is None else int(found)
+
+    def begin(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.begin`."""
+        self._rows.clear()
+
+    def write(self, batch: OutputBatch, table: pa.Table) -> None:
+        """See :meth:`TransactionalSink.write`."""
+        self._rows.append(table)
+
+    def commit(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.commit`."""
+        module = delta()
+        noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
+        try:
+            if self.key:
+                self._merge(noted)
+            else:
+                self._append(pa.concat_tables(self._rows), noted)
+        except KrishivError:
+            raise
+        except RAISED as problem:
+            raise refused(self.path, problem, self.storage_options) from None
+        finally:
+            self._rows.clear()
+
+    def abort(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.abort`."""
+        self._rows.clear()
+
+    def _append(self, rows: pa.Table, noted: Any) -> None:
+        delta().write_deltalake(
+            self.path,
+            rows,
+            mode="append",
+            partition_by=list(self.partition_by) or None,
+            storage_options=dict(self.storage_options) or None,
+            commit_properties=noted,
+        )
+
+    def _merge(self, noted: Any) -> None:
+        """Put the last row of each key in place of what is there, and take out keys that are withdrawn, in one version."""
+        changed = changes.net(self._rows, self.key, self.title)
+        table = opened(self.path, self.storage_options)
+        if table is None:
+            self._append(changed.put, noted)
+            return
+        gone = changed.gone
+        nulls = [
+            pa.nulls(gone.num_rows, f.type) if f.name not in gone.schema.names else gone[f.name] for f in changed.put.schema
+        ]
+        removed = pa.table(nulls, schema=changed.put.schema)
+        marks = pa.chunked_array([pa.repeat(False, changed.put.num_rows), pa.repeat(True, removed.num_rows)])
+        rows = pa.concat_tables([changed.put, removed]).append_column(_GONE, marks)
+        names = {_named(name): _named(name, "s") for name in changed.put.schema.names}
+        same = " AND ".join(f"({_named(k, 't')} IS NOT DISTINCT FROM {_named(k, 's')})" for k in self.key)
+        merge = table.merge(rows, predicate=same, source_alias="s", target_alias="t", commit_properties=noted)
+        merge = merge.when_matched_delete(f"s.{_GONE}")
+        merge.when_matched_update(names).when_not_matched_insert(names, predicate=f"NOT s.{_GONE}").execute()
+
+
+def _named(name: str, table: str | None = None) -> str:
+    quoted = '"' + name.replace('"', '""') + '"'
+    return quoted if table is None else f"{table}.{quoted}"
+
+
+def _app(batch: OutputBatch) -> str:
+    return f"krishiv/{batch.query_id}/{batch.output}"
+
+
+def _plain(kind: Any) -> str:
+    return str(kind.to_json())
+
+
+def _check_type(field: pa.Field) -> None:
+    try:
+        if pa.types.is_null(field.type):
+            raise ValueError("void")
+        delta().Schema.from_arrow(pa.schema([field]))
+    except RAISED:
+        raise SchemaError(
+            message(
+                "Delta has no such type",
+                f"{field.name} is {field.type}",
+                "its values could not be written",
+                "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
+            )
+        ) from None

@@ -1,0 +1,78 @@
+"""Where a Delta table is, and what delta-rs says of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from krishiv_py.disk.folders import absolute
+from krishiv_py.errors import RAISED, OperatorError, PlanError, message, require_extra, shown, told
+from krishiv_py.plan.checks import a_text, setting
+from krishiv_py.redaction import HIDDEN, is_secret
+
+
+def delta() -> Any:
+    """The module ``deltalake``.
+
+    Raises
+    ------
+    MissingExtraError
+        When it is not installed.
+    """
+    require_extra("Delta Lake", ("deltalake",), "delta", "no Delta table can be read or written")
+    import deltalake
+
+    return deltalake
+
+
+def a_place(value: str | os.PathLike[str]) -> str:
+    """The path of a table, the same whatever folder a process is in."""
+    delta()
+    text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+    found = absolute(text)
+    return found if isinstance(found, str) else str(found)
+
+
+def options(value: object) -> Mapping[str, str]:
+    """Settings for an object store.
+
+    Raises
+    ------
+    PlanError
+        For anything but texts.
+    """
+    if not isinstance(value, Mapping):
+        hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
+        raise PlanError(message("`storage_options` is no dict", type(value).__name__, "the store cannot be reached", hint))
+    return dict(setting(name, each) for name, each in value.items())
+
+
+def opened(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
+    """The table; None if there is none yet.
+
+    Raises
+    ------
+    OperatorError
+        When it cannot be read.
+    """
+    module = delta()
+    try:
+        return module.DeltaTable(path, version=version, storage_options=dict(storage) or None)
+    except module.exceptions.TableNotFoundError:
+        return None
+    except RAISED as problem:
+        raise refused(path, problem, storage) from None
+
+
+def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None = None) -> OperatorError:
+    """The error for what delta-rs refuses."""
+    text = told(problem)
+    for name, value in (storage or {}).items():
+        if is_secret(name) and value:
+            text = text.replace(value, HIDDEN)
+    if "ermission denied" in text:
+        what, hint = "the Delta table may not be written", "let this user write the folder"
+    else:
+        what, hint = "delta-rs refuses", "see what it says; start the query again: the batch is written again, or recognised"
+    return OperatorError(message(what, f"{shown(path)}: {text}", "the batch is not written", hint))

@@ -1,0 +1,76 @@
+"""The key of a table sink, and other columns that a user tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, SchemaError, message, shown, unknown_column
+from krishiv_py.plan.checks import a_switch, a_text
+
+OP: Final = "op"
+"""The column of a change log that says what a row does (SEMANTICS §5.4)."""
+
+
+def a_key(value: object) -> tuple[str, ...]:
+    """The `key` of a table: names of columns."""
+    return columns(value, "key")
+
+
+def create(value: object) -> bool:
+    """Whether a table is made if it is missing."""
+    return a_switch(value, "create")
+
+
+def columns(value: object, name: str) -> tuple[str, ...]:
+    """Names of columns, each once.
+
+    Raises
+    ------
+    PlanError
+        For anything else.
+    """
+    hint = f'pass a list of names: {name}=["user", "window_start"]'
+    found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else None
+    if found is None or len(set(map(str, found))) < len(found):
+        raise PlanError(message(f"`{name}` is no list of columns", shown(value), "rows would not be told apart", hint))
+    return tuple(a_text(each, name, hint) for each in found)
+
+
+def kept(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:
+    """The columns of a table that takes rows of this `schema`: with a `key`, changes are applied and ``op`` is not kept."""
+    fields = [field for field in schema if not (key and is_log(schema) and field.name == OP)]
+    return pa.schema(fields)
+
+
+def is_log(schema: pa.Schema) -> bool:
+    """Whether rows of this `schema` are a change log."""
+    return OP in schema.names and pa.types.is_string(schema.field(OP).type)
+
+
+def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
+    """Refuse a key that the rows of an output do not have, or that cannot be compared.
+
+    Raises
+    ------
+    ColumnError
+        For a name that is no column.
+    SchemaError
+        For lists, structs and maps, and columns of nulls only.
+    """
+    columns = kept(schema, key)
+    for name in key:
+        if name not in columns.names:
+            raise unknown_column(name, columns.names, f"`key` of {sink}")
+        kind = columns.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise SchemaError(
+                message(
+                    f"`key` of {sink} is a column that cannot be compared",
+                    f"{name} is {kind}",
+                    "rows of one key would not be found",
+                    "name plain columns, such as the keys and window_start",
+                )
+            )

@@ -1,0 +1,130 @@
+"""The table of a sink in PostgreSQL: made where it is missing, and held against the rows that are to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from krishiv_py.connectors.tables.pgplace import driver
+from krishiv_py.connectors.tables.pgtypes import column_type, takes
+from krishiv_py.errors import PlanError, SchemaError, message
+
+_LONGEST = 63
+
+
+def make_table(connection: Any, path: Sequence[str], columns: pa.Schema, key: Sequence[str]) -> None:
+    """Make the table, with an index over its key, unless it is there."""
+    if _exists(connection, path):
+        return
+    sql = driver().sql
+    for name in columns.names:
+        if len(name.encode()) > _LONGEST:
+            hint = "give the column a shorter name with .alias(...) or .rename(...)"
+            raise SchemaError(
+                message("a name is too long for PostgreSQL", f"{name}: more than {_LONGEST} bytes", "it would be cut", hint)
+            )
+    parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), sql.SQL(column_type(f.type))) for f in columns]
+    if key:
+        same = " NULLS NOT DISTINCT" if connection.info.server_version >= 150_000 else ""
+        names = sql.SQL(", ").join(map(sql.Identifier, key))
+        parts.append(sql.SQL("UNIQUE{} ({})").format(sql.SQL(same), names))
+    _make(connection, sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(sql.Identifier(*path), sql.SQL(", ").join(parts)))
+
+
+def make_ledger(connection: Any, path: Sequence[str]) -> None:
+    """Make the table that notes batches, unless it is there."""
+    if _exists(connection, path):
+        return
+    sql = driver().sql
+    text = "CREATE TABLE IF NOT EXISTS {} (query_id text, output text, target text, batch_id bigint NOT NULL, "
+    _make(connection, sql.SQL(text + "PRIMARY KEY (query_id, output, target))").format(sql.Identifier(*path)))
+
+
+def _make(connection: Any, asked: Any) -> None:
+    """Two queries may make one table at once: the one that comes second finds it made."""
+    try:
+        connection.execute(asked)
+        connection.commit()
+    except driver().errors.UniqueViolation:
+        connection.rollback()
+
+
+def _oid(connection: Any, path: Sequence[str]) -> int | None:
+    name = driver().sql.Identifier(*path).as_string(connection)
+    found = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
+    return None if found[0] is None else int(found[0])
+
+
+def _exists(connection: Any, path: Sequence[str]) -> bool:
+    return _oid(connection, path) is not None
+
+
+def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], columns: pa.Schema, key: Sequence[str]) -> None:
+    """Refuse a table that does not take the rows.
+
+    Raises
+    ------
+    PlanError
+        When it does not exist, or may not be written.
+    SchemaError
+        For other columns or types, and for a key without an index.
+    """
+    title, oid = ".".join(path), _oid(connection, path)
+    if oid is None:
+        hint = "create it, or leave create=True; upper and lower case count"
+        raise PlanError(message("there is no such table in PostgreSQL", title, "rows would have no place", hint))
+    needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
+    _check_rights(connection, title, oid, needed)
+    found = _oid(connection, ledger)
+    assert found is not None
+    _check_rights(connection, ".".join(ledger), found, ["SELECT", "INSERT", "UPDATE"])
+    asked = (
+        "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
+        "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    )
+    there = {name: (kind, needs) for name, kind, needs in connection.execute(asked, (oid,)).fetchall()}
+    for field in columns:
+        if field.name not in there:
+            has = ", ".join(there)
+            raise _other(title, f"there is no column {field.name}; it has {has}", f"add one of type {column_type(field.type)}")
+        if not takes(there[field.name][0], field.type):
+            got = f"{field.name} is {there[field.name][0]}, and values are {field.type}"
+            raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")
+    for name, (_, needs) in there.items():
+        if needs and name not in columns.names:
+            raise _other(title, f"its column {name} is NOT NULL, and rows have no such column", "give it a default")
+    if key and not _is_unique(connection, oid, key):
+        names = ", ".join(key)
+        raise SchemaError(
+            message(
+                f"table {title} has no unique index over `key`",
+                names,
+                "results of one key could not replace each other",
+                f"CREATE UNIQUE INDEX ON {title} ({names}) NULLS NOT DISTINCT, or let the sink make the table",
+            )
+        )
+
+
+def _other(title: str, got: str, hint: str) -> SchemaError:
+    return SchemaError(message(f"table {title} does not take the rows", got, "values would be lost or refused", hint))
+
+
+def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) -> None:
+    for right in needed:
+        if not connection.execute("SELECT has_table_privilege(%s::oid, %s)", (oid, right)).fetchone()[0]:
+            role = connection.info.user
+            hint = f"GRANT {', '.join(needed)} ON {title} TO {role}"
+            raise PlanError(
+                message("a right is missing in PostgreSQL", f"{right} on {title} for {role}", "rows would be refused", hint)
+            )
+
+
+def _is_unique(connection: Any, oid: int, key: Sequence[str]) -> bool:
+    asked = (
+        "SELECT array_agg(a.attname::text) FROM pg_index i "
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+        "WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid"
+    )
+    return any(set(found) == set(key) for (found,) in connection.execute(asked, (oid,)).fetchall())

@@ -1,0 +1,248 @@
+"""A table of PostgreSQL as a sink: rows by COPY, and a note of the batch in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.sink import OutputBatch, OutputName
+from krishiv_py.connectors.tables.keys import a_key, check_key, kept
+from krishiv_py.connectors.tables.keys import create as told_create
+from krishiv_py.connectors.tables.pgplace import Place, driver
+from krishiv_py.connectors.tables.pgtable import check_table, make_ledger, make_table
+from krishiv_py.connectors.transactional import TransactionalSink
+from krishiv_py.errors import CheckpointError, PlanError, message, shown
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.checks import a_text
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors.tables import changes, texts
+else:  # with the first batch: they need Arrow's functions
+    changes = lazy("krishiv_py.connectors.tables.changes")
+    texts = lazy("krishiv_py.connectors.tables.texts")
+
+_STAGE, _GONE = "krishiv_put", "krishiv_gone"
+
+
+def _place(value: object) -> Place:
+    return Place.of(value)
+
+
+def _table(value: object) -> str:
+    text = a_text(value, "table", 'pass a name such as "results" or "reports.results"')
+    for part in text.split("."):
+        if not part or len(part.encode()) > 63 or text.count(".") > 1 or "\0" in part:
+            hint = 'pass "table" or "schema.table"; each of at most 63 bytes'
+            raise PlanError(message("`table` is no name of a table", shown(value), "rows would have no place", hint))
+    return text
+
+
+def _ledger(value: object) -> str:
+    text = _table(value)
+    if "." in text:
+        hint = "pass its name only: it lies beside the table of results"
+        raise PlanError(message("`ledger` is the name of a table", shown(value), "batches could not be noted", hint))
+    return text
+
+
+@attrs.define
+class _Open:
+    """The connection of the batch that is being written."""
+
+    connection: Any = None
+    rows: list[pa.Table] = attrs.field(factory=list)
+
+
+@attrs.frozen(eq=False)
+class PostgresSink(TransactionalSink):
+    """Rows into a table of PostgreSQL, exactly once; needs the extra ``postgres`` (docs/tables.md).
+
+    Without a `key` all rows are added. With one, each key has one row: the last result, and none where a change log withdraws
+    it. A batch is one transaction, with a note of it in the table `ledger`.
+
+    Parameters
+    ----------
+    conninfo : str
+        The database, as libpq reads it: ``postgresql://user@host/database`` or ``host=... dbname=...``. Passwords are better
+        in ``~/.pgpass`` or ``PGPASSWORD``; one that is told here is shown nowhere.
+    table : str
+        ``table`` or ``schema.table``, upper and lower case as written.
+    key : sequence of str
+        The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
+    create : bool
+        Whether the table is made if it is missing.
+    ledger : str
+        The table beside it that says which batches are written.
+
+    Raises
+    ------
+    PlanError
+        For a text that is no `conninfo`, and for names that are none.
+    MissingExtraError
+        Without psycopg.
+    """
+
+    conninfo: Place = attrs.field(converter=_place)
+    table: str = attrs.field(converter=_table)
+    key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
+    create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
+    ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
+    _open: _Open = attrs.field(factory=_Open, init=False, repr=False)
+
+    @property
+    def _ledger_path(self) -> tuple[str, ...]:
+        return (*self._path[:-1], self.ledger)
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        return tuple(self.table.split("."))
+
+    @property
+    def title(self) -> str:
+        """Its kind and its table."""
+        return f"PostgresSink {self.table}"
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Make what is missing, and refuse a table that does not take every row of this `schema` of an `output`.
+
+        Raises
+        ------
+        OperatorError
+            When the server cannot be reached, or refuses.
+        SchemaError
+            For a table with other columns or types, or without an index over the key.
+        PlanError
+            When there is no table, and none is to be made; or rights are missing.
+        """
+        check_key(self.title, self.key, schema)
+        columns = kept(schema, self.key)
+        with self._connected() as connection:
+            if self.create:
+                make_table(connection, self._path, columns, self.key)
+            make_ledger(connection, self._ledger_path)
+            check_table(connection, self._path, self._ledger_path, columns, self.key)
+            connection.commit()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        connection = self.conninfo.connect()
+        try:
+            with self._explained():
+                yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except driver().Error as problem:
+            raise self.conninfo.failed(self.table, problem) from None
+
+    def last_committed(self, batch: OutputBatch) -> int | None:
+        """See :meth:`TransactionalSink.last_committed`."""
+        sql = driver().sql
+        asked = sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s AND output = %s AND target = %s")
+        with self._connected() as connection:
+            asked = asked.format(sql.Identifier(*self._ledger_path))
+            found = connection.execute(asked, (batch.query_id, batch.output, self.table)).fetchone()
+        return None if found is None else int(found[0])
+
+    def begin(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.begin`."""
+        self._open.rows = []
+        self._open.connection = self.conninfo.connect()
+
+    def write(self, batch: OutputBatch, table: pa.Table) -> None:
+        """See :meth:`TransactionalSink.write`."""
+        if self.key:
+            self._open.rows.append(table)
+        else:
+            with self._explained():
+                self._copy(self._path, table)
+
+    def commit(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.commit`."""
+        with self._explained():
+            if self.key:
+                self._merge()
+            self._note(batch)
+            self._open.connection.commit()
+        self.abort(batch)
+
+    def abort(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.abort`."""
+        if self._open.connection is not None:
+            self._open.connection.close()
+        self._open.connection, self._open.rows = None, []
+
+    def _copy(self, path: Sequence[str], table: pa.Table) -> None:
+        sql = driver().sql
+        asked = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(*path), _names(table.schema.names))
+        with self._open.connection.cursor().copy(asked) as copy:
+            for text in texts.copied(table):
+                copy.write(text)
+
+    def _merge(self) -> None:
+        """Put the last row of each key in place of what is there, and take out keys that are withdrawn."""
+        sql, target = driver().sql, driver().sql.Identifier(*self._path)
+        changed = changes.net(self._open.rows, self.key, self.title)
+        execute = self._open.connection.execute
+        if changed.gone.num_rows:
+            self._staged(_GONE, changed.gone)
+            plain = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(k)) for k in self.key)
+            asked = sql.SQL("DELETE FROM {} t USING {} s WHERE ").format(target, sql.Identifier(_GONE))
+            execute(asked + plain)
+            if any(changed.gone[k].null_count for k in self.key):  # no index finds these
+                nulls = sql.SQL(" OR ").join(sql.SQL("s.{} IS NULL").format(sql.Identifier(k)) for k in self.key)
+                same = sql.SQL(" AND ").join(
+                    sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(k)) for k in self.key
+                )
+                execute(asked + sql.SQL("({}) AND ").format(nulls) + same)
+        if changed.put.num_rows:
+            self._staged(_STAGE, changed.put)
+            names = changed.put.schema.names
+            sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(n)) for n in names if n not in self.key]
+            does = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets) if sets else sql.SQL("NOTHING")
+            execute(
+                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO ").format(
+                    target, _names(names), _names(names), sql.Identifier(_STAGE), _names(self.key)
+                )
+                + does
+            )
+
+    def _staged(self, name: str, rows: pa.Table) -> None:
+        """Rows in a table that goes with the transaction, with columns as in the target."""
+        sql = driver().sql
+        self._open.connection.execute(
+            sql.SQL("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                sql.Identifier(name), _names(rows.schema.names), sql.Identifier(*self._path)
+            )
+        )
+        self._copy(("pg_temp", name), rows)
+
+    def _note(self, batch: OutputBatch) -> None:
+        sql = driver().sql
+        asked = sql.SQL(
+            "INSERT INTO {} AS l VALUES (%s, %s, %s, %s) ON CONFLICT (query_id, output, target) "
+            "DO UPDATE SET batch_id = EXCLUDED.batch_id WHERE l.batch_id < EXCLUDED.batch_id"
+        ).format(sql.Identifier(*self._ledger_path))
+        noted = self._open.connection.execute(asked, (batch.query_id, batch.output, self.table, batch.batch_id))
+        if noted.rowcount != 1:
+            raise CheckpointError(
+                message(
+                    f"{self.title} holds this batch already",
+                    f"batch {batch.batch_id} of {batch.output}",
+                    "another process writes the same query, and rows would be doubled",
+                    "let one query run from a checkpoint",
+                )
+            )
+
+
+def _names(names: Sequence[str]) -> Any:
+    sql = driver().sql
+    return sql.SQL(", ").join(map(sql.Identifier, names))

@@ -1,0 +1,120 @@
+"""A PostgreSQL server on a free loopback port, in a temporary folder, run by a user without rights.
+
+``bash scripts/install-system`` installs the package where it is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import attrs
+import psycopg
+
+PASSWORD: Final = "hunter2/@ sécret"
+_START_S: Final = 60
+
+
+def programs() -> Path | None:
+    """Where ``initdb`` and ``postgres`` are; None where they are not installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    return found[-1].parent if found else Path(on_path).parent if on_path else None
+
+
+def _user() -> str | None:
+    """Who runs it: PostgreSQL refuses root."""
+    if os.geteuid() != 0:
+        return None
+    names = {each.pw_name for each in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+@attrs.define
+class Server:
+    """A running server."""
+
+    home: Path
+    bin: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def address(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
+        """An address with a password in it."""
+        return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
+
+    def rows(self, asked: str) -> list[tuple[Any, ...]]:
+        """What a statement gives."""
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            found = connection.execute(asked)
+            return list(found.fetchall()) if found.description else []
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        told = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
+        with (self.home / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.bin / "postgres", "-D", self.home / "data", *told], user=_user(), stdout=log, stderr=log, cwd=self.home
+            )
+        until = time.monotonic() + _START_S
+        while True:
+            try:
+                psycopg.connect(self.address(), connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > until or self.process.poll() is not None:
+                    raise RuntimeError((self.home / "log").read_text()[-2_000:]) from None
+                time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it; SIGQUIT is a crash, from which it recovers."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(timeout=60)
+            self.process = None
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Server]:
+    """A new server, gone at the end."""
+    where = programs()
+    assert where is not None
+    home, user = Path(tempfile.mkdtemp(prefix="krishiv-pg-")), _user()
+    try:
+        (home / "password").write_text(PASSWORD)
+        if user is not None:
+            for path in (home, home / "password"):
+                shutil.chown(path, user)
+        told = [
+            "-U",
+            "tester",
+            "--auth=scram-sha-256",
+            f"--pwfile={home / 'password'}",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]
+        subprocess.run([where / "initdb", "-D", home / "data", *told], user=user, check=True, capture_output=True, cwd=home)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = Server(home, where, port)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
