@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ def topic(broker: Broker) -> Callable[..., str]:
     asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
 
     def make(partitions: int = 1, **settings: str) -> str:
-        name = f"topic-{next(_NUMBER)}"
+        name = f"topic-{os.getpid()}-{next(_NUMBER)}"
         new = admin_module().NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in settings.items()})
         for made in asked.create_topics([new]).values():
             made.result()

@@ -226,7 +226,7 @@ def test_partitions_are_watermark_sources(broker: Broker, topic: Topic) -> None:
 
 
 def test_columns_beside_the_value(broker: Broker, topic: Topic) -> None:
-    name = topic(1)
+    name = topic(1, retention_ms="-1")  # else a record of 2020 goes at once
     send(broker, name, [(0, b"\xff\x00")], key="ключ".encode(), headers=[("a", b"1"), ("a", None)], timestamp=1_600_000_000_123)
     send(broker, name, [(0, None)], key=b"\xff")
     named = {what: what for what in ("key", "timestamp", "headers", "topic", "partition", "offset")}

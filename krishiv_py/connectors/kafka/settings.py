@@ -52,7 +52,8 @@ class Connection:
 
     def failed(self, what: str, problem: BaseException, hint: str) -> SourceError:
         """The error for a call that the broker refused, or did not answer."""
-        got = f"{self.servers}: {self.clean(told(problem))}"
+        said = problem.args[0].str() if problem.args and hasattr(problem.args[0], "str") else told(problem)
+        got = f"{self.servers}: {self.clean(said)}"
         return SourceError(message(what, got, "there are no rows", hint))
 
 

@@ -204,15 +204,15 @@ class KafkaSink(TransactionalSink):
         names = [name for name in table.column_names if not (self._upsert and name == _OP)]
         values = _bytes(table.column(self._value) if self._value else texts.objects(table, names))
         keys = self._keys(table)
-        own = (
+        own: list[tuple[str, bytes | None]] = [
             ("krishiv-query", batch.query_id.encode()),
             ("krishiv-output", batch.output.encode()),
             ("krishiv-batch", str(batch.batch_id).encode()),
-        )
+        ]
         columns = [[(name, v) for v in _bytes(_text(table.column(c)))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n
         return [
-            Message(keys[at], None if ops[at] == "-D" else values[at], (*own, ("krishiv-row", b"%d" % (first + at)), *more[at]))
+            (None if ops[at] == "-D" else values[at], keys[at], [*own, ("krishiv-row", b"%d" % (first + at)), *more[at]])
             for at in range(n)
             if ops[at] != "-U" or not self._upsert
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -17,13 +17,8 @@ _OPEN_MS: Final = "300000"
 """How long a transaction may be open. A restarted query ends at once what the one before it left open."""
 
 
-@attrs.frozen
-class Message:
-    """What is written: key, value, headers."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+Message: TypeAlias = tuple["bytes | None", "bytes | None", "list[tuple[str, bytes | None]]"]
+"""What is written: value, key, headers."""
 
 
 @attrs.define(eq=False)
@@ -59,8 +54,9 @@ class Writer:
         module, waits = kafka(), str(int(self.within_s * 1_000))
         told = {"linger_ms": "5", "partitioner": "murmur2_random", "queue_buffering_max_messages": "500000"}
         if not self.transactional:
-            config = self.connection.config(**told, enable_idempotence="true", delivery_timeout_ms=waits)
-            self._producer = module.Producer(_written(config))
+            told |= {"enable_idempotence": "true", "delivery_timeout_ms": waits}
+            config = _written(self.connection.config(**told))
+            self._producer = module.Producer({**config, "delivery.report.only.error": True, "on_delivery": self._delivered})
             return
         own = {"transactional_id": self.name, "transaction_timeout_ms": _OPEN_MS}
         self._producer = module.Producer(_written(self.connection.config(**told, **own)))
@@ -82,10 +78,10 @@ class Writer:
     def write(self, messages: Sequence[Message]) -> None:
         """Hand messages over; they are sent in the background."""
         produce, poll = self._producer.produce, self._producer.poll
-        for m in messages:
+        for value, key, headers in messages:
             while True:
                 try:
-                    produce(self.topic, m.value, m.key, headers=list(m.headers), on_delivery=self._delivered)
+                    produce(self.topic, value, key, headers=headers)
                     break
                 except BufferError:
                     poll(_POLL_S)
