@@ -98,7 +98,7 @@ from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
-from krishiv_py.replay_log import Sender
+from krishiv_py.sender import Sender
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
 

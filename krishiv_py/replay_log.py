@@ -8,15 +8,12 @@ processes. Names that begin with an underscore or a dot are not looked at; anyth
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import threading
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import pyarrow as pa
@@ -26,7 +23,7 @@ from krishiv_py.disk.checksums import missing, sealed_parquet
 from krishiv_py.disk.folders import create, locked, sync, take_name
 from krishiv_py.errors import CheckpointError, SenderClosedError, message
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, opened, read_book, written_book
 
@@ -136,7 +133,7 @@ class ReplayLog:
             while os.path.exists(self._path(number)):  # of a sender that died before it wrote so into the book
                 number += 1
             if number > self._next and number > first and self._ends(self._path(number - 1)):
-                raise SenderClosedError(_closed(what))
+                raise SenderClosedError(told_closed(what))
             hidden = f"{self.folder}/_{uuid.uuid4().hex}.tmp"
             # Spark takes files by modification time: strictly increasing, and never in the future, keeps the order of sending
             create(hidden, pieces, durable=self.durable, mtime_s=_FIRST_MTIME + number)
@@ -214,6 +211,18 @@ class ReplayLog:
         return sorted(int(name[:12]) for name, _ in seen)
 
 
+def told_closed(what: str) -> str:
+    """Why the call `what` of a closed sender is refused."""
+    return (
+        f"{what} on a closed sender: the end of input was declared and every window has fired. Hint: open another memory_stream"
+    )
+
+
+def with_time(table: pa.Table, now_us: int) -> pa.Table:
+    """A table that says when it was sent, µs since the epoch."""
+    return table.replace_schema_metadata({_NOW: str(now_us).encode()})
+
+
 def control_table(control: Control) -> pa.Table:
     """What a control file holds."""
     row = [[control.watermark_us], [control.source], [control.now_us]]
@@ -234,97 +243,3 @@ def sent_at(schema: pa.Schema) -> int | None:
     """Processing time at which a file of rows was sent, µs; None for files of other origin."""
     found = (schema.metadata or {}).get(_NOW)
     return None if found is None else int(found)
-
-
-def _closed(what: str) -> str:
-    return (
-        f"{what} on a closed sender: the end of input was declared and every window has fired. Hint: open another memory_stream"
-    )
-
-
-class Sender:
-    """Feeds a memory stream. Every call of :meth:`send` is one micro-batch; calls from several threads are put in order."""
-
-    def __init__(
-        self,
-        spool: ReplayLog,
-        schema: pa.Schema,
-        clock: Callable[[], int] = wall_clock_us,
-        trimming: Callable[[str], int] = lambda folder: 0,
-    ) -> None:
-        self._trimming = trimming
-        self._spool = spool
-        self._clock = clock
-        self._schema = schema
-        self._lock = threading.Lock()
-        spool.tidy()
-        self._closed = spool.closed()
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called, on this sender or another of the same stream."""
-        return self._closed or self._spool.closed()
-
-    def send(self, batch: Any) -> int:
-        """Send one micro-batch.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
-            Rows of the stream's schema; an empty batch is legal.
-
-        Returns
-        -------
-        int
-            Number of the batch, from 0.
-
-        Raises
-        ------
-        SchemaError
-            Naming column, wrong type and (for dicts) row.
-        SenderClosedError
-            After :meth:`close`.
-        """
-        table = pa.Table.from_batches([rows.as_batch(batch, self._schema)])
-        with self._lock:
-            self._check("send()")
-            return self._spool.append(table.replace_schema_metadata({_NOW: str(self._clock()).encode()}))
-
-    def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
-        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime."""
-        return self._control(time_point_us(to, "to"), source, "advance_watermark()")
-
-    def close_windows_up_to(self, to: TimePoint) -> int:
-        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed."""
-        return self._control(time_point_us(to, "to"), None, "close_windows_up_to()")
-
-    def trim(self) -> int:
-        """Remove from the spool what no query will read again; returns how many sends.
-
-        Those are the sends that every query with a checkpoint has read in a micro-batch that Spark cannot go back to any more
-        (docs/state.md). Nothing is removed while no query has read the stream. Afterwards neither ``collect()`` nor a query
-        with a new checkpoint can read it from its start; both say so.
-        """
-        return self._trimming(self._spool.folder)
-
-    def close(self) -> None:
-        """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless."""
-        if not self._closed:
-            with contextlib.suppress(SenderClosedError):  # another sender was faster
-                self._control(END_OF_TIME, None, "close()")
-        self._closed = True
-
-    def _control(self, watermark_us: int, source: str | None, what: str) -> int:
-        with self._lock:
-            self._check(what)
-            return self._spool.control(Control(watermark_us, source, self._clock()), what)
-
-    def _check(self, what: str) -> None:
-        if self._closed:
-            raise SenderClosedError(_closed(what))
-
-    def __enter__(self) -> Sender:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
 from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.api.stages.union import union_of
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import PROFILES, a_text, file_name, one_of, setting
-from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, one_of, setting
+from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.redaction import shown_settings, shown_text
-from krishiv_py.replay_log import ReplayLog, Sender
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.sender import Sender
 
 if TYPE_CHECKING:
     from krishiv_py.planner import several
@@ -89,7 +90,7 @@ class SessionBuilder:
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
-class Session(FileSources):
+class Session(FileSources, OtherStreams):
     """Makes streams and runs queries.
 
     Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a context manager.
@@ -140,7 +141,13 @@ class Session(FileSources):
         return self._runner.spark
 
     def memory_stream(
-        self, schema: SchemaLike | Any, *, name: str = "memory", spool: str | None = None
+        self,
+        schema: SchemaLike | Any,
+        *,
+        name: str = "memory",
+        spool: str | None = None,
+        linger: Duration | None = None,
+        max_batch_rows: int | None = None,
     ) -> tuple[Stream, Sender]:
         """A stream fed by hand.
 
@@ -153,56 +160,31 @@ class Session(FileSources):
         spool : str, optional
             Folder of the replay log, from which a restarted query reads all sends again; temporary by default. An existing
             folder is continued.
+        linger : int or timedelta or str, optional
+            Let rows wait so long for others, ``int`` is milliseconds: what comes meanwhile is one micro-batch.
+        max_batch_rows : int, optional
+            Do not wait any longer when so many rows have come. A send is never divided.
 
         Returns
         -------
         tuple of Stream and Sender
-            The stream, and the sender that feeds it; each ``send`` is one micro-batch.
+            The stream, and the sender that feeds it.
         """
         checked = as_schema(schema)
+        linger_us = 0 if linger is None else to_us(linger, "linger")
+        if max_batch_rows is not None:
+            a_number(max_batch_rows, "max_batch_rows", 1, "pass a positive whole number, or None for no limit")
+            if not linger_us:
+                got, hint = shown(max_batch_rows), 'write linger="50 ms", too'
+                raise PlanError(message("`max_batch_rows` needs linger", got, "each send is a micro-batch", hint))
         a_text(name, "name", 'write memory_stream(schema, name="events")')
         given = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
         folder = str(Path(given).absolute())
         private_folder(folder)
         durable = spool is not None and self._runner.profile != "dev-local"
         stream = Stream(MemorySource(name, checked, folder), checked, self._runner)
-        return stream, Sender(ReplayLog(folder, durable), checked, lambda: self._runner.clock(), self._runner.trim)
-
-    def rate(self, rows_per_second: int = 1) -> Stream:
-        """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
-        if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
-            raise PlanError(
-                message("`rows_per_second` is no rate", shown(rows_per_second), "no row would come", "use 1 or more")
-            )
-        return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
-
-    def from_dataframe(self, frame: Any) -> Stream:
-        """A stream over the Spark DataFrame `frame`, streaming or not."""
-        if not hasattr(frame, "isStreaming"):
-            raise PlanError(
-                message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame")
-            )
-        return self._runner.frame_stream(frame)
-
-    def union(self, streams: Mapping[str, Stream], *, source_column: str = "source") -> Stream:
-        """Several streams as one, each row with the name of its stream.
-
-        Declare their watermarks with :class:`~krishiv_py.MultiSourceWatermarkSpec` and ``source_column=...``; closing the
-        sender of one stream ends that stream only.
-
-        Parameters
-        ----------
-        streams : mapping of str to Stream
-            Streams with equal columns, by name.
-        source_column : str
-            Name of the added text column.
-
-        Raises
-        ------
-        SchemaError
-            When the streams have different columns.
-        """
-        return union_of(streams, source_column, self._runner)
+        spooled, runner = ReplayLog(folder, durable), self._runner
+        return stream, Sender(spooled, checked, lambda: runner.clock(), runner.trim, linger_us, max_batch_rows)
 
     def start(
         self,

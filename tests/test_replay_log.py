@@ -20,7 +20,8 @@ from krishiv_py.replay_log import ReplayLog
 SCHEMA = pa.schema([("n", pa.int64())])
 SENDING = """
 import sys, pyarrow as pa
-from krishiv_py.replay_log import Sender, ReplayLog
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.sender import Sender
 sender = Sender(ReplayLog(sys.argv[1]), pa.schema([("n", pa.int64())]))
 for n in range(int(sys.argv[2]), int(sys.argv[3])):
     sender.send([{"n": n}])

@@ -20,7 +20,8 @@ from krishiv_py import ParquetSink
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import open_sent
-from krishiv_py.replay_log import ReplayLog, Sender
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.sender import Sender
 from krishiv_py.spark.checkpoint.formats import FORMAT
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow

@@ -1,0 +1,66 @@
+"""Streams over what Spark has, and of other streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from krishiv_py.api.runner import Runner
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.union import union_of
+from krishiv_py.errors import PlanError, message, shown
+
+
+class FrameRunner(Runner, Protocol):
+    """A runner that knows DataFrames."""
+
+    def frame_stream(self, frame: Any) -> Stream:
+        """A stream over a DataFrame."""
+        ...
+
+
+class OtherStreams:
+    """The methods of a session that make streams of DataFrames and of streams."""
+
+    _runner: FrameRunner
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session that is used."""
+        raise NotImplementedError
+
+    def rate(self, rows_per_second: int = 1) -> Stream:
+        """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
+        if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
+            raise PlanError(
+                message("`rows_per_second` is no rate", shown(rows_per_second), "no row would come", "use 1 or more")
+            )
+        return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
+
+    def from_dataframe(self, frame: Any) -> Stream:
+        """A stream over the Spark DataFrame `frame`, streaming or not."""
+        if not hasattr(frame, "isStreaming"):
+            raise PlanError(
+                message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame")
+            )
+        return self._runner.frame_stream(frame)
+
+    def union(self, streams: Mapping[str, Stream], *, source_column: str = "source") -> Stream:
+        """Several streams as one, each row with the name of its stream.
+
+        Declare their watermarks with :class:`~krishiv_py.MultiSourceWatermarkSpec` and ``source_column=...``; closing the
+        sender of one stream ends that stream only.
+
+        Parameters
+        ----------
+        streams : mapping of str to Stream
+            Streams with equal columns, by name.
+        source_column : str
+            Name of the added text column.
+
+        Raises
+        ------
+        SchemaError
+            When the streams have different columns.
+        """
+        return union_of(streams, source_column, self._runner)

@@ -1,0 +1,182 @@
+"""What feeds a memory stream: each send is a micro-batch, or sends that come close together are one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from krishiv_py.errors import SenderClosedError
+from krishiv_py.lazy import lazy
+from krishiv_py.lingering import Lingering
+from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
+from krishiv_py.plan.running.control import Control
+from krishiv_py.replay_log import ReplayLog, told_closed, wall_clock_us, with_time
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels.input import rows
+else:
+    rows = lazy("krishiv_py.kernels.input.rows")
+
+
+class Sender:
+    """Feeds a memory stream; calls from several threads are put in order.
+
+    Every call of :meth:`send` is one micro-batch. With ``linger`` (:meth:`~krishiv_py.Session.memory_stream`) sends that come
+    within that time are one.
+    """
+
+    def __init__(
+        self,
+        spool: ReplayLog,
+        schema: pa.Schema,
+        clock: Callable[[], int] = wall_clock_us,
+        trimming: Callable[[str], int] = lambda folder: 0,
+        linger_us: int = 0,
+        max_batch_rows: int | None = None,
+    ) -> None:
+        self._trimming = trimming
+        self._spool = spool
+        self._clock = clock
+        self._schema = schema
+        self._lock = threading.Lock()
+        spool.tidy()
+        self._closed = spool.closed()
+        self._lingering = Lingering(self._write, linger_us, max_batch_rows) if linger_us else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, on this sender or another of the same stream."""
+        return self._closed or self._spool.closed()
+
+    def send(self, batch: Any) -> int:
+        """Send rows; they are on disk when this returns.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+            Rows of the stream's schema; an empty batch is legal.
+
+        Returns
+        -------
+        int
+            Number of the micro-batch, from 0.
+
+        Raises
+        ------
+        SchemaError
+            Naming column, wrong type and (for dicts) row.
+        SenderClosedError
+            After :meth:`close`.
+        """
+        return self.send_soon(batch).result()
+
+    def send_soon(self, batch: Any) -> Future[int]:
+        """Send rows without waiting until they are on disk.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+            Rows of the stream's schema.
+
+        Returns
+        -------
+        concurrent.futures.Future of int
+            The number of the micro-batch, or why the rows could not be written. Rows of a process that is killed before are
+            lost. Without ``linger`` they are written by this call.
+
+        Raises
+        ------
+        SchemaError
+            Naming column, wrong type and (for dicts) row.
+        SenderClosedError
+            After :meth:`close`.
+        """
+        table = pa.Table.from_batches([rows.as_batch(batch, self._schema)])
+        self._check("send()")
+        if self._lingering is not None:
+            return self._lingering.add(table)
+        done: Future[int] = Future()
+        done.set_result(self._write(table))
+        return done
+
+    async def send_async(self, batch: Any) -> int:
+        """:meth:`send` for code that runs in an event loop, which goes on meanwhile.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+            Rows of the stream's schema.
+
+        Returns
+        -------
+        int
+            Number of the micro-batch; the rows are on disk.
+
+        Raises
+        ------
+        SchemaError
+            Naming column, wrong type and (for dicts) row.
+        SenderClosedError
+            After :meth:`close`.
+        """
+        if self._lingering is None:
+            return await asyncio.to_thread(self.send, batch)
+        return await asyncio.wrap_future(self.send_soon(batch))
+
+    def flush(self) -> None:
+        """Write what waits for others, and wait until it is on disk; does nothing without ``linger``."""
+        if self._lingering is not None:
+            self._lingering.flush()
+
+    def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
+        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime."""
+        return self._control(time_point_us(to, "to"), source, "advance_watermark()")
+
+    def close_windows_up_to(self, to: TimePoint) -> int:
+        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed."""
+        return self._control(time_point_us(to, "to"), None, "close_windows_up_to()")
+
+    def trim(self) -> int:
+        """Remove from the spool what no query will read again; returns how many sends.
+
+        Those are the sends that every query with a checkpoint has read in a micro-batch that Spark cannot go back to any more
+        (docs/state.md). Nothing is removed while no query has read the stream. Afterwards neither ``collect()`` nor a query
+        with a new checkpoint can read it from its start; both say so.
+        """
+        return self._trimming(self._spool.folder)
+
+    def close(self) -> None:
+        """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless."""
+        if not self._closed:
+            with contextlib.suppress(SenderClosedError):  # another sender was faster
+                self._control(END_OF_TIME, None, "close()")
+        self._closed = True
+        if self._lingering is not None:
+            self._lingering.close()
+
+    def _write(self, table: pa.Table) -> int:
+        with self._lock:
+            self._check("send()")
+            return self._spool.append(with_time(table, self._clock()))
+
+    def _control(self, watermark_us: int, source: str | None, what: str) -> int:
+        self.flush()  # what was sent before comes before
+        with self._lock:
+            self._check(what)
+            return self._spool.control(Control(watermark_us, source, self._clock()), what)
+
+    def _check(self, what: str) -> None:
+        if self._closed:
+            raise SenderClosedError(told_closed(what))
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
