@@ -134,6 +134,12 @@ def crash(session: nox.Session) -> None:
 
 
 @nox.session
+def cluster(session: nox.Session) -> None:
+    """Every kind of query on a standalone cluster, a worker and the driver killed; the ordinary run has one."""
+    session.run(PYTHON, "-m", "pytest", "tests/cluster", *session.posargs, env={"KRISHIV_CLUSTER": "long"})
+
+
+@nox.session
 def damage(session: nox.Session) -> None:
     """Every kind of file of a checkpoint damaged in every way, for about an hour; the ordinary run has what a query needs."""
     session.run(PYTHON, "-m", "pytest", "tests/damage", *session.posargs, env={"KRISHIV_DAMAGE": "long"})

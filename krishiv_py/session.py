@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -43,6 +43,8 @@ else:  # importing the package must import no Spark
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
 
+DurabilityProfile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
+
 
 @attrs.frozen
 class SessionBuilder:
@@ -71,7 +73,7 @@ class SessionBuilder:
         """Any Spark setting: `key` and `value`, as Spark's documentation has them."""
         return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
-    def profile(self, name: Literal["dev-local", "single-node-durable", "distributed-durable"]) -> SessionBuilder:
+    def profile(self, name: DurabilityProfile) -> SessionBuilder:
         """Durability profile by `name` (SEMANTICS §6.2)."""
         one_of(name, "profile", PROFILES)
         return attrs.evolve(self, profile=name)
@@ -113,8 +115,9 @@ class Session(FileSources, OtherStreams):
         return SessionBuilder()
 
     @classmethod
-    def connect(cls, url: str) -> Session:
-        """A session on the Spark Connect server at `url`: ``sc://host:15002``."""
+    def connect(cls, url: str, *, profile: DurabilityProfile = "dev-local") -> Session:
+        """A session on the Spark Connect server at `url`, ``sc://host:15002``, with a durability `profile` (SEMANTICS §6.2)."""
+        one_of(profile, "profile", PROFILES)
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
             raise PlanError(
                 message(
@@ -124,16 +127,17 @@ class Session(FileSources, OtherStreams):
                     'write Session.connect("sc://host:15002")',
                 )
             )
-        return cls(runtime.SparkRunner(runtime.remote_session(url, {}), "dev-local", owned=True))
+        return cls(runtime.SparkRunner(runtime.remote_session(url, {}), profile, owned=True))
 
     @classmethod
-    def from_spark(cls, spark: Any) -> Session:
-        """A session over your own `spark` session, which keeps running after :meth:`stop`."""
+    def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:
+        """A session over your own `spark` session, which keeps running after :meth:`stop`, with a durability `profile`."""
+        one_of(profile, "profile", PROFILES)
         if not hasattr(spark, "readStream"):
             raise PlanError(
                 message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession")
             )
-        return cls(runtime.SparkRunner(spark, "dev-local", owned=False))
+        return cls(runtime.SparkRunner(spark, profile, owned=False))
 
     @property
     def spark(self) -> Any:

@@ -36,7 +36,16 @@ from krishiv_py.spark.publishing import check_outputs, late_sinks, write_once
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
-from krishiv_py.spark.setup.config import FSYNC, QUERY_SETTINGS, Profile, check_checkpoint, is_connect, session_settings
+from krishiv_py.spark.setup.config import (
+    FSYNC,
+    QUERY_SETTINGS,
+    Profile,
+    check_checkpoint,
+    folders_shared,
+    is_connect,
+    is_here,
+    session_settings,
+)
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, stop_spark
@@ -136,7 +145,7 @@ class SparkRunner:
             )
         require_alive(self.spark, "start()", stopped=self._stopped)
         self._check_name(name)
-        check_checkpoint(self.profile, checkpoint)
+        check_checkpoint(self.profile, checkpoint, mounted=folders_shared(self.spark))
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
         outputs = *sinks, *late_sinks(plan)
@@ -229,9 +238,10 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
         _adjust(running, settings)
         return running, False
     require_java()
-    choose_worker_python()
+    here = is_here(master)
+    choose_worker_python(here=here)
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
-    every = {**session_settings(profile, _cores(master)), **_own_folder(master), **settings}
+    every = {**session_settings(profile, _cores(master), here=here), **_own_folder(master), **settings}
     for key, value in every.items():
         builder = builder.config(key, value)
     with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}):
@@ -242,7 +252,7 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
 
 def _own_folder(master: str | None) -> dict[str, str]:
     """Where an embedded Spark keeps what is temporary: beside ours, so that it goes with it even if the JVM is killed."""
-    if not (master or "local").startswith("local") or os.environ.get("SPARK_LOCAL_DIRS"):
+    if not is_here(master) or os.environ.get("SPARK_LOCAL_DIRS"):
         return {}
     return {"spark.local.dir": spark_folder()}
 

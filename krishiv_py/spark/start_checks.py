@@ -12,12 +12,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.disk.files import file_system
+from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.disk.files import arrow_reads, file_system
 from krishiv_py.disk.folders import absolute, private_folder
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
-from krishiv_py.spark.checkpoint.cluster import check_cluster
+from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.checkpoint.lease import Lease, take
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
@@ -70,6 +71,9 @@ def open_checkpoint(
     check_places(results[0], late[-1], source, home, late[:-1], results[1:])
     where = home if home is not None else temporary()
     _make_private(where)
+    outputs = [folder for folder in map(folder_of, (*results, *late)) if folder is not None and arrow_reads(folder)]
+    places = [path for _, path in source.places if arrow_reads(path)]
+    check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
     return Opened(where, take(where, title), durable, home is not None)
 

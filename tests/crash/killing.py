@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 FILES, ROWS = 12, 4_000
 
 
-def write_input(folder: Path, seed: int) -> None:
+def write_input(folder: Path, seed: int, files: int = FILES) -> None:
     """Files in order of arrival: rows out of order, a few very late, some without a time."""
     seeded = random.Random(seed)
     folder.mkdir(parents=True)
-    for number in range(FILES):
+    for number in range(files):
         rows = []
         for _ in range(ROWS):
             at = number * 4_000 + seeded.randrange(4_000) - (seeded.randrange(20_000) if seeded.random() < 0.02 else 0)
@@ -43,7 +43,7 @@ def _start(kind: str, source: Path, work: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
 
 
-def _kill(job: subprocess.Popen[bytes]) -> None:
+def kill_tree(job: subprocess.Popen[bytes]) -> None:
     """The whole tree at once: driver, JVM and Python workers share the process group or are found below it."""
     pids = [job.pid, *_descendants(job.pid)]
     for pid in pids:
@@ -80,7 +80,7 @@ def run_with_kills(kind: str, source: Path, work: Path, kills: int, seeded: rand
             try:
                 job.wait(timeout=seeded.uniform(0.3, 0.95) * length_s)
             except subprocess.TimeoutExpired:
-                _kill(job)
+                kill_tree(job)
                 done += 1
                 continue
         assert job.wait(timeout=600) == 0, (work / "log").read_text()[-3_000:]

@@ -1,19 +1,26 @@
-"""Folders that every machine of a cluster must reach."""
+"""Folders that every machine of a cluster must reach: refused by their names, and tried by tasks before a query starts."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import is_local_path
+from krishiv_py.disk.files import file_system, is_local_path, make_folder
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.nodes import Source
+from krishiv_py.spark.setup.config import SHARED, folders_shared, is_here
+from krishiv_py.spark.setup.survey import TOKEN, Folder, Found, put, survey
 
-SHARED: Final = "spark.krishiv.sharedFolders"
-"""Says that local paths are mounted on every machine of the cluster."""
+_LINGER_S: Final = 0.02
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
 def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink | None], source: Source) -> None:
@@ -25,7 +32,7 @@ def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink 
         Naming the path.
     """
     master = str(spark.sparkContext.master)
-    if master.startswith("local") or str(spark.conf.get(SHARED, "false")).lower() == "true":
+    if master.startswith("local") or folders_shared(spark):
         return
     written = [folder for folder in map(folder_of, sinks) if folder is not None]
     for path in [checkpoint, *written, *(p for _, p in source.places)]:
@@ -39,3 +46,56 @@ def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink 
                     f'.config("{SHARED}", "true")',
                 )
             )
+
+
+def check_reach(spark: SparkSession, written: Sequence[str], read: Sequence[str]) -> None:
+    """Refuse folders that tasks on other machines do not find: each must read what the driver wrote there.
+
+    `written` are folders that tasks write into, which are made if need be; `read` those they only read.
+
+    Raises
+    ------
+    PlanError
+        Naming the folder, the executor, its machine and what went wrong there.
+    """
+    if is_here(str(spark.sparkContext.master)):
+        return
+    with probed(written, read) as folders:
+        for found in survey(spark, folders, _LINGER_S):
+            for path, problem in found.problems.items():
+                raise _unreached(path, problem, found)
+
+
+@contextlib.contextmanager
+def probed(written: Sequence[str], read: Sequence[str] = ()) -> Iterator[list[Folder]]:
+    """Folders to be tried, for the time of the body: with a token of the driver in each that is `written`."""
+    tried: list[Folder] = []
+    try:
+        for path in dict.fromkeys(written):
+            system, root = file_system(path)
+            make_folder(system, root)
+            tried.append(Folder(path, TOKEN + uuid.uuid4().hex))
+            put(system, f"{root}/{tried[-1].token}", str(tried[-1].token).encode())
+        yield [*tried, *(Folder(above, None) for above in dict.fromkeys(map(_plain, read)) if above)]
+    finally:
+        for folder in tried:
+            system, root = file_system(folder.path)
+            with contextlib.suppress(OSError, pa.ArrowException):
+                system.delete_file(f"{root}/{folder.token}")
+
+
+def _plain(path: str) -> str:
+    """The part of a path before what may be a pattern."""
+    found = _PATTERN.search(path)
+    return path if found is None else path[: found.start()].rpartition("/")[0]
+
+
+def _unreached(path: str, problem: str, found: Found) -> PlanError:
+    return PlanError(
+        message(
+            "a task does not find a folder of the query",
+            f"{path}, executor {found.executor} on {found.host}: {problem}",
+            "it would write state and outputs where nobody finds them",
+            "use a path that every machine reaches; `krishiv doctor --master ... --checkpoint ...` shows which do",
+        )
+    )

@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.errors import SourceError, message
-from krishiv_py.spark.setup.config import is_connect
+from krishiv_py.spark.setup.config import folders_shared, is_connect
 
 _LISTING: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _NO_AGE: Final = "36500d"
@@ -92,7 +92,7 @@ def _here(spark: SparkSession, path: str) -> bool:
     """Whether a path is one of this machine."""
     if is_connect(spark) or ("://" in path and not path.startswith("file:")):
         return False
-    return path.startswith("file:") or str(spark.sparkContext.master).startswith("local")
+    return path.startswith("file:") or str(spark.sparkContext.master).startswith("local") or folders_shared(spark)
 
 
 def listing(spark: SparkSession, at: Located, *, streaming: bool, max_files: int | None) -> DataFrame:

@@ -26,6 +26,9 @@ CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
 FSYNC: Final = "spark.krishiv.fsync"
 """Whether what is written must survive a loss of power (docs/state.md); by default where the profile is a durable one."""
 
+SHARED: Final = "spark.krishiv.sharedFolders"
+"""Says that local paths are mounted on every machine of the cluster."""
+
 QUERY_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -58,8 +61,8 @@ def _logging() -> str:
     return f" -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 
 
-def session_settings(profile: Profile, cores: int | None = None) -> dict[str, str]:
-    """All settings of an embedded session."""
+def session_settings(profile: Profile, cores: int | None = None, *, here: bool = True) -> dict[str, str]:
+    """All settings of an embedded session; `here` says that its tasks run in this process's JVM, and not on a cluster."""
     partitions = cores or os.cpu_count() or 2
     settings = {
         **QUERY_SETTINGS,
@@ -68,13 +71,13 @@ def session_settings(profile: Profile, cores: int | None = None) -> dict[str, st
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": _JVM + _logging(),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",  # the same, or operators would not share workers
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
+    if here:  # executors on other machines call the driver by its name in the network
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if profile == "dev-local":  # no checksum file beside every file of a temporary checkpoint: half the files
         settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "org.apache.hadoop.fs.local.RawLocalFs"
     return settings
@@ -128,6 +131,16 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def is_here(master: str | None) -> bool:
+    """Whether tasks of a Spark with this `master` run in the JVM of the driver."""
+    return (master or "local").split("[")[0] == "local"
+
+
+def folders_shared(spark: SparkSession) -> bool:
+    """Whether local paths are said to be mounted on every machine."""
+    return str(spark.conf.get(SHARED, "false")).lower() == "true"
+
+
 def checked_profile(profile: str) -> Profile:
     """Refuse an unknown durability profile."""
     for known in PROFILES:
@@ -143,8 +156,8 @@ def checked_profile(profile: str) -> Profile:
     )
 
 
-def check_checkpoint(profile: Profile, checkpoint: str | None) -> None:
-    """Refuse a checkpoint that does not keep what the profile promises."""
+def check_checkpoint(profile: Profile, checkpoint: str | None, *, mounted: bool = False) -> None:
+    """Refuse a checkpoint that does not keep what the profile promises; `mounted` says that local paths are shared ones."""
     if checkpoint is None and profile != "dev-local":
         raise PlanError(
             message(
@@ -154,12 +167,13 @@ def check_checkpoint(profile: Profile, checkpoint: str | None) -> None:
                 'pass start(..., checkpoint="...")',
             )
         )
-    if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint):
+    if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint) and not mounted:
         raise PlanError(
             message(
                 "profile 'distributed-durable' needs a shared checkpoint",
                 checkpoint,
                 "a local path is lost with its machine",
-                "use hdfs://, s3a://, gs:// or another shared path",
+                "use hdfs://, s3a://, gs:// or another shared path; where this one is mounted on every machine, say so: "
+                f'.config("{SHARED}", "true")',
             )
         )

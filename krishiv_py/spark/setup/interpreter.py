@@ -13,15 +13,16 @@ import pyspark
 WORKER: Final = Path(__file__).with_name("python-worker")
 
 
-def choose_worker_python() -> None:
+def choose_worker_python(*, here: bool = True) -> None:
     """Let workers see the packages this process sees, and PySpark as it is installed rather than Spark's archive of it.
 
     What the user has chosen, ``PYSPARK_PYTHON``, stays. The archive stays too where it may be another PySpark than the one
-    installed, or the script beside this file cannot be run.
+    installed, or the script beside this file cannot be run. Machines of a cluster (not `here`) may lack the script: there the
+    path of this interpreter is asked for, as ``spark-submit`` would its own.
     """
     if "PYSPARK_PYTHON" in os.environ:
         return
-    if _is_installed() and os.access(WORKER, os.X_OK):
+    if here and _is_installed() and os.access(WORKER, os.X_OK):
         os.environ["KRISHIV_WORKER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = str(WORKER)
     else:

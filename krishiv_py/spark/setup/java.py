@@ -6,13 +6,36 @@ import os
 import re
 import shutil
 import subprocess
+from typing import Final
 
 from krishiv_py.errors import EnvironmentSetupError
 
-_HINT = (
-    "Hint: install it with `apt-get install -y openjdk-17-jre-headless` (Debian, Ubuntu), `brew install openjdk@17` (macOS) "
-    "or `conda install -c conda-forge openjdk=17`, or set JAVA_HOME"
+_PACKAGED: Final = (
+    ("apt-get", "apt-get install -y openjdk-17-jre-headless"),
+    ("dnf", "dnf install -y java-17-openjdk-headless"),
+    ("microdnf", "microdnf install -y java-17-openjdk-headless"),
+    ("zypper", "zypper install -y java-17-openjdk-headless"),
+    ("apk", "apk add openjdk17-jre-headless"),
+    ("pacman", "pacman -S --noconfirm jre17-openjdk-headless"),
+    ("brew", "brew install openjdk@17"),
 )
+"""Package managers, and how each installs Java; those of a system come before those people add to it."""
+
+
+def _hint() -> str:
+    """What to type on the system at hand."""
+    conda = "`conda install -c conda-forge openjdk=17`"
+    found = next(((name, command) for name, command in _PACKAGED if shutil.which(name)), None)
+    if found is None:
+        return f"Hint: install a Java 17 or 21 ({conda} needs no rights), or set JAVA_HOME to one"
+    name, command = found
+    if name != "brew" and os.geteuid() != 0:
+        if not shutil.which("sudo"):
+            return f"Hint: install it with {conda}, or let an administrator run `{command}`; or set JAVA_HOME"
+        command = f"sudo {command}"
+    refreshed = "apt-get update" if name == "apt-get" else ""
+    before = f"{'sudo ' if command.startswith('sudo') else ''}{refreshed} && " if refreshed else ""
+    return f"Hint: install it with `{before}{command}` (or {conda}), or set JAVA_HOME"
 
 
 def require_java() -> str:
@@ -27,10 +50,10 @@ def require_java() -> str:
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not java or not os.path.exists(java):
         where = f"JAVA_HOME={home}" if home else "PATH"
-        raise EnvironmentSetupError(f"no Java found (looked in {where}): Spark runs on the JVM and cannot start. {_HINT}")
+        raise EnvironmentSetupError(f"no Java found (looked in {where}): Spark runs on the JVM and cannot start. {_hint()}")
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)(?:\.(\d+))?', shown)
     major = int(found.group(1)) if found else 0
     if found and major < 17:
-        raise EnvironmentSetupError(f"Java {major} found at {java}: Spark 4 needs Java 17 or newer. {_HINT}")
+        raise EnvironmentSetupError(f"Java {major} found at {java}: Spark 4 needs Java 17 or newer. {_hint()}")
     return java

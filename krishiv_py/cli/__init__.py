@@ -1,0 +1,1 @@
+"""The command ``krishiv``, also ``python -m krishiv_py``."""

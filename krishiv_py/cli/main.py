@@ -1,0 +1,57 @@
+"""Arguments of the command ``krishiv``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from krishiv_py.cli.doctor import examine
+from krishiv_py.errors import KrishivError
+from krishiv_py.plan.checks import PROFILES
+from krishiv_py.session import Session
+from krishiv_py.version import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 when all is well, 1 when something was found, 2 for a wrong call."""
+    given = _parser().parse_args(arguments)
+    try:
+        report = examine(_session(given), given.checkpoint)
+    except KrishivError as problem:
+        print(f"krishiv doctor: {problem}", file=sys.stderr)
+        return 1
+    print(report.text)
+    return 1 if report.problems else 0
+
+
+def _session(given: argparse.Namespace) -> Session:
+    if given.connect is not None:
+        return Session.connect(given.connect, profile=given.profile)
+    builder = Session.builder().master(given.master).app_name("krishiv doctor").profile(given.profile)
+    for text in given.config:
+        key, _, value = text.partition("=")
+        builder = builder.config(key, value)
+    return builder.get_or_create()
+
+
+def _a_setting(text: str) -> str:
+    if not text.partition("=")[2]:
+        raise argparse.ArgumentTypeError(f"{text!r} is no key=value")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("krishiv", description="Event-time stream processing on Spark.")
+    parser.add_argument("--version", action="version", version=f"krishiv_py {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
+    where = doctor.add_mutually_exclusive_group()
+    where.add_argument(
+        "--master", default="local[*]", help="Spark master: local[*] (default), spark://host:7077, yarn, k8s://..."
+    )
+    where.add_argument("--connect", help="address of a Spark Connect server: sc://host:15002")
+    doctor.add_argument("--checkpoint", help="folder that every task must be able to read and write; it is made if need be")
+    doctor.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
+    doctor.add_argument("--config", action="append", default=[], type=_a_setting, metavar="KEY=VALUE", help="a Spark setting")
+    return parser

@@ -1,0 +1,38 @@
+"""Without Java the error names what to type on the system at hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.spark.setup.java import require_java
+
+
+@pytest.mark.parametrize(
+    ("has", "user", "told"),
+    [
+        ({"apt-get"}, 0, "with `apt-get update && apt-get install -y openjdk-17"),
+        ({"apt-get", "sudo"}, 1000, "with `sudo apt-get update && sudo apt-get install -y openjdk-17"),
+        ({"apt-get"}, 1000, "conda-forge openjdk=17`, or let an administrator run `apt-get install"),
+        ({"dnf"}, 0, "with `dnf install -y java-17"),
+        ({"apk", "brew"}, 0, "with `apk add openjdk17"),
+        ({"brew", "sudo"}, 1000, "with `brew install openjdk@17`"),
+        (set(), 0, "install a Java 17 or 21"),
+    ],
+)
+def test_the_command_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, has: set[str], user: int, told: str) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name in has else None)
+    with pytest.raises(EnvironmentSetupError, match="no Java found") as raised:
+        require_java()
+    assert told in str(raised.value)
+
+
+def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(EnvironmentSetupError, match=r"JAVA_HOME=.*set JAVA_HOME"):
+        require_java()
