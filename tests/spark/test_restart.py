@@ -51,6 +51,22 @@ def test_a_restart_at_every_batch_changes_nothing(session: Session, tmp_path: Pa
     query.stop()
 
 
+def test_a_query_killed_while_it_wrote_down_its_first_batch_begins(session: Session, tmp_path: Path) -> None:
+    """Spark writes an entry of its log under another name first, and refuses to begin where such a file was left."""
+    stream, sender = session.memory_stream(DDL)
+    sender.send([row("a", 10), row("a", 5_000)])
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.6dfa2685-707e-4978-8209-c163a88e193b.tmp", "..0.6dfa2685-707e-4978-8209-c163a88e193b.tmp.crc"):
+        (offsets / name).write_bytes(b"v1")
+    query = per_second(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    try:
+        query.process_all_available()
+        assert len(found(query.results())) == 1
+    finally:
+        query.stop()
+
+
 def test_a_repeated_batch_replaces_its_files(session: Session, tmp_path: Path) -> None:
     """Takes the commit of the last batch away, as a crash before it would: the batch runs again."""
     stream, sender = session.memory_stream(DDL)

@@ -6,6 +6,9 @@ and the next ones into one batch: rows would be judged by another watermark than
 in. So what no batch was planned for is struck out of the source's log; Spark finds the files again and plans them as it would
 have.
 
+**A first batch that was half written down.** A crash while Spark writes its very first entry leaves a temporary file, and Spark
+then refuses to begin, since its log "should be empty". Where no batch was planned such files are removed.
+
 **A source more.** Spark counts the sources of every batch it planned and refuses to go on with another number. A query that is
 to read control files now and did not before gets a place for them: a dash, which says that nothing of that source was read.
 """
@@ -30,6 +33,8 @@ _HEAD: Final = 2
 def forget_unplanned(checkpoint: str) -> None:
     """Strike out what file sources wrote down after the last planned micro-batch. No query may be running there."""
     system, root = file_system(checkpoint)
+    if not numbered(system, f"{root}/offsets"):
+        _drop_unfinished(system, f"{root}/offsets")
     planned = _planned(system, root)
     sources = system.get_file_info(pafs.FileSelector(f"{root}/sources", allow_not_found=True))
     for source in sources:
@@ -44,6 +49,13 @@ def forget_unplanned(checkpoint: str) -> None:
             if upto is not None or _lists_files(system, entry.path):  # a loss of power may have cut it
                 system.delete_file(entry.path)
                 _forget_checksum(system, entry.path)
+
+
+def _drop_unfinished(system: pafs.FileSystem, log: str) -> None:
+    """Remove what a writer of a log that has no entry yet left behind."""
+    for file in system.get_file_info(pafs.FileSelector(log, allow_not_found=True)):
+        if file.is_file and file.base_name.startswith(".") and ".tmp" in file.base_name:
+            system.delete_file(file.path)
 
 
 def _planned(system: pafs.FileSystem, root: str) -> dict[int, int]:
