@@ -48,7 +48,7 @@ from krishiv_py.spark.setup.config import (
 )
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
-from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, stop_spark
+from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, running_session, stop_spark
 from krishiv_py.spark.setup.progress import counted
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
@@ -233,7 +233,7 @@ class SparkRunner:
 def local_session(master: str | None, app: str, settings: dict[str, str], profile: Profile) -> tuple[SparkSession, bool]:
     """A local session, or the running one; and whether it was started here."""
     forget_dead_jvm()
-    running = SparkSession.getActiveSession()
+    running = running_session()
     if running is not None:
         _adjust(running, settings)
         return running, False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from krishiv_py import (
 from krishiv_py.errors import OperatorError, PlanError, SchemaError, SenderClosedError
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.testing import Driver
-from tests.spark.conftest import found, per_second, row
+from tests.spark.conftest import DDL, found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
 
@@ -325,3 +326,17 @@ def test_the_sender_says_what_is_wrong(memory: Memory) -> None:
     sender.close()
     with pytest.raises(SenderClosedError, match="closed"):
         sender.send([row("a", 1)])
+
+
+def test_a_session_in_another_thread_is_the_one_that_runs(session: Session) -> None:
+    """Leaving it does not stop Spark for those who began it."""
+
+    def use() -> bool:
+        with Session.embedded() as other:
+            return other.spark is session.spark
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(use).result(60)
+    stream, sender = session.memory_stream(DDL)
+    sender.close()
+    assert stream.collect().num_rows == 0

@@ -114,11 +114,21 @@ def forget_dead_jvm() -> None:
     of_session._instantiatedSession = None
 
 
+def running_session() -> SparkSession | None:
+    """The session that runs, whichever thread began it: PySpark tells of the active one of a thread only."""
+    active = SparkSession.getActiveSession()
+    context: Any = SparkContext._active_spark_context
+    if active is not None or context is None or context._jsc is None:
+        return active
+    begun: SparkSession | None = SparkSession._instantiatedSession
+    return begun
+
+
 def stop_spark(spark: SparkSession) -> None:
     """Stop Spark, which complains of whatever still ran; it may have gone already."""
     try:
         context = getattr(spark, "_sc", None)
-        if context is not None:
+        if context is not None and context._jsc is not None:
             context.setLogLevel("OFF")
         spark.stop()
     except (PySparkException, Py4JError, OSError):
