@@ -156,13 +156,13 @@ class SqlContext:
         >>> from krishiv_py.sql import SqlContext
         >>> from krishiv_py.testing import Driver, stream_of
         >>> context = SqlContext()
-        >>> context.register("events", stream_of("user string, n bigint"))
+        >>> context.register("events", stream_of("user string, at bigint, n bigint").watermark("at", 0))
         >>> context.register_sink("large", MemorySink())
         >>> context.register_sink("users", MemorySink())
         >>> outputs = context.sql_outputs(
         ...     "INSERT INTO large SELECT * FROM events WHERE n > 9; INSERT INTO users SELECT user FROM events"
         ... )
-        >>> {name: t.num_rows for name, t in Driver(outputs).send([{"user": "a", "n": 1}]).by_output.items()}
+        >>> {name: t.num_rows for name, t in Driver(outputs).send([{"user": "a", "at": 1, "n": 1}]).by_output.items()}
         {'large': 0, 'users': 1}
         """
         before, found = dict(self._set), dict[str, Output]()
