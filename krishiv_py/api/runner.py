@@ -11,6 +11,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.handed import Handed
 from krishiv_py.plan.running.counters import Counters
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class Runner(Protocol):
         """An unbounded query, with a sink for each output of the plan."""
         ...
 
-    def to_dataframe(self, plan: PhysicalPlan) -> Any:
-        """A Spark DataFrame of results."""
+    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
+        """A Spark DataFrame of results; with `handed` of what a query of its own hands over."""
         ...
 
 
@@ -84,6 +85,6 @@ class NoRunner:
         """Refuse."""
         self._refuse("start()")
 
-    def to_dataframe(self, plan: PhysicalPlan) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """Refuse."""
         self._refuse("to_dataframe()")

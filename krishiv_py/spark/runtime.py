@@ -24,14 +24,17 @@ from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.redaction import shown_setting
 from krishiv_py.replay_log import wall_clock_us
-from krishiv_py.spark import bounded, frames, streaming
+from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.clock.foreign_watermarks import refuse_marked
+from krishiv_py.spark.frames.direct import rows_frame
+from krishiv_py.spark.frames.handed import handed_frame
 from krishiv_py.spark.publishing import check_outputs, late_sinks, write_once
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.inferred import inferred
@@ -192,13 +195,23 @@ class SparkRunner:
         """The state of a stage in a checkpoint as a table."""
         return read_state(self.spark, plan, CheckpointNotes(checkpoint), stage)
 
-    def to_dataframe(self, plan: PhysicalPlan) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""
+        if handed is not None:
+            told, name = handed, handed.name
+            streaming_plan = attrs.evolve(plan, engine="streaming")
+            return handed_frame(
+                self.spark,
+                streaming_plan,
+                told,
+                lambda sink: self.start(streaming_plan, (sink,), told.checkpoint, told.batches, name),
+                durable=self.profile != "dev-local",
+            )
         source = plan.source
         if source.bounded and not isinstance(source, MemorySource):
             table = self.run_bounded(attrs.evolve(plan, engine="bounded")).table
             return self.spark.createDataFrame(table, spark_ddl(table.schema))
-        return frames.rows_frame(self.spark, attrs.evolve(plan, engine="streaming"))
+        return rows_frame(self.spark, attrs.evolve(plan, engine="streaming"))
 
     def frame_stream(self, frame: DataFrame) -> Stream:
         """A stream over any DataFrame."""

@@ -355,6 +355,8 @@ def _stages() -> Iterator[Call]:
     yield Call("AggregatedStream.collect", lambda: aggregated().collect, {})
     yield Call("AggregatedStream.collect_with_aggs", lambda: aggregated().collect_with_aggs, {"aggs": [count()]})
     yield Call("AggregatedStream.start", lambda: aggregated().start, {"sink": kv.MemorySink()})
+    handed = {"checkpoint": "x", "watermark": 0, "clean": False, "batches": kv.Batches.available_now(), "name": "x"}
+    yield Call("AggregatedStream.to_dataframe", lambda: aggregated().to_dataframe, handed)
 
 
 class Kept(kv.PaneHandler):

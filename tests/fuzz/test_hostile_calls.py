@@ -126,7 +126,7 @@ def test_what_is_right_is_accepted(name: str) -> None:
         run(found)
 
 
-NEEDS_A_SESSION = {n for n in CALLS if n.split(".")[-1] in ("run", "collect", "collect_with_aggs", "start")}
+NEEDS_A_SESSION = {n for n in CALLS if n.split(".")[-1] in ("run", "collect", "collect_with_aggs", "start", "to_dataframe")}
 
 
 def public() -> Iterator[str]:

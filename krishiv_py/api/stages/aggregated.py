@@ -26,8 +26,10 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import WindowAggregate
 from krishiv_py.plan.options.batches import Batches, told_batches
+from krishiv_py.plan.options.handed import handed
 from krishiv_py.plan.options.late import LateColumns
 
 if TYPE_CHECKING:
@@ -168,15 +170,44 @@ class AggregatedStream(FollowMethods, OptionMethods):
         """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""
         return self.collect().to_pandas()
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(
+        self,
+        *,
+        checkpoint: str | None = None,
+        watermark: Duration | None = None,
+        clean: bool = False,
+        batches: Batches | None = None,
+        name: str | None = None,
+    ) -> Any:
         """A Spark DataFrame of the results, for use in plain Spark. It is streaming if the source is streaming.
 
-        Late rows are dropped and counted per Spark task only; use :meth:`start` for a late output.
+        Without a `checkpoint` the frame is a part of the Spark query that reads it. Late rows are then dropped and counted per
+        Spark task only, and no watermark of Spark's can follow: a query has one, the minimum of all.
 
-        A Spark query has one watermark, the minimum of all its watermarks. Do not use ``withWatermark`` on a streaming frame:
-        such a query stops with an error in the second micro-batch. Write the results and read them as a separate stream.
+        With a `checkpoint` a query of its own starts and hands its results over (docs/outputs.md, "Continuing in Spark"): those
+        of any plan that :meth:`start` takes, chains, joins and late outputs included. The frame has one more column,
+        ``window_time``, the event time of results as a timestamp. Every operator of Spark's can follow.
+
+        Parameters
+        ----------
+        checkpoint : str, optional
+            Folder from which the query that hands results over can restart. Restart it together with the query that reads.
+        watermark : int or timedelta or str, optional
+            Let the frame have a watermark on ``window_time``: that of the results (SEMANTICS §7.2), less this much. It goes on
+            also where no result comes, to the end of input. Without it, write ``.withWatermark("window_time", ...)``.
+        clean : bool
+            Delete what the query that reads the frame has read. No other query can read it then.
+        batches : Batches, optional
+            When micro-batches are planned. With ``Batches.available_now()`` this call waits until all input is handed over.
+        name : str, optional
+            Name of the query among ``session.queries``.
+
+        Raises
+        ------
+        PlanError
+            For options without a checkpoint, and for a watermark where results have no event time.
         """
-        return self.runner.to_dataframe(self.plan())
+        return self.runner.to_dataframe(self.plan(), handed(checkpoint, watermark, clean, batches, name))
 
     def start(
         self,

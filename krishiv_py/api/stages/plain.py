@@ -15,6 +15,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.display.progress import Show
 from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, Untimed
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.options.late import LateEventHandler
@@ -51,9 +52,17 @@ class RunMethods:
         """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""
         return self.collect().to_pandas()
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(
+        self,
+        *,
+        checkpoint: str | None = None,
+        watermark: Duration | None = None,
+        clean: bool = False,
+        batches: Batches | None = None,
+        name: str | None = None,
+    ) -> Any:
         """See :meth:`AggregatedStream.to_dataframe`: the rows, for use in plain Spark."""
-        return self.as_plan().to_dataframe()
+        return self.as_plan().to_dataframe(checkpoint=checkpoint, watermark=watermark, clean=clean, batches=batches, name=name)
 
     def start(
         self,

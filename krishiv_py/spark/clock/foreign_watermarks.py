@@ -55,7 +55,7 @@ class MarkCheck:
     def __call__(self, meta: Meta, maxima: list[dict[str, int]]) -> None:
         """Refuse a batch under a watermark that is not ours although rows of earlier ones must have moved it."""
         if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
-            hint = "leave .withWatermark(...) out, or write the results of to_dataframe() and read them as a new stream"
+            hint = "write to_dataframe(checkpoint=...), and begin anew with the query that reads the frame"
             raise OperatorError(
                 message(
                     f"{self.operator}: another watermark holds back the one of to_dataframe()",

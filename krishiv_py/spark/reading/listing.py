@@ -49,7 +49,7 @@ class Located:
     @property
     def for_spark(self) -> str:
         """The path as Spark is to be told, for which some characters have a meaning."""
-        return _PATTERN.sub(r"\\\g<0>", self.path) if self.literal else self.path
+        return literal_path(self.path) if self.literal else self.path
 
 
 def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
@@ -117,7 +117,12 @@ def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: i
     reader = reader.option("pathGlobFilter", "*.parquet")
     if streaming and max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
-    return reader.load(_PATTERN.sub(r"\\\g<0>", folder)).select("path")
+    return reader.load(literal_path(folder)).select("path")
+
+
+def literal_path(path: str) -> str:
+    """A path as Spark is to be told that takes some characters for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def every_file(reader: Any, max_files: int | None) -> Any:

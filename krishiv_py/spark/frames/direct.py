@@ -1,4 +1,4 @@
-"""A streaming DataFrame of results, to go on with in plain Spark."""
+"""A streaming DataFrame of results that is a part of the Spark query that reads it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "to_dataframe() has one output",
                 type(plan.late).__name__,
                 "late rows would be lost",
-                "use start(sink), or a CountingLateEventHandler",
+                "pass checkpoint=..., a folder, use start(sink), or a CountingLateEventHandler",
             )
         )
     spec = plan.spec
@@ -38,7 +38,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "to_dataframe() of a stream that does not end has one stage",
                 f"{len(plan.stages)} stages",
                 "nobody knows the checkpoint that the next stage takes its watermark from",
-                "use start(sink), or to_dataframe() on the first stage",
+                "pass checkpoint=..., a folder, or use start(sink)",
             )
         )
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
@@ -47,7 +47,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "to_dataframe() knows no clock but the watermark of one source",
                 spec.watermark.describe(),
                 "idle sources and intervals would never take their turn",
-                "use start(sink)",
+                "pass checkpoint=..., a folder, or use start(sink)",
             )
         )
     source = plan.source
@@ -57,7 +57,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "to_dataframe() knows one source only",
                 source.detail(),
                 "their watermarks cannot be told apart",
-                "use start(sink)",
+                "pass checkpoint=..., a folder, or use start(sink)",
             )
         )
     if isinstance(source, RangeSource):
@@ -66,7 +66,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "to_dataframe() needs a log of what a source planned",
                 source.detail(),
                 "a restart would read other rows",
-                "use start(sink)",
+                "pass checkpoint=..., a folder, or use start(sink)",
             )
         )
     if source.puts_aside:
@@ -75,7 +75,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "to_dataframe() has one output",
                 f'{source.detail()} with on_malformed="side_output"',
                 "malformed input would be lost",
-                'read with on_malformed="fail", or use start(sink)',
+                'pass checkpoint=..., a folder, read with on_malformed="fail", or use start(sink)',
             )
         )
     if plan.keeps_nothing:

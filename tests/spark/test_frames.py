@@ -1,0 +1,151 @@
+"""Results that are handed over to plain Spark: with a watermark, before every operator that Spark has."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from krishiv_py import AggregatedStream, Batches, Sender, Session, Stream, count, sum
+from krishiv_py.errors import CheckpointError, PlanError
+from tests.spark.conftest import DDL, per_second, row
+
+Memory = Callable[[], tuple[Stream, Sender]]
+
+
+def chain(stream: Stream) -> AggregatedStream:
+    """Windows of a second by user, and sums of five."""
+    return per_second(stream, 0).key_by("user").tumbling_window(5_000).agg(sum("count").alias("n"))
+
+
+@contextmanager
+def reading(frame: DataFrame, name: str, checkpoint: Path | None = None) -> Iterator[Any]:
+    """A query of plain Spark into a memory table, or files beside the checkpoint."""
+    writer = frame.writeStream.outputMode("append")
+    if checkpoint is None:
+        query = writer.format("memory").queryName(name).start()
+    else:
+        query = writer.format("parquet").option("checkpointLocation", str(checkpoint)).start(str(checkpoint) + "-out")
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def through(session: Session, query: Any) -> None:
+    """Let both queries do what there is."""
+    session.queries[-1].process_all_available()
+    query.processAllAvailable()
+
+
+def at(ms: int) -> dt.datetime:
+    """As rows of Spark show it in UTC."""
+    return dt.datetime.fromtimestamp(ms / 1_000, dt.timezone.utc).replace(tzinfo=None)
+
+
+def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memory) -> None:
+    session.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    stream, sender = memory()
+    frame = chain(stream).to_dataframe(checkpoint=session.temporary_folder("cp"), watermark="0 s")
+    assert frame.columns == ["user", "window_start", "window_end", "n", "window_time"] and frame.isStreaming
+    frame = frame.filter("user <> 'c'")  # which Spark would push below the watermark
+    once = frame.dropDuplicatesWithinWatermark(["user", "window_end"])
+    ten = once.groupBy(F.window("window_time", "10 seconds"), "user").agg(F.sum("n").alias("n"))
+    left = frame.select("user", F.col("window_time").alias("l"))
+    right = frame.select(F.col("user").alias("other"), F.col("n").alias("m"), F.col("window_time").alias("r"))
+    met = left.join(right, F.expr("user = other AND r BETWEEN l - interval 5 seconds AND l - interval 1 second"), "leftOuter")
+    with reading(ten, "ten") as windows, reading(met, "met") as joined:
+        for t in (5_100, 10_100, 15_100):
+            sender.send([row("a", t), row("b", t), row("b", t + 1), row("c", t)])
+        through(session, windows)
+        told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
+        assert sorted(map(tuple, told)) == [(at(10_000), "a", 1), (at(10_000), "b", 2)]  # although no result came behind it
+        sender.close()
+        for query in (windows, joined):
+            through(session, query)
+    told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
+    assert sorted(map(tuple, told))[2:] == [(at(20_000), "a", 2), (at(20_000), "b", 4)]
+    pairs = {tuple(r) for r in session.spark.table("met").select("user", "l", "m").collect()}
+    assert pairs == {(u, at(s * 1_000 - 1), None if s == 10 else m) for s in (10, 15, 20) for u, m in (("a", 1), ("b", 2))}
+
+
+def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
+    ours, theirs = str(tmp_path / "ours"), tmp_path / "theirs"
+    for half in (range(0, 4), range(4, 8)):
+        frame = chain(stream).to_dataframe(checkpoint=ours, name="handing over")
+        with pytest.raises(CheckpointError, match="handing over"):
+            chain(stream).to_dataframe(checkpoint=ours)
+        windows = frame.withWatermark("window_time", "1 second").groupBy(F.window("window_time", "10 seconds")).agg(F.sum("n"))
+        with reading(windows, "", theirs) as query:
+            for n in half:
+                sender.send([row("a", n * 5_000 + i) for i in range(n + 1)])
+            through(session, query)
+        sender.send([row("a", 20_000)] if half[0] == 0 else [])  # while nobody reads
+        session.queries[-1].process_all_available()
+        session.queries[-1].stop()
+    done = session.spark.read.parquet(f"{theirs}-out").selectExpr("unix_millis(window.end)", "`sum(n)`").collect()
+    assert sorted(map(tuple, done)) == [(10_000, 1 + 2), (20_000, 3 + 4), (30_000, 1 + 5 + 6)]
+
+
+def test_what_failed_is_told_to_the_reader_and_taken_back(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
+    broken = tmp_path / "broken"
+
+    def strict(batch: Any) -> Any:
+        if broken.exists():
+            raise ValueError("out of order")
+        return batch
+
+    def frame() -> DataFrame:
+        plan = stream.map_batches(strict).watermark("at", 0).tumbling_window(1_000).agg(count())
+        found: DataFrame = plan.to_dataframe(checkpoint=str(tmp_path / "ours"), clean=True)
+        return found.filter("count > 0").select("window_end", "count")
+
+    broken.touch()
+    sender.send([row("a", 1), row("a", 1_001)])
+    failed = pytest.raises(StreamingQueryException, match=r"(?s)hands results over to this one, failed: .*out of order")
+    with reading(frame(), "", tmp_path / "theirs") as query, failed:
+        query.awaitTermination(30)
+    broken.unlink()
+    with reading(frame(), "", tmp_path / "theirs") as query:
+        sender.close()
+        through(session, query)
+        session.queries[-1].stop()
+    done = session.spark.read.parquet(str(tmp_path / "theirs-out")).collect()
+    assert sorted(map(tuple, done)) == [(1_000, 1), (2_000, 1)]
+
+
+def test_what_cannot_be_handed_over_is_refused(session: Session, memory: Memory) -> None:
+    stream, _ = memory()
+    folder = session.temporary_folder("cp")
+    with pytest.raises(PlanError, match=r"watermark=...\) needs a checkpoint"):
+        per_second(stream).to_dataframe(watermark=0)
+    with pytest.raises(PlanError, match="early results"):
+        per_second(stream).to_dataframe(checkpoint=folder, batches=Batches.available_now(snapshot=True))
+    for plan in (
+        stream.select("at"),
+        per_second(stream).select("user"),
+        stream.watermark("at", 0).count_window(2).agg(count()),
+    ):
+        with pytest.raises(PlanError, match="the results have no event time"):
+            plan.to_dataframe(checkpoint=folder, watermark=0)
+
+
+def test_all_there_is_can_be_handed_over_at_once(session: Session, memory: Memory) -> None:
+    stream, sender = memory()
+    sender.send([row("a", 100), row("a", 200), row("b", 5_000)])
+    frame = per_second(stream).to_dataframe(
+        checkpoint=session.temporary_folder("cp"), watermark="1 s", batches=Batches.available_now(flush=True)
+    )
+    writer = frame.groupBy(F.window("window_time", "1 day")).agg(F.sum("count")).writeStream.trigger(availableNow=True)
+    query = writer.format("memory").queryName("at_once").start()
+    assert query.awaitTermination(60)
+    assert [r[1] for r in session.spark.table("at_once").collect()] == [3]
