@@ -63,6 +63,11 @@ class Source(Node):
         return False
 
     @property
+    def watermarked(self) -> bool:
+        """Whether it brings a watermark of Spark's own."""
+        return False
+
+    @property
     def places(self) -> tuple[tuple[str, str], ...]:
         """The paths it reads from, each with a name for people."""
         return ()
@@ -119,15 +124,22 @@ class FileSource(Source):
 
 @attrs.frozen(eq=False)
 class FrameSource(Source):
-    """Any Spark DataFrame, streaming or not."""
+    """Any Spark DataFrame, streaming or not; of one with a watermark of its own, the lags of its columns, µs."""
 
     title: ClassVar[str] = "DataFrame"
     frame: Any = attrs.field(repr=False)
     schema: pa.Schema
     bounded: bool
+    lags_us: dict[str, int] | None = None
+
+    @property
+    def watermarked(self) -> bool:
+        """Whether Spark's watermark is its own."""
+        return self.lags_us is not None
 
     def detail(self) -> str:
-        return f"{'bounded' if self.bounded else 'streaming'} ({len(self.schema)} columns)"
+        own = ", with a watermark of its own" if self.watermarked else ""
+        return f"{'bounded' if self.bounded else 'streaming'} ({len(self.schema)} columns{own})"
 
 
 @attrs.frozen(eq=False)

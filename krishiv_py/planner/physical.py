@@ -227,6 +227,8 @@ class PhysicalPlan:
                 parts["watermark behind the first stage, in µs"] = str(stage.times[0][1])
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
             found |= parts
+        if self.watermarked:
+            found["Spark's watermark"] = "of a DataFrame"
         if self.named:
             found["outputs"] = ", ".join(f"{o.name}: stage {o.stage + 1}" for o in self.named)
         if self.named or any(len(s.inputs) > 1 and s.after for s in self.stages):
@@ -239,9 +241,14 @@ class PhysicalPlan:
         return self.stages[0].keeps_nothing
 
     @property
+    def watermarked(self) -> bool:
+        """Whether Spark's watermark is that of a source, and so cannot be the query's."""
+        return any(read.source.watermarked for read in self.reads)
+
+    @property
     def keeps_ledger(self) -> bool:
         """Whether a streaming query needs more than Spark's clock."""
-        return len(self.clocks.clocks) > 1 or any(uses_ledger(stage.spec) for stage in self.stages)
+        return self.watermarked or len(self.clocks.clocks) > 1 or any(uses_ledger(stage.spec) for stage in self.stages)
 
     @property
     def clock(self) -> str:

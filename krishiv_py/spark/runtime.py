@@ -32,7 +32,7 @@ from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.trimming import trim
-from krishiv_py.spark.clock.foreign_watermarks import refuse_marked
+from krishiv_py.spark.clock.foreign_watermarks import lags_of
 from krishiv_py.spark.frames.direct import rows_frame
 from krishiv_py.spark.frames.handed import handed_frame
 from krishiv_py.spark.publishing import check_outputs, late_sinks, write_once
@@ -215,9 +215,8 @@ class SparkRunner:
 
     def frame_stream(self, frame: DataFrame) -> Stream:
         """A stream over any DataFrame."""
-        refuse_marked(frame)
         schema = arrow_schema(frame)
-        return Stream(FrameSource(frame, schema, bounded=not frame.isStreaming), schema, self)
+        return Stream(FrameSource(frame, schema, not frame.isStreaming, lags_of(frame)), schema, self)
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""

@@ -28,6 +28,7 @@ from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.clock.heartbeats import Heartbeats, period_us
+from krishiv_py.spark.clock.wakes import Wakes
 from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.query_metrics import Ledger
@@ -79,12 +80,14 @@ def stateful(
         pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
         frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
     frame = functools.reduce(DataFrame.union, frames)
+    if clock.wakes:
+        frame = frame.drop("wm")
     for number, after in zip(timed, [*timed[1:], None], strict=True):
         chunks = attrs.evolve(blobs, stage=number)
         processor = BucketProcessor(
             stages[number].spec, output, clock, chunks, shuffle_files, place_of(plan, number, after, ids)
         )
-        frame = _behind(frame, processor) if number else operator(frame, processor)
+        frame = _behind(frame, processor) if number or clock.wakes else operator(frame, processor)
     return frame
 
 
@@ -104,6 +107,7 @@ class BatchSteps:
     heartbeats: Heartbeats | None
     lease: Lease
     planners: tuple[RangePlanner, ...] = ()
+    wakes: Wakes | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
@@ -171,6 +175,8 @@ class BatchSteps:
                         clocks.advance(clock, advance.watermark_us, advance.source, now_us)
         in_force = clocks.settle(now_us)
         self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
+        if self.wakes is not None:
+            self.wakes.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))
         self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
 
     def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
@@ -214,8 +220,11 @@ def start(
         clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
     period = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
     goes_on = batches.goes_on and not plan.keeps_nothing  # nothing is open
-    controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on, sources=len(sources))
+    woken = plan.watermarked and not plan.keeps_nothing
+    goes_on = goes_on or (woken and batches.kind == "available_now")
+    controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on or woken, sources=len(sources))
     heartbeats = Heartbeats(controls, period, now) if controls is not None and period is not None else None
+    wakes = Wakes(controls, heartbeats is None, now) if controls is not None and woken else None
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
     output = task_output(plan, sinks, claim.outputs, durable=durable)
@@ -225,7 +234,7 @@ def start(
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
-    steps = BatchSteps(plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning)
+    steps = BatchSteps(plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes)
     writer = (
         frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
     )
@@ -275,7 +284,7 @@ def start(
 
 
 def _behind(given: DataFrame, processor: BucketProcessor) -> DataFrame:
-    # its watermark follows from that of the first stage, and the stage before wakes it: Spark's clock plays no part
+    # its watermark follows from that of the first stage, and rows wake it: Spark's clock plays no part
     return given.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "None")
 
 

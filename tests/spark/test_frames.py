@@ -58,28 +58,22 @@ def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memor
     frame = frame.filter("user <> 'c'")  # which Spark would push below the watermark
     once = frame.dropDuplicatesWithinWatermark(["user", "window_end"])
     ten = once.groupBy(F.window("window_time", "10 seconds"), "user").agg(F.sum("n").alias("n"))
-    left = frame.select("user", F.col("window_time").alias("l"))
-    right = frame.select(F.col("user").alias("other"), F.col("n").alias("m"), F.col("window_time").alias("r"))
-    met = left.join(right, F.expr("user = other AND r BETWEEN l - interval 5 seconds AND l - interval 1 second"), "leftOuter")
-    with reading(ten, "ten") as windows, reading(met, "met") as joined:
-        for t in (5_100, 10_100, 15_100):
-            sender.send([row("a", t), row("b", t), row("b", t + 1), row("c", t)])
-        through(session, windows)
+    with reading(ten, "ten") as query:
+        sender.send([row(user, t) for t in (5_100, 10_100) for user in "abbc"])
+        sender.send([row(user, 15_100) for user in "abbc"])
+        through(session, query)
         told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
         assert sorted(map(tuple, told)) == [(at(10_000), "a", 1), (at(10_000), "b", 2)]  # although no result came behind it
         sender.close()
-        for query in (windows, joined):
-            through(session, query)
+        through(session, query)
     told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
     assert sorted(map(tuple, told))[2:] == [(at(20_000), "a", 2), (at(20_000), "b", 4)]
-    pairs = {tuple(r) for r in session.spark.table("met").select("user", "l", "m").collect()}
-    assert pairs == {(u, at(s * 1_000 - 1), None if s == 10 else m) for s in (10, 15, 20) for u, m in (("a", 1), ("b", 2))}
 
 
 def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
     ours, theirs = str(tmp_path / "ours"), tmp_path / "theirs"
-    for half in (range(0, 4), range(4, 8)):
+    for half in (range(1, 3), range(4, 6)):
         frame = chain(stream).to_dataframe(checkpoint=ours, name="handing over")
         with pytest.raises(CheckpointError, match="handing over"):
             chain(stream).to_dataframe(checkpoint=ours)
@@ -88,11 +82,12 @@ def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> No
             for n in half:
                 sender.send([row("a", n * 5_000 + i) for i in range(n + 1)])
             through(session, query)
-        sender.send([row("a", 20_000)] if half[0] == 0 else [])  # while nobody reads
+        if half[0] == 1:
+            sender.send([row("a", 20_000)])  # while nobody reads
         session.queries[-1].process_all_available()
         session.queries[-1].stop()
     done = session.spark.read.parquet(f"{theirs}-out").selectExpr("unix_millis(window.end)", "`sum(n)`").collect()
-    assert sorted(map(tuple, done)) == [(10_000, 1 + 2), (20_000, 3 + 4), (30_000, 1 + 5 + 6)]
+    assert sorted(map(tuple, done)) == [(10_000, 2), (20_000, 3)]
 
 
 def test_what_failed_is_told_to_the_reader_and_taken_back(session: Session, tmp_path: Path) -> None:
@@ -139,13 +134,16 @@ def test_what_cannot_be_handed_over_is_refused(session: Session, memory: Memory)
             plan.to_dataframe(checkpoint=folder, watermark=0)
 
 
-def test_all_there_is_can_be_handed_over_at_once(session: Session, memory: Memory) -> None:
+def test_streams_are_joined_when_all_there_is_is_handed_over(session: Session, memory: Memory) -> None:
     stream, sender = memory()
-    sender.send([row("a", 100), row("a", 200), row("b", 5_000)])
+    sender.send([row("a", 100), row("a", 200), row("b", 5_000), row("a", 1_500)])
     frame = per_second(stream).to_dataframe(
         checkpoint=session.temporary_folder("cp"), watermark="1 s", batches=Batches.available_now(flush=True)
     )
-    writer = frame.groupBy(F.window("window_time", "1 day")).agg(F.sum("count")).writeStream.trigger(availableNow=True)
-    query = writer.format("memory").queryName("at_once").start()
+    left = frame.select("user", "count", F.col("window_time").alias("l"))
+    right = frame.select(F.col("user").alias("other"), F.col("count").alias("m"), F.col("window_time").alias("r"))
+    met = left.join(right, F.expr("user = other AND r BETWEEN l - interval 5 seconds AND l - interval 1 second"), "leftOuter")
+    query = met.writeStream.trigger(availableNow=True).format("memory").queryName("at_once").start()
     assert query.awaitTermination(60)
-    assert [r[1] for r in session.spark.table("at_once").collect()] == [3]
+    found = [tuple(r) for r in session.spark.table("at_once").select("user", "count", "m").collect()]
+    assert sorted(found, key=repr) == [("a", 1, 2), ("a", 2, None), ("b", 1, None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import Named, keys_of
+from krishiv_py.api.frame_lag import known_lag_us
 from krishiv_py.api.joins.lookup import looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
@@ -236,7 +238,7 @@ class Stream(RunMethods):
         step, schema = looked_up(self.schema, table, on, columns, how, validity, at, reload)
         return self._then(MapBatches(self.node, step, schema))
 
-    def watermark(self, column: str, lag: Duration, *, idle_advance: Duration | None = None) -> TimedStream:
+    def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> TimedStream:
         """Declare event time: no row older than the newest minus `lag` is expected any more (SEMANTICS §2).
 
         Parameters
@@ -244,7 +246,8 @@ class Stream(RunMethods):
         column : str
             A ``timestamp``, ``timestamp_ntz`` or ``bigint`` (milliseconds) column.
         lag : int or timedelta or str
-            How far rows may be out of order; ``int`` is milliseconds; 0 is legal.
+            How far rows may be out of order; ``int`` is milliseconds; 0 is legal. It can be left out for a column of a
+            DataFrame that has it from ``withWatermark``.
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), let the watermark go on at the speed of the clock from where
             it stood, until a row comes, so that a quiet stream closes its windows (SEMANTICS §10).
@@ -254,8 +257,10 @@ class Stream(RunMethods):
         ColumnError
             For a column that does not exist or cannot be a time.
         DurationError
-            For a negative, float or boolean lag.
+            For a negative, float or boolean lag, and without one where none is known.
         """
+        if lag is None:
+            lag = dt.timedelta(microseconds=known_lag_us(self.node, column))
         return self.with_watermark(WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance), column=column)
 
     def with_watermark(
@@ -315,7 +320,7 @@ class KeyedUntimedStream:
         made = dict(self.computed)
         return stream.key_by(*(made[key].alias(key) if key in made else key for key in self.keys))
 
-    def watermark(self, column: str, lag: Duration, *, idle_advance: Duration | None = None) -> KeyedStream:
+    def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> KeyedStream:
         """See :meth:`Stream.watermark`."""
         return self._keyed(self.stream.watermark(column, lag, idle_advance=idle_advance))
 

@@ -46,6 +46,11 @@ class Clock(Protocol):
         """The checkpoint of the query."""
         ...
 
+    @property
+    def wakes(self) -> bool:
+        """Whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
+        ...
+
     def in_force(self, batch: int) -> Moment:
         """What is in force in a micro-batch."""
         ...
@@ -66,6 +71,7 @@ class SparkClock:
     checkpoint: str
     tick_us: int
     initial_us: int
+    wakes: bool = attrs.field(default=False, init=False)
 
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
@@ -89,6 +95,7 @@ class LedgerClock:
     checkpoint: str
     initial_us: int
     durable: bool = False
+    wakes: bool = False
 
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
@@ -101,7 +108,7 @@ class LedgerClock:
 
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
         """See Clock: in every batch, as long as there is anything to do at all."""
-        return None if wakeup_us is None and wakeup_now_us is None else batch + 1
+        return None if self.wakes or (wakeup_us is None and wakeup_now_us is None) else batch + 1
 
     def _at(self, batch: int) -> tuple[pafs.FileSystem, str]:
         return file_system(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
@@ -136,5 +143,5 @@ def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> 
     """The clock of a plan: that of its first stage, which those of the others follow."""
     spec = plan.stages[0].spec
     if plan.keeps_ledger:
-        return LedgerClock(checkpoint, spec.watermark.initial_us, durable)
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked)
     return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us)

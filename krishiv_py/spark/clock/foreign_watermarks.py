@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import DataFrame
 
-from krishiv_py.errors import OperatorError, PlanError, message
+from krishiv_py.errors import OperatorError, message
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.plan.durations import MAX_TIME_US
 from krishiv_py.spark.storage.codec import clock_ms
@@ -18,18 +18,12 @@ _OURS_FROM_MS: Final = 10**13
 """Real times in milliseconds are below (year 2286); ours travel shifted by 4.5e15, so few rows are below."""
 
 
-def refuse_marked(frame: DataFrame) -> None:
-    """Refuse a streaming frame that carries a watermark: with the one we add, no window of it would ever end."""
+def lags_of(frame: DataFrame) -> dict[str, int] | None:
+    """Of a streaming frame that carries a watermark, how far it is behind its columns, µs; None for one that carries none."""
     if not frame.isStreaming:
-        return
-    marked = [f.name for f in frame.schema if _MARK in (f.metadata or {})]
-    if marked or _NODE in _plan_of(frame):
-        got = f"column {marked[0]!r}" if marked else "on a column below"
-        hint = (
-            'pass it as it is before .withWatermark(...), and write .watermark("column", "5 s") on the stream; results of '
-            "to_dataframe() must be written and read again"
-        )
-        raise PlanError(message("the DataFrame has a watermark of its own", got, "with two no window would ever end", hint))
+        return None
+    lags = {f.name: int(f.metadata[_MARK]) * 1_000 for f in frame.schema if _MARK in (f.metadata or {})}
+    return lags if lags or _NODE in _plan_of(frame) else None
 
 
 def _plan_of(frame: DataFrame) -> str:

@@ -50,6 +50,15 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "pass checkpoint=..., a folder, or use start(sink)",
             )
         )
+    if plan.watermarked:
+        raise PlanError(
+            message(
+                "to_dataframe() of a DataFrame with a watermark of its own",
+                plan.source.detail(),
+                "with two in one query no window would ever end",
+                "pass checkpoint=..., a folder, or use start(sink)",
+            )
+        )
     source = plan.source
     if isinstance(source, UnionSource):
         raise PlanError(

@@ -209,7 +209,7 @@ class _Task:
         rows = [(first, addressed(NOTES, to), notes.to_bytes())]
         if share.packing.late:
             rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
-        if notes.advances:  # every bucket has something to do when the time moves
+        if notes.advances or self._pack.clock.wakes:  # every bucket has something to do when the time moves
             now = str(notes.latest_us()).encode()
             rows += [(b, TICK, now) for b in self._pack.bucket_ids[1:]]
         if any(a.snapshot for a in notes.advances):
