@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.errors import ColumnError, PlanError, SchemaError
+from krishiv_py.errors import ColumnError, OrderError, PlanError, SchemaError
 from krishiv_py.testing import Driver, stream_of
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 20)), max_size=10)
@@ -53,6 +53,62 @@ def test_rows_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, timed: 
         wanted += [{"key": key, "at": at, "n": n} for n in (partners or ([] if inner else [None]))]
     found_rows = seen(stream, [{"key": k, "at": t} for k, t in rows])
     assert sorted(map(repr, found_rows)) == sorted(map(repr, wanted))
+
+
+@given(ROWS, TABLE, st.booleans(), st.booleans(), st.integers(1, 10))
+def test_results_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, timed: bool, cut: int) -> None:
+    found = pa.table(
+        {
+            "code": pa.array([k for k, _, _ in table], pa.string()),
+            "from": pa.array([f for _, f, _ in table], pa.int64()),
+            "to": pa.array([t for _, _, t in table], pa.int64()),
+            "n": pa.array(range(len(table)), pa.int64()),
+        }
+    )
+    time: dict[str, Any] = {"validity": ("from", "to"), "at": "window_time"} if timed else {}
+    counted = stream_of("key string, at bigint").watermark("at", 5).key_by("key").tumbling_window(5).agg(kv.count())
+    looked = counted.lookup_join(found, {"key": "code"}, columns=["n"], how="inner" if inner else "left", **time)
+    windows = looked.key_by("n").tumbling_window(10).agg(kv.sum("count"), kv.count().alias("keys"))
+    plain: list[dict[str, Any]] = []
+    behind: list[dict[str, Any]] = []
+    for plan, results in ((counted, plain), (windows, behind)):
+        driver = Driver(plan)
+        for first in range(0, len(rows), cut):
+            batch = [{"key": key, "at": at} for key, at in rows[first : first + cut]]
+            results += driver.send(batch).results.to_pylist()
+        results += driver.close().results.to_pylist()
+    wanted: dict[tuple[int | None, int], tuple[int, int]] = {}
+    for row in plain:
+        at = row["window_end"] - 1
+        partners: list[int | None] = [
+            n
+            for n, (k, f, t) in enumerate(table)
+            if k is not None and k == row["key"] and (not timed or ((f is None or f <= at) and (t is None or at < t)))
+        ]
+        for n in partners or ([] if inner else [None]):
+            total, keys = wanted.get((n, at // 10 * 10), (0, 0))
+            wanted[n, at // 10 * 10] = total + row["count"], keys + 1
+    assert {(r["n"], r["window_start"]): (r["sum_count"], r["keys"]) for r in behind} == wanted
+    assert len(behind) == len(wanted)
+
+
+def test_results_are_looked_up_as_they_leave() -> None:
+    cities = pa.table({"key": ["a", "b"], "city": ["Ulm", "Rom"]})
+    counted = stream_of("key string, at bigint").watermark("at", 0).key_by("key").tumbling_window(5).agg(kv.count())
+    driver = Driver(counted.emit("retractions").allowed_lateness(5).lookup_join(cities, "key", how="inner"))
+    first = driver.send([{"key": k, "at": t} for k, t in (("a", 1), ("c", 2), ("b", 8))]).results
+    assert first.drop_columns(["window_start", "window_end"]).to_pylist() == [
+        {"key": "a", "count": 1, "op": "+I", "city": "Ulm"}
+    ]
+    second = driver.send([{"key": "a", "at": 4}]).results.to_pylist()
+    assert [(r["op"], r["count"], r["city"]) for r in second] == [("-U", 1, "Ulm"), ("+U", 2, "Ulm")]
+    valid = pa.table({"key": ["a"], "from": [0], "to": [9], "n": [1]})
+    with pytest.raises(OrderError, match=r"window_time is there for a further stage only .*Hint: use window_end"):
+        counted.lookup_join(valid, "key", at="window_time", validity=("from", "to")).as_plan()
+    with pytest.raises(PlanError, match=r"withdrawn cannot be looked up .*Hint: leave `reload` out"):
+        counted.emit("retractions").lookup_join(lambda: cities, "key", reload="1 s")
+    with pytest.raises(SchemaError, match="already"):
+        counted.lookup_join(cities, "key", columns={"city": "window_time"})
 
 
 def test_a_function_is_called_again_when_its_table_is_old() -> None:
@@ -101,13 +157,14 @@ def test_a_frame_and_an_arrow_table_on_spark(session: kv.Session) -> None:
     cities = session.spark.createDataFrame([("a", "Ulm"), ("b", "Rom")], "key string, city string")
     found = stream.lookup_join(cities, "key").lookup_join(pa.table({"city": ["Rom"], "land": ["IT"]}), "city")
     plan = found.watermark("at", 0).key_by("city", "land").tumbling_window(10).agg(kv.count())
+    plan = plan.lookup_join(cities.selectExpr("city AS town", "key AS code"), {"city": "town"}).as_plan()
     sender.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}, {"key": None, "at": 3}])
     sender.close()
-    wanted = {("Ulm", None, 1), ("Rom", "IT", 1), (None, None, 1)}
-    assert {(r["city"], r["land"], r["count"]) for r in plan.collect().to_pylist()} == wanted
+    wanted = {("Ulm", None, 1, "a"), ("Rom", "IT", 1, "b"), (None, None, 1, None)}
+    assert {(r["city"], r["land"], r["count"], r["code"]) for r in plan.collect().to_pylist()} == wanted
     query = plan.start(kv.MemorySink())
     try:
         query.process_all_available()
-        assert {(r["city"], r["land"], r["count"]) for r in query.results().to_pylist()} == wanted
+        assert {(r["city"], r["land"], r["count"], r["code"]) for r in query.results().to_pylist()} == wanted
     finally:
         query.stop()

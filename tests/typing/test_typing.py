@@ -48,6 +48,7 @@ LEGAL = [
     'timed.interval_join(timed, on="user", lower="-1 s", upper=0, how="left", suffixes=("", "_2")).collect()',
     'timed.asof_join(timed, {"user": "user"}, direction="nearest", tolerance="5 s", how="inner").start',
     'timed.window_join(timed, "user", window=windows.tumbling("5 s"), how="anti").collect()',
+    'timed.tumbling_window(1).agg(count()).lookup_join(object(), "user", how="inner").key_by("user").tumbling_window("1 min")',
     'stream.lookup_join(object(), {"user": "code"}, columns=["city"], how="inner", reload="5 min").watermark("at", 0)',
     'timed.key_by("user").interval_join(timed.key_by("user"), lower=0, upper=5, how="semi").explain()',
     'stream.key_by("user").watermark("at", 0, idle_advance="30 s").tumbling_window(1).agg(count()).collect()',

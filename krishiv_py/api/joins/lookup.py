@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -14,6 +14,9 @@ from krishiv_py.plan.checks import column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.schema import checked, time_kind
+
+LookupType: TypeAlias = Literal["left", "inner"]
+"""Whether rows that find nothing stay."""
 
 
 def looked_up(

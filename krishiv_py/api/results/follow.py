@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from krishiv_py.plan.windows.session import Touch
 
 if TYPE_CHECKING:
     from krishiv_py.api.joins.joined import JoinedStream
+    from krishiv_py.api.joins.lookup import LookupType
     from krishiv_py.api.joins.sides import On
     from krishiv_py.api.joins.verbs import JoinSide
     from krishiv_py.api.results.rows import RowStream
@@ -68,6 +70,20 @@ class FollowMethods:
     def unnest(self, column: str, *, rank: str | None = None) -> ResultStream:
         """See :meth:`ResultStream.unnest`: one row for each item of the list `column`, with its place in column `rank`."""
         return self.results().unnest(column, rank=rank)
+
+    def lookup_join(
+        self,
+        table: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        how: LookupType = "left",
+        validity: tuple[str, str] | None = None,
+        at: str | None = None,
+        reload: Duration | None = None,
+    ) -> ResultStream:
+        """See :meth:`ResultStream.lookup_join`, with its `table`, `on`, `columns`, `how`, `validity`, `at` and `reload`."""
+        return self.results().lookup_join(table, on, columns=columns, how=how, validity=validity, at=at, reload=reload)
 
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """See :meth:`ResultStream.watermark`: a further `lag` of the next stage; `column` is the event time of results."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import check, evaluate, stages, unnest
+from krishiv_py.api.joins.lookup import LookupType, looked_up
+from krishiv_py.api.planning import check, evaluate, lookup, stages, unnest
+from krishiv_py.api.results.keeping import KeepingColumns, reserved
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import ColumnError, OrderError, PlanError, SchemaError, message, shown
+from krishiv_py.errors import ColumnError, OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
@@ -40,36 +42,6 @@ from krishiv_py.plan.schema import checked
 from krishiv_py.plan.windows import Window
 
 S = TypeVar("S", bound=WindowedStream)
-
-
-@attrs.frozen(eq=False)
-class KeepingColumns:
-    """A function over batches that is not shown some columns; they are put beside what it returns."""
-
-    function: BatchFunction
-    shown: tuple[str, ...]
-    kept: tuple[str, ...]
-
-    @property
-    def __name__(self) -> str:
-        return getattr(self.function, "__name__", repr(self.function))
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
-        """Call it."""
-        given = self.function(batch.select(list(self.shown)))
-        table = pa.Table.from_batches([given]) if isinstance(given, pa.RecordBatch) else given
-        if not isinstance(table, pa.Table) or table.num_rows != batch.num_rows:
-            raise SchemaError(
-                message(
-                    "map_batches over results must return one row for each row",
-                    f"{getattr(table, 'num_rows', type(table).__name__)} for {batch.num_rows}",
-                    "the event time of the others would not be known",
-                    "filter with .filter(...), or collect the results and map them then",
-                )
-            )
-        for name in self.kept:
-            table = table.append_column(batch.schema.field(name), batch.column(name))
-        return table
 
 
 @attrs.frozen(eq=False)
@@ -127,7 +99,7 @@ class ResultStream(TimedStream):
             computed = dict(step.columns)
             for name in kept:
                 if name in computed and not _carries(name, computed[name], {name}):
-                    raise _reserved(name)
+                    raise reserved(name)
             step = attrs.evolve(step, columns=(*step.columns, *((n, col(n)) for n in kept if n not in computed)))
         assert isinstance(step, (Project, Filter))
         schema = evaluate.step_schema(step, full)
@@ -219,11 +191,46 @@ class ResultStream(TimedStream):
         kept = [f for f in self.schema if f.name != column]
         schema = checked(pa.schema([*kept, *function.fields(self.schema)]))
         for name in (n for n in self._kept if n in schema.names and n not in self.schema.names):
-            raise _reserved(name)
+            raise reserved(name)
         hidden = [self._row_schema().field(n) for n in self._kept if n not in schema.names]
         step = MapBatches(self._node, function, pa.schema([*schema, *hidden]))
         draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
         return attrs.evolve(self, draft=draft, schema=schema)
+
+    def lookup_join(
+        self,
+        table: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        how: LookupType = "left",
+        validity: tuple[str, str] | None = None,
+        at: str | None = None,
+        reload: Duration | None = None,
+    ) -> ResultStream:
+        """See :meth:`Stream.lookup_join`: add columns of a table to results.
+
+        Raises
+        ------
+        PlanError
+            With `reload` behind ``emit("retractions")``: a result could be withdrawn with other values than it was given with.
+        """
+        if reload is not None and self.before.options.emit_mode == "retractions":
+            raise PlanError(
+                message(
+                    "results that may be withdrawn cannot be looked up in a table that changes",
+                    f"reload={shown(reload)}",
+                    "a result would be withdrawn with other values than it was given with",
+                    'leave `reload` out, or emit("final")',
+                )
+            )
+        full, time = self._row_schema(), self._output.time_column
+        usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
+        function, schema = looked_up(usable, table, on, columns, how, validity, at, reload)
+        found = list(schema)[len(usable) :]
+        step = MapBatches(self._node, function, pa.schema([*full, *found]))
+        draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
+        return attrs.evolve(self, draft=draft, schema=pa.schema([*self.schema, *found]))
 
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """Let the next stage wait `lag` longer than the stage before makes it.
@@ -293,10 +300,10 @@ class ResultStream(TimedStream):
             elif isinstance(step, Project):
                 step = attrs.evolve(step, columns=tuple((n, e) for n, e in step.columns if not _carries(n, e, hidden)))
                 used = frozenset(name for _, e in step.columns for name in columns_of(e))
-            elif isinstance(step.function, unnest.Unnest):
+            elif isinstance(step.function, unnest.Unnest | lookup.Lookup):
                 fields = [f for f in step.schema if f.name not in hidden]
+                used = step.function.reads if isinstance(step.function, lookup.Lookup) else frozenset()
                 step = MapBatches(step.input, step.function, pa.schema(fields))
-                used = frozenset()
             else:
                 assert isinstance(step.function, KeepingColumns)
                 kept = tuple(n for n in step.function.kept if n not in hidden)
@@ -337,14 +344,3 @@ def _names(node: Node, name: str) -> bool:
 
 def _carries(name: str, expr: Expr, hidden: set[str]) -> bool:
     return name in hidden and isinstance(expr, Col) and expr.name == name
-
-
-def _reserved(name: str) -> PlanError:
-    return PlanError(
-        message(
-            f"{name} is the library's own column of results",
-            name,
-            "the next stage would take another value for it",
-            "give the new column another name",
-        )
-    )

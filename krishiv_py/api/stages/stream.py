@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import Named, keys_of
 from krishiv_py.api.frame_lag import known_lag_us
-from krishiv_py.api.joins.lookup import looked_up
+from krishiv_py.api.joins.lookup import LookupType, looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -190,7 +190,7 @@ class Stream(RunMethods):
         on: str | Sequence[str] | Mapping[str, str],
         *,
         columns: Sequence[str] | Mapping[str, str] | None = None,
-        how: Literal["left", "inner"] = "left",
+        how: LookupType = "left",
         validity: tuple[str, str] | None = None,
         at: str | None = None,
         reload: Duration | None = None,

@@ -48,6 +48,11 @@ class Lookup:
         for name, value in state.items():
             setattr(self, name, value)
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns of rows that it looks at."""
+        return frozenset([*(ours for ours, _ in self.keys), *([] if self.validity is None else [self.validity.at])])
+
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the batch with the columns looked up; a row that has several partners comes once for each."""
         table, hashes, order = self._index()

@@ -1,0 +1,51 @@
+"""A user's function over results, beside which the columns go along that a further stage needs."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.plan.nodes import BatchFunction
+
+
+@attrs.frozen(eq=False)
+class KeepingColumns:
+    """A function over batches that is not shown some columns; they are put beside what it returns."""
+
+    function: BatchFunction
+    shown: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
+        """Call it."""
+        given = self.function(batch.select(list(self.shown)))
+        table = pa.Table.from_batches([given]) if isinstance(given, pa.RecordBatch) else given
+        if not isinstance(table, pa.Table) or table.num_rows != batch.num_rows:
+            raise SchemaError(
+                message(
+                    "map_batches over results must return one row for each row",
+                    f"{getattr(table, 'num_rows', type(table).__name__)} for {batch.num_rows}",
+                    "the event time of the others would not be known",
+                    "filter with .filter(...), or collect the results and map them then",
+                )
+            )
+        for name in self.kept:
+            table = table.append_column(batch.schema.field(name), batch.column(name))
+        return table
+
+
+def reserved(name: str) -> PlanError:
+    """The error for a column of a user's that is called like one of these."""
+    return PlanError(
+        message(
+            f"{name} is the library's own column of results",
+            name,
+            "the next stage would take another value for it",
+            "give the new column another name",
+        )
+    )
