@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+
+import pytest
+
+EXTRA = re.compile(r'(?:missing|require)_extra\((?:"[^"]*"|\w+), (?:\([^)]*\), |\w+, )?"(\w+)"')
 
 PROGRAM = """
     import sys
@@ -21,16 +27,35 @@ def test_connect_without_its_extra_names_it() -> None:
     assert "install the extra krishiv_py[connect]" in last
 
 
-KAFKA = """
-    import sys
-    sys.modules["confluent_kafka"] = None
-    from krishiv_py.connectors import kafka_source
-    kafka_source("events", bootstrap_servers="nowhere:1", schema="n bigint")
-"""
+CALLS = {
+    "kafka": (
+        "confluent_kafka",
+        'from krishiv_py.connectors import kafka_source; kafka_source("a", bootstrap_servers="b:1", schema="n int")',
+    ),
+    "delta": ("deltalake", 'from krishiv_py import DeltaSink; DeltaSink("table")'),
+    "iceberg": (
+        "pyiceberg",
+        'from krishiv_py import IcebergSink; IcebergSink("db.table", catalog={"type": "sql", "uri": "sqlite://"})',
+    ),
+    "postgres": ("psycopg", 'from krishiv_py import PostgresSink; PostgresSink("table", "postgresql://nowhere/db")'),
+    "s3": ("pyarrow._s3fs", 'from krishiv_py.disk.files import file_system; file_system("s3a://bucket/folder")'),
+}
 
 
-def test_kafka_without_its_extra_names_it() -> None:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(KAFKA)], capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("extra", CALLS)
+def test_what_is_missing_names_its_extra(extra: str) -> None:
+    module, call = CALLS[extra]
+    program = f"import sys; sys.modules[{module!r}] = None; {call}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     last = done.stderr.splitlines()[-1]
-    assert "MissingExtraError: confluent_kafka (Kafka) is not installed" in last
-    assert "install the extra krishiv_py[kafka]" in last
+    assert f"MissingExtraError: {module.partition('.')[0]}" in last and "is not installed" in last
+    assert f"install the extra krishiv_py[{extra}]" in last
+
+
+def test_the_extras_that_errors_name_can_be_installed() -> None:
+    project = Path(__file__).parents[1]
+    section = (project / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = re.findall(r"^(\w+) = \[", section, re.M)
+    named = {found for file in (project / "krishiv_py").rglob("*.py") for found in EXTRA.findall(file.read_text())}
+    assert named - set(extras) == set()
+    assert named >= {*CALLS, "connect", "metrics", "plot", "progress"}

@@ -9,6 +9,7 @@ from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import a_switch, a_text
 
 
 class FrameRunner(Runner, Protocol):
@@ -16,6 +17,10 @@ class FrameRunner(Runner, Protocol):
 
     def frame_stream(self, frame: Any) -> Stream:
         """A stream over a DataFrame."""
+        ...
+
+    def table_stream(self, name: str, streaming: bool) -> Stream:
+        """A stream over a table of the catalog."""
         ...
 
 
@@ -44,6 +49,28 @@ class OtherStreams:
                 message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame")
             )
         return self._runner.frame_stream(frame)
+
+    def table(self, name: str, *, streaming: bool = False) -> Stream:
+        """A stream over the table or view `name` of Spark's catalog (docs/sources.md, "DataFrames").
+
+        Parameters
+        ----------
+        name : str
+            As SQL names it: ``"events"``, ``"db.events"``, ``"catalog.db.events"``.
+        streaming : bool
+            Also read rows that come later, where the table's format can be read as a stream. Otherwise the table as it stands
+            when the stream is run is a bounded stream.
+
+        Raises
+        ------
+        SourceError
+            When there is no such table, or it cannot be read so.
+        PlanError
+            For what is no name.
+        """
+        a_text(name, "name", 'write session.table("db.events")')
+        a_switch(streaming, "streaming")
+        return self._runner.table_stream(name, streaming)
 
     def union(self, streams: Mapping[str, Stream], *, source_column: str = "source") -> Stream:
         """Several streams as one, each row with the name of its stream.

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
+from krishiv_py.errors import missing_extra
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -17,9 +18,18 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     scheme, remote, rest = uri.partition("://")
     if not remote:
         return pafs.LocalFileSystem(), uri
+    if scheme in ("s3", "s3a"):
+        _require_s3()
     host, slash, path = rest.partition("/")
     system, found = pafs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{host}{slash}{quote(path)}")
     return system, str(found)
+
+
+def _require_s3() -> None:
+    try:
+        pafs.S3FileSystem  # noqa: B018  # builds of Arrow without S3 say so when it is asked for
+    except ImportError as problem:
+        raise missing_extra("pyarrow with S3", "s3", "no file there can be read or written") from problem
 
 
 def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: bool = False) -> None:

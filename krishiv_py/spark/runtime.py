@@ -37,6 +37,7 @@ from krishiv_py.spark.frames.direct import rows_frame
 from krishiv_py.spark.frames.handed import handed_frame
 from krishiv_py.spark.publishing import check_outputs, late_sinks, write_once
 from krishiv_py.spark.query import StreamQuery
+from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
 from krishiv_py.spark.setup.config import (
@@ -217,6 +218,10 @@ class SparkRunner:
         """A stream over any DataFrame."""
         schema = arrow_schema(frame)
         return Stream(FrameSource(frame, schema, not frame.isStreaming, lags_of(frame)), schema, self)
+
+    def table_stream(self, name: str, streaming: bool) -> Stream:
+        """A stream over a table of the catalog."""
+        return self.frame_stream(catalog_frame(self.spark, name, streaming=streaming))
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""

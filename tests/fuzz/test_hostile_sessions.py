@@ -35,6 +35,9 @@ class NoSpark:
         (self.root / f"{name}-1").mkdir(exist_ok=True)
         return str(self.root / f"{name}-1")
 
+    def table_stream(self, name: str, streaming: bool) -> None:
+        """No table."""
+
     def read_state(self, stream: kv.AggregatedStream, checkpoint: str, stage: str | None) -> None:
         """Nothing."""
 
@@ -58,6 +61,7 @@ def calls(root: Path) -> dict[str, Call]:
             {"schema": "at bigint", "name": "x"},
         ),
         Call("from_dataframe", lambda: session().from_dataframe, {"frame": None}),
+        Call("table", lambda: session().table, {"name": "db.t", "streaming": True}),
         Call("union", lambda: session().union, {"streams": {"a": stream}}),
         Call("register", lambda: session().register, {"name": "x", "stream": stream, "event_time": "at", "lag": 0}),
         Call("sql", lambda: session().sql, {"text": "SET watermark.lag = INTERVAL '5' SECOND"}),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.errors import ColumnError, OrderError, PlanError, SchemaError
+from krishiv_py.errors import ColumnError, OrderError, PlanError, SchemaError, SourceError
 from krishiv_py.testing import Driver, stream_of
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 20)), max_size=10)
@@ -153,6 +153,15 @@ def test_what_is_wrong_is_refused_at_the_call(kind: type[Exception], told: str, 
 
 
 def test_a_frame_and_an_arrow_table_on_spark(session: kv.Session) -> None:
+    session.spark.createDataFrame([("c", 4)], "key string, at bigint").createOrReplaceTempView("more_rows")
+    stored = session.table("more_rows")
+    once = stored.lookup_join(lambda: session.spark.table("more_rows"), "key", columns={"at": "again"})
+    assert once.collect().to_pylist() == [{"key": "c", "at": 4, "again": 4}]
+    with pytest.raises(PlanError, match=r"cannot be read through Spark .*Hint: .*leave `reload` out"):
+        stored.lookup_join(lambda: session.spark.table("more_rows"), "key", reload="1 s", columns=[])
+    for name, streaming, told in (("no_rows", False, ""), ("more_rows", True, " as a stream"), ("a b", False, "")):
+        with pytest.raises(SourceError, match=rf"the table '{name}' cannot be read{told} .*Hint: correct the name"):
+            session.table(name, streaming=streaming)
     stream, sender = session.memory_stream("key string, at bigint")
     cities = session.spark.createDataFrame([("a", "Ulm"), ("b", "Rom")], "key string, city string")
     found = stream.lookup_join(cities, "key").lookup_join(pa.table({"city": ["Rom"], "land": ["IT"]}), "city")

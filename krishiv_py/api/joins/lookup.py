@@ -77,7 +77,12 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             )
         )
     try:
-        found = as_table(table if load is None else load())
+        given = table if load is None else load()
+        if load is not None and hasattr(given, "toArrow"):  # a Spark session is not there in the tasks
+            if reload_us is not None:
+                raise _through_spark(table)
+            load = None
+        found = as_table(given)
     except TypeError as problem:
         raise PlanError(
             message(
@@ -90,6 +95,17 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
         ) from problem
     schema = checked(found.schema.remove_metadata())
     return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us)
+
+
+def _through_spark(load: object) -> PlanError:
+    return PlanError(
+        message(
+            "a table that is loaded again cannot be read through Spark",
+            f"{shown(load)} returned a DataFrame",
+            "it is loaded in the tasks, where there is no Spark session",
+            "let the function read files or a database itself and return a pyarrow.Table, or leave `reload` out",
+        )
+    )
 
 
 def _keys(on: object) -> tuple[tuple[str, str], ...]:

@@ -200,8 +200,8 @@ class Stream(RunMethods):
         Parameters
         ----------
         table : pyarrow.Table or DataFrame or callable
-            The table, a static Spark DataFrame (read now), or a function without arguments that returns one. A function is
-            called in the tasks, once a process and again as `reload` says.
+            The table, a static Spark DataFrame such as ``spark.table("db.shops")`` (read now), or a function without arguments
+            that returns a table. A function is called in the tasks, once a process and again as `reload` says.
         on : str or list of str or dict
             The key columns: of one name, or names of rows with those of the table. Null keys find nothing.
         columns : list of str or dict, optional
