@@ -23,6 +23,7 @@ from krishiv_py.plan.nodes import (
 )
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
+from krishiv_py.plan.running.by_clock import asks
 from krishiv_py.plan.schema import RESERVED, is_key_type, left_out, refuse_left_out, require_columns, time_kind
 from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
@@ -178,6 +179,18 @@ def check_followed(node: WindowAggregate) -> None:
         )
 
 
+def _check_clock(node: WindowAggregate) -> None:
+    if not node.input.spec.by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node)):
+        raise PlanError(
+            message(
+                "rows without a window have no processing time",
+                ".processing_time(), and no window behind it",
+                "the column would be null",
+                'add a window, such as .tumbling_window("1 minute"), or leave .processing_time() out',
+            )
+        )
+
+
 def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec:
     """Check a logical plan against its schema.
 
@@ -218,6 +231,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
     node.window.check_options(node.options)
     if node.hands_on:
         check_followed(node)
+    _check_clock(node)
     source = source_of(node).schema
     wanted = {*node.keys, *node.window.columns(), *node.window.carried(node.keys, schema), node.input.column}
     if node.input.source_column:

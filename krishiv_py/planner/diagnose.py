@@ -54,6 +54,8 @@ def why_not_fired(
 def _holder(
     spec: OperatorSpec, watermark_us: int, sources_us: dict[str, int], needed: int, idle: Collection[str] | None
 ) -> str:
+    if spec.watermark.by_clock:
+        return "It is the clock of the machine, and goes on without rows."
     if not isinstance(spec.watermark, MultiSourceWatermarkSpec):
         newest = show_instant(needed + spec.watermark.lag_us)
         text = f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there."

@@ -27,6 +27,8 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         f"aggregate {i + 1}": f"{k.noted(c.func)}({c.arg!r}) where {_where(c)} -> {', '.join(map(str, k.partial_types))}"
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
+    if spec.watermark.by_clock:
+        parts["time"] = "of the clock"
     parts["emit"] = spec.options.emit_mode
     parts |= _times(spec)
     parts |= _firings(spec)
@@ -65,6 +67,7 @@ def uses_ledger(spec: OperatorSpec) -> bool:
     return (
         isinstance(spec.watermark, MultiSourceWatermarkSpec)
         or spec.watermark.idle_advance_us is not None
+        or spec.watermark.by_clock
         or spec.options.trigger.period_us is not None
         or (ttl is not None and ttl.clock == "processing")
     )

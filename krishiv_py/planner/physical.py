@@ -251,6 +251,11 @@ class PhysicalPlan:
         return self.watermarked or len(self.clocks.clocks) > 1 or any(uses_ledger(stage.spec) for stage in self.stages)
 
     @property
+    def by_clock(self) -> bool:
+        """Whether rows go by the clock of the machine: when a batch began must be on record before it runs."""
+        return any(c.watermark.by_clock for c in self.clocks.clocks)
+
+    @property
     def clock(self) -> str:
         """Who keeps the watermark in force of a streaming query."""
         return "the watermark log of the checkpoint" if self.keeps_ledger else "Spark"

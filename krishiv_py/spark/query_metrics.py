@@ -64,6 +64,12 @@ class Ledger:
         self.sources_us = kept.get("sources", {})
         self.advances = kept.get("advances", 0)
 
+    @property
+    def open(self) -> int:
+        """How many windows and rows are open, in all stages."""
+        with self._lock:
+            return sum(report.open_windows + report.open_rows for report in self.buckets.values())
+
     def progress(self) -> Progress:
         """The sums over all buckets."""
         with self._lock:

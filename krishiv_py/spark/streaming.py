@@ -27,7 +27,7 @@ from krishiv_py.spark.checkpoint.sparklog import batches_of, forget_unplanned
 from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
-from krishiv_py.spark.clock.heartbeats import Heartbeats, period_us
+from krishiv_py.spark.clock.heartbeats import Heartbeats, by_clock_us, period_us
 from krishiv_py.spark.clock.wakes import Wakes
 from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
@@ -113,6 +113,8 @@ class BatchSteps:
         self.halt.thread = threading.get_ident()
         try:
             self.lease.check()
+            if self.plan.by_clock and isinstance(self.clock, LedgerClock):
+                self.clock.begin(batch_id, self.now())
             for planner in self.planners:
                 planner.taken(batch_id)
             self._publish(frame, batch_id)
@@ -218,12 +220,16 @@ def start(
     clock = clock_for(plan, checkpoint, durable=durable)
     if isinstance(clock, LedgerClock) and not batches_of(checkpoint):
         clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
-    period = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
+    asked = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
+    by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
+    period = min(filter(None, (asked, by_clock)), default=None)
     goes_on = batches.goes_on and not plan.keeps_nothing  # nothing is open
     woken = plan.watermarked and not plan.keeps_nothing
     goes_on = goes_on or (woken and batches.kind == "available_now")
     controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on or woken, sources=len(sources))
-    heartbeats = Heartbeats(controls, period, now) if controls is not None and period is not None else None
+    heartbeats = None
+    if controls is not None and period is not None:
+        heartbeats = Heartbeats(controls, period, now, (lambda: bool(ledger.open)) if asked is None else lambda: True)
     wakes = Wakes(controls, heartbeats is None, now) if controls is not None and woken else None
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)

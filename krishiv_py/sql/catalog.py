@@ -13,7 +13,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import as_table
 from krishiv_py.errors import RAISED, PlanError, message, shown, told
-from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
@@ -88,6 +88,15 @@ class Static:
 def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
     if spec is None:
         return WatermarkSpec(lag_us)
+    if spec.by_clock:
+        raise PlanError(
+            message(
+                "the table goes by the clock, which has no lag",
+                f"SET watermark.lag: {show_us(lag_us)}",
+                "no row is behind it, so there is nothing to wait for",
+                "leave SET watermark.lag out",
+            )
+        )
     if isinstance(spec, MultiSourceWatermarkSpec):
         return attrs.evolve(spec, sources=tuple((n, attrs.evolve(s, lag_us=lag_us)) for n, s in spec.sources))
     return attrs.evolve(spec, lag_us=lag_us)

@@ -304,6 +304,8 @@ def _stages() -> Iterator[Call]:
     yield Call("Stream.drop", lambda: stream().drop, {"columns": "user"})
     yield Call("Stream.map_batches", lambda: lambda schema: stream().map_batches(_same, schema), {"schema": None})
     yield Call("Stream.watermark", lambda: stream().watermark, {"column": "at", "lag": 5})
+    yield Call("Stream.processing_time", lambda: stream().processing_time, {"name": "arrived"})
+    yield Call("KeyedUntimedStream.processing_time", lambda: stream().key_by("user").processing_time, {"name": "arrived"})
     yield Call("Stream.with_watermark", lambda: stream().with_watermark, {"spec": spec, "column": "at"})
     yield Call(
         "Stream.with_watermark, several",

@@ -18,7 +18,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.order import JOINS, ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
 from krishiv_py.api.stages.plain import RunMethods, rows_of
-from krishiv_py.api.stages.timed import TimedStream, timed
+from krishiv_py.api.stages.timed import TimedStream, by_clock, timed
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
@@ -300,6 +300,18 @@ class Stream(RunMethods):
             column = fitting[0]
         return timed(self.node, self.schema, column, spec, source_column, self.runner, self.told_late)
 
+    def processing_time(self, name: str = "processing_time") -> TimedStream:
+        """Let rows go by the clock of the machine instead of an event time (SEMANTICS §10); no row is late.
+
+        Parameters
+        ----------
+        name : str
+            The column, added to the rows, with the time at which their micro-batch began, which is recorded with it. A window
+            fires when the clock has passed its end, whether rows come or not. A bounded run has one clock for all rows;
+            those of a memory stream have the time they were sent.
+        """
+        return by_clock(self.node, self.schema, name, self.runner, self.told_late)
+
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedUntimedStream:
         """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""
         names, computed = keys_of(keys, self.schema, "key_by", named)
@@ -329,3 +341,7 @@ class KeyedUntimedStream:
     ) -> KeyedStream:
         """See :meth:`Stream.with_watermark`."""
         return self._keyed(self.stream.with_watermark(spec, column, source_column=source_column))
+
+    def processing_time(self, name: str = "processing_time") -> KeyedStream:
+        """See :meth:`Stream.processing_time`."""
+        return self._keyed(self.stream.processing_time(name))

@@ -11,13 +11,14 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
-from krishiv_py.plan.checks import known_column
+from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
-from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
 from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
 
 
@@ -111,6 +112,24 @@ def timed(
         )
     assigned = AssignWatermark(node, column, spec, source_column)
     return TimedStream(Draft(assigned, CountingLateEventHandler() if late is None else late), runner, schema)
+
+
+def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: LateEventHandler | None) -> TimedStream:
+    """A stream whose rows go by the clock, which is added to them as a column called `name`."""
+    column_name(name, "processing_time")
+    taken = next((n for n in schema.names if n.lower() == name.lower()), None)
+    if taken is not None:
+        raise ColumnError(
+            message(
+                "the stream has a column of this name",
+                shown(taken),
+                "it would hide the time of the clock, or be hidden by it",
+                'name it otherwise: .processing_time("arrived"), or write .watermark(...) to go by that column',
+            )
+        )
+    step = Project(node, (*((n, col(n)) for n in schema.names), (name, BatchTime())))
+    timed_schema = schema.append(pa.field(name, pa.timestamp("us", "UTC")))
+    return timed(step, timed_schema, name, ProcessingTime(), None, runner, late)
 
 
 def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_column: str | None) -> None:

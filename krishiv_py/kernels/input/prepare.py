@@ -21,8 +21,9 @@ from krishiv_py.kernels.input.lateness import beyond, classify, floor_watermark,
 from krishiv_py.kernels.input.sources import unknown_sources
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.running.by_clock import stamped as at_time
 
 COUNTERS = (
     "rows",
@@ -99,7 +100,7 @@ class Prepare:
             Processing time, µs since the epoch; needed by ``future_tolerance(..., reference="clock")`` only.
         """
         spec = self.spec
-        rows = apply_prefix(spec.prefix, batch)
+        rows = self._steps(batch, watermark_us, now_us)
         if not spec.time_column:
             return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
@@ -115,7 +116,7 @@ class Prepare:
             reasons[unknown & (reasons == 0)] = _UNKNOWN
             usable &= ~unknown
         options = spec.options
-        ahead = usable & beyond(times, watermark_us, now_us, options)
+        ahead = usable & self._ahead(times, watermark_us, now_us)
         if options.future_action != "warn":
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
@@ -166,15 +167,28 @@ class Prepare:
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
-        rows = apply_prefix(self.spec.prefix, batch)
+        rows = self._steps(batch, watermark_us, now_us)
         stamped = stamp(rows.column(self.spec.time_column), self.spec.time_kind)
         usable = ~(stamped.null | stamped.out_of_range)
         unknown = unknown_sources(self.spec, rows)
         if unknown is not None:
             usable &= ~unknown
         if self.spec.options.future_action != "warn":
-            usable &= ~beyond(stamped.times, watermark_us, now_us, self.spec.options)
+            usable &= ~self._ahead(stamped.times, watermark_us, now_us)
         return self._maxima(rows, stamped.times, usable)
+
+    def _steps(self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None) -> pa.RecordBatch:
+        """Rows behind the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
+        prefix = self.spec.prefix
+        if self.spec.watermark.by_clock and now_us is not None:
+            prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
+        return apply_prefix(prefix, batch)
+
+    def _ahead(self, times: Ints, watermark_us: int, now_us: int | None) -> Mask:
+        """Rows too far ahead; the clock is never ahead of itself."""
+        if self.spec.watermark.by_clock:
+            return np.zeros(len(times), np.bool_)
+        return beyond(times, watermark_us, now_us, self.spec.options)
 
     def _maxima(self, rows: pa.RecordBatch, times: Ints, usable: Mask) -> dict[str, int]:
         if not usable.any():

@@ -83,6 +83,11 @@ class WatermarkSpec:
         advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
         return cls(lag_us, UNSET if initial is None else time_point_us(initial, "initial"), advance_us)
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether it is the clock itself that it follows, and not rows."""
+        return False
+
     def starting(self, initial_us: int) -> WatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
         return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
@@ -217,6 +222,11 @@ class MultiSourceWatermarkSpec:
         """
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
 
+    @property
+    def by_clock(self) -> bool:
+        """Never: several sources are told apart by the times of their rows."""
+        return False
+
     def starting(self, initial_us: int) -> MultiSourceWatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
         return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
@@ -242,6 +252,15 @@ def _is_spec(spec: object, whose: str) -> None:
                 shown(spec),
                 "its watermark cannot follow its rows",
                 "pass WatermarkSpec.fixed_lag_ms(5_000)",
+            )
+        )
+    if spec.by_clock:
+        raise PlanError(
+            message(
+                f"{whose} goes by the clock",
+                ".processing_time()",
+                "all sources would go by the same, and rows that belong together could not be told by their times",
+                'give every side an event time: .watermark("at", "5 seconds")',
             )
         )
     if spec.idle_advance_us is not None:

@@ -100,7 +100,13 @@ class LedgerClock:
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
         entry = self.read(batch)
-        return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry["now_us"])
+        return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry.get("begun_us", entry["now_us"]))
+
+    def begin(self, batch: int, now_us: int) -> None:
+        """Note when a batch begins, before its tasks run; one that is repeated began when it did first."""
+        entry = self.read(batch)
+        if entry is not None and "begun_us" not in entry:
+            self.write(batch, {**entry, "begun_us": now_us})
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""

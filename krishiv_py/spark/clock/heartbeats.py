@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from krishiv_py.kernels.spec import OperatorSpec
@@ -18,6 +18,8 @@ from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.clock.controls import ControlFolder
 
 _SHORTEST_US: Final = 100_000
+_BY_CLOCK_US: Final = 1_000_000
+"""How late a window by the clock may fire in a quiet query."""
 _UNREAD_US: Final = 10_000_000
 """How long the next beat waits while a long batch has not read the last one."""
 _POLL_S: Final = 0.05
@@ -37,13 +39,25 @@ def period_us(spec: OperatorSpec) -> int | None:
     return max(min(periods), _SHORTEST_US) if periods else None
 
 
-class Heartbeats:
-    """The thread. Time is the session's clock, so a test that holds the clock holds the heartbeats."""
+def by_clock_us(specs: Sequence[OperatorSpec]) -> int | None:
+    """How often the clock must be looked at while windows that go by it are open; None where it closes none."""
+    timed = [s.window.length_us for s in specs if not s.window.numbered and not s.window.gives_rows]
+    return max(min(us // 10 if us else _BY_CLOCK_US for us in [*timed, 10 * _BY_CLOCK_US]), _SHORTEST_US) if timed else None
 
-    def __init__(self, controls: ControlFolder, period: int, now: Callable[[], int]) -> None:
+
+class Heartbeats:
+    """The thread. Time is the session's clock, so a test that holds the clock holds the heartbeats.
+
+    `due` says whether anything waits for the clock at all.
+    """
+
+    def __init__(
+        self, controls: ControlFolder, period: int, now: Callable[[], int], due: Callable[[], bool] = lambda: True
+    ) -> None:
         self._controls = controls
         self._period = period
         self._now = now
+        self._due = due
         self._last = now()
         self._unread = False
         self._stopped = threading.Event()
@@ -74,7 +88,8 @@ class Heartbeats:
     def _run(self, running: Callable[[], bool]) -> None:
         while not self._stopped.wait(_POLL_S):
             now = self._now()
-            if now - self._last >= (max(self._period, _UNREAD_US) if self._unread else self._period):
+            wait = max(self._period, _UNREAD_US) if self._unread else self._period
+            if now - self._last >= wait and self._due():
                 if not running():
                     return
                 self._last = now

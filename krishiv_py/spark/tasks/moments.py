@@ -158,6 +158,8 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
     timed: list[TimedBatch] = []
     in_force = attrs.evolve(clocks.moment(), now_us=now_us)
     for number, batch in enumerate(batches):
+        if plan.by_clock:
+            now_us = max((us for at, path in batch for us in _sent_us(readers[at], path)), default=now_us)
         timed.append(TimedBatch(number, attrs.evolve(in_force, now_us=now_us), idle))
         for at, path in batch:
             found[at][path] = timed[-1]
@@ -170,6 +172,13 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
     if not idle:  # when the last files are done a query runs a batch without rows
         timed.append(TimedBatch(len(batches), attrs.evolve(in_force, now_us=now_us), idle))
     return Timetable(tuple(timed), found)
+
+
+def _sent_us(reader: FileReader | RangeReader, path: str) -> list[int]:
+    """When what is in a file was sent, if it was."""
+    if not isinstance(reader, ParquetReader):
+        return []
+    return [s.now_us for s in reader(one_path(path)) if s.now_us is not None]
 
 
 @attrs.frozen(eq=False)

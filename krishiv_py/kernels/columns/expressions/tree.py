@@ -17,6 +17,7 @@ from krishiv_py.kernels.columns.expressions.values import INSTANT, FaultError, M
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.running.by_clock import BatchTime
 from krishiv_py.plan.schema import unknown_field
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -34,6 +35,8 @@ def value_of(expr: Expr, batch: Rows) -> Value:
         return value_of(expr.arg, batch)
     if isinstance(expr, BinOp):
         return _chain(expr, batch)
+    if isinstance(expr, BatchTime):
+        return pa.scalar(expr.at_us, INSTANT)
     try:
         return _node(expr, batch)
     except (FaultError, pa.ArrowInvalid) as problem:
