@@ -70,6 +70,21 @@ def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memor
     assert sorted(map(tuple, told))[2:] == [(at(20_000), "a", 2), (at(20_000), "b", 4)]
 
 
+def test_rows_ahead_of_their_watermark_make_none_late(session: Session, memory: Memory) -> None:
+    stream, sender = memory()
+    once = stream.watermark("at", "100 s").drop_duplicates("user", "at", within="10 s")
+    frame = once.to_dataframe(checkpoint=session.temporary_folder("cp"), watermark=0)
+    counted = frame.groupBy(F.window("window_time", "10 seconds")).count().selectExpr("unix_seconds(window.end)", "count")
+    with reading(counted, "ahead") as query:
+        for seconds in ((90,), (5, 3), (120, 25)):  # 120 makes the watermark 20
+            sender.send([row("a", second * 1_000) for second in seconds])
+            through(session, query)
+        assert [tuple(r) for r in session.spark.table("ahead").collect()] == [(10, 2)]
+        sender.close()
+        through(session, query)
+    assert sorted(tuple(r) for r in session.spark.table("ahead").collect()) == [(10, 2), (30, 1), (100, 1), (130, 1)]
+
+
 def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
     ours, theirs = str(tmp_path / "ours"), tmp_path / "theirs"

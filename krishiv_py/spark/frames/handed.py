@@ -121,9 +121,14 @@ def _read(spark: SparkSession, sink: HandOver, handed: Handed) -> DataFrame:
     timed = [f.col(TIME).alias(time)] if sink.times.column is not None else []
     note = f"__krishiv_{NOTE}"
     rows = rows.select(*columns, *timed, f.col(NOTE).alias(note))
-    if handed.watermark_us is not None:
-        rows = rows.withWatermark(time, f"{-(-handed.watermark_us // 1_000)} milliseconds")
-    # not deterministic, so that Spark pushes no filter of the user's below: rows that tell time or failures would not be seen
-    told = f.when(f.col(note).isNull(), True).when(f.col(note) == WATERMARK, f.spark_partition_id() < 0)
-    rows = rows.filter(told.otherwise(f.raise_error(f.col(note)).cast("boolean")))
-    return rows.select(*(f.col(quoted(name)) for name in [*names, *([time] if timed else [])]))
+    shown = [f.col(quoted(name)) for name in [*names, *([time] if timed else [])]]
+    # not deterministic, so that Spark pushes no filter of the user's below: a failure would not be seen, nor the time go on
+    never = f.spark_partition_id() < 0
+    told = f.when(f.col(note).isNull(), True).when(f.col(note) == WATERMARK, never)
+    given = rows.filter(told.otherwise(f.raise_error(f.col(note)).cast("boolean"))).select(*shown)
+    if handed.watermark_us is None:
+        return given
+    lag = f"{-(-handed.watermark_us // 1_000)} milliseconds"
+    # results do not pass here, for they may be ahead of their watermark; a union has the marks of its first part's columns
+    times = rows.filter(f.col(note) == WATERMARK).withWatermark(time, lag).filter(never).select(*shown)
+    return times.union(given)
