@@ -14,10 +14,8 @@ from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
-from krishiv_py.kernels.results.snapshot import early_results
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.wrappers.rename import ProjectedOperator
 
 
 @attrs.frozen(eq=False)
@@ -83,13 +81,6 @@ class Stage:
     def pack(self, moment: Moment) -> Packing:
         """Begin to pack the rows of a micro-batch that are judged by what is in force at `moment`."""
         return Packing(self, moment)
-
-    def early(self, bucket: Bucket, moment: Moment) -> pa.Table:
-        """What is open in a bucket, as early results (SEMANTICS §10). Leaves it as it is."""
-        around = self.operator if isinstance(self.operator, ProjectedOperator) else None
-        operator, layout = (self.operator, self.layout) if around is None else (around.inner, around.layout)
-        found = early_results(layout, operator.state(bucket), moment.watermark_us)
-        return found if around is None else around.project(found)
 
     def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
         """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place."""

@@ -6,6 +6,7 @@ import warnings
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.planner.physical import PhysicalPlan
 
@@ -16,18 +17,26 @@ def check_snapshot(plan: PhysicalPlan) -> None:
     Raises
     ------
     PlanError
-        For several stages, retractions, and where state holds no aggregates.
+        For retractions, and where there is nothing to show: no windows, or, of a single stage, state without aggregates.
     """
-    spec = plan.spec
-    if len(plan.stages) > 1:
+    several = len(plan.stages) > 1
+    if several and all(stage.spec.window.gives_rows for stage in plan.stages):
         raise PlanError(
             message(
-                "a snapshot shows the open windows of one stage",
-                f"{len(plan.stages)} stages",
-                "what is open in the first ones would be missing in it",
-                "read query.state(), or take the snapshot of a query with the first stage",
+                "a snapshot shows open windows, and no stage has any",
+                ", ".join(stage.spec.window.describe() for stage in plan.stages),
+                "there would be nothing to give early",
+                "leave snapshot out",
             )
         )
+    outputs = {output.stage for output in plan.outputs}
+    for number, stage in enumerate(plan.stages):
+        _check_stage(stage.spec, several=several, output=number in outputs)
+
+
+def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
+    if several and spec.window.gives_rows:
+        return
     if spec.window.gives_rows:
         raise PlanError(
             message(
@@ -47,8 +56,9 @@ def check_snapshot(plan: PhysicalPlan) -> None:
                 'use emit("final") or emit("updates"), or read query.state()',
             )
         )
-    operator_for(spec).state(Bucket(MemoryStore()))
-    if spec.window.submits is not None:
+    if not several:
+        operator_for(spec).state(Bucket(MemoryStore()))
+    if spec.window.submits is not None or (several and getattr(spec.window, "handler", None) is not None):
         raise PlanError(
             message(
                 "a snapshot tells no handler",
@@ -57,8 +67,8 @@ def check_snapshot(plan: PhysicalPlan) -> None:
                 "leave submits out, or read query.state()",
             )
         )
-    if mode == "final" and not spec.options.pane:
+    if output and mode == "final" and not spec.options.pane:
         warnings.warn(
             "the early results of a snapshot look like final ones. Hint: add .with_pane(), and tell them by pane_timing",
-            stacklevel=6,
+            stacklevel=7,
         )

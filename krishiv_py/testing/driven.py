@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from krishiv_py.engine.chain import as_rows, follow, packed_results, stepping
 from krishiv_py.engine.failures import PREPARE, STEP, at_step
+from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
+from krishiv_py.engine.snapshot import as_if_ended
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
@@ -76,16 +78,25 @@ class DrivenStage:
         """Take the results of the stages before, by their number, and the rows that were `read` beside them, and fire."""
         moment = moment.at(self.plan.times)
         judged = attrs.evolve(self.handed, now_us=moment.now_us)
-        with at_step(self.spec.name, PREPARE, batch_id):
-            came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
-            given = [as_rows(spec, results) for spec, results in came if results.num_rows]
-            packed = packed_results(self.stage, pa.concat_tables(given), judged, read) if given else read
+        packed = self._packed(before, read, judged, batch_id)
         with at_step(self.spec.name, STEP, batch_id):
             found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
         self.handed = moment
         for done in found:
             self.account(done)
         return found
+
+    def _packed(self, before: Mapping[int, pa.Table], read: Packed, judged: Moment, batch_id: int) -> Packed:
+        with at_step(self.spec.name, PREPARE, batch_id):
+            came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
+            given = [as_rows(spec, results) for spec, results in came if results.num_rows]
+            return packed_results(self.stage, pa.concat_tables(given), judged, read) if given else read
+
+    def as_if_ended(self, before: Mapping[int, pa.Table], now_us: int, batch_id: int) -> pa.Table:
+        """What it would give if the input ended now; `before` is what the stages before would give."""
+        packed = self._packed(before, NO_ROWS, attrs.evolve(self.handed, now_us=now_us), batch_id)
+        with at_step(self.spec.name, STEP, batch_id):
+            return as_if_ended(self.stage, self.bucket(now_us), now_us, packed)
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
         """Where it stands."""

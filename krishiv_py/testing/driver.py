@@ -14,6 +14,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.engine.notes import FIRINGS
+from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.clocks import Clocks
@@ -187,12 +188,13 @@ class Driver:
     def snapshot(self) -> StepOutput:
         """Run an empty batch that also gives what is open as early results, as ``available_now(snapshot=True)`` does.
 
-        State and watermark stay as :meth:`tick` leaves them (SEMANTICS §10).
+        Of several stages the last one gives what it would if the input ended now, and so does each output. State and watermark
+        stay as :meth:`tick` leaves them (SEMANTICS §10).
 
         Raises
         ------
         PlanError
-            For retractions, and for look-back windows with ``matches()`` or ``pairs(...)``.
+            For retractions, and where no stage has windows that can be shown.
 
         Examples
         --------
@@ -304,21 +306,30 @@ class Driver:
         return again
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
-        now_us, last = self.clock.now_us, self._stages[-1]
         batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment)
         done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
-        early = [last.stage.early(last.bucket(now_us), self._moment.at(last.plan.times))] if snapshot else []
+        early = self._early() if snapshot else {}
         late = [
             late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
         ]
         results = {
-            o.name: pa.concat_tables([*(d.results for d in done[o.stage]), *early]).select(o.schema.names)
+            o.name: pa.concat_tables([*(d.results for d in done[o.stage]), *early.get(o.stage, [])]).select(o.schema.names)
             for o in self.plan.outputs
         }
         self._outputs.publish(self._batch_id, list(results.values()), late)
         self._batch_id += 1
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
         return StepOutput(next(iter(results.values())), late[0], self.watermark_us, by_stage, results)
+
+    def _early(self) -> dict[int, list[pa.Table]]:
+        """What is open, by stage."""
+        now_us, only = self.clock.now_us, self._stages[0]
+        if len(self._stages) == 1:
+            return {0: [early(only.stage, only.bucket(now_us), self._moment.at(only.plan.times))]}
+        found: dict[int, pa.Table] = {}
+        for number, stage in enumerate(self._stages):
+            found[number] = stage.as_if_ended(found, now_us, self._batch_id)
+        return {number: [table] for number, table in found.items()}
 
     @property
     def _moment(self) -> Moment:

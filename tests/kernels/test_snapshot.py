@@ -64,6 +64,79 @@ def test_a_snapshot_is_what_the_end_would_give_and_changes_nothing(plan: Plan, k
     assert seen.counters == plain.counters
 
 
+def chains(shape: str) -> Any:
+    """Plans of several stages; values of stage 2 follow from whole windows of stage 1."""
+    rows = stream_of("id bigint, key string, at bigint, value bigint").watermark("at", 3)
+    first: Any = rows.key_by("key").tumbling_window(5).agg(kv.sum("value").alias("v"), kv.count().alias("n"))
+    if shape == "deduplicated":
+        first = rows.drop_duplicates("id", within=20).key_by("key").tumbling_window(5).agg(kv.sum("value").alias("v"))
+    if shape == "sessions":
+        first = rows.key_by("key").session_window(4).agg(kv.sum("value").alias("v"))
+    if shape == "having":
+        first = first.filter("n > 1")
+    second = first.key_by().with_pane().tumbling_window(15).agg(kv.count(), kv.sum("v"), kv.collect_list("key"))
+    if shape == "three":
+        third = first.key_by().tumbling_window(15).agg(kv.sum("v").alias("v"))
+        return [third.key_by().with_pane().hopping_window(30, 15).agg(kv.count(), kv.sum("v")).to(kv.MemorySink(), name="a")]
+    found = [second.to(kv.MemorySink(), name="a")]
+    if shape == "two outputs":
+        found.append(first.filter("v is not null").to(kv.MemorySink(), name="b"))
+        found.append(rows.key_by("key").with_pane().hopping_window(9, 3).agg(kv.count()).to(kv.MemorySink(), name="c"))
+    return found
+
+
+SHAPES = ("plain", "deduplicated", "sessions", "having", "three", "two outputs")
+
+
+@pytest.mark.filterwarnings("ignore:the early results of a snapshot")
+@given(plan=plans(rows=st.integers(0, 40), batches=st.integers(1, 5)), shape=st.sampled_from(SHAPES), at=SEVEN)
+def test_a_snapshot_of_several_stages_is_what_the_end_would_give(plan: Plan, shape: str, at: int) -> None:
+    batches = rows_of(plan)
+    seen, plain = Driver(chains(shape)), Driver(chains(shape))
+    for number, batch in enumerate(batches):
+        assert outputs(seen.send(batch)) == outputs(plain.send(batch))
+        if number == at % len(batches):
+            before, last = seen.progress, seen.restarted().close()
+            out = seen.snapshot()
+            for name, table in out.by_output.items():
+                columns = [n for n in table.column_names if not n.startswith("pane_")]
+                assert output(table.select(columns)) == output(last.by_output[name].select(columns))
+                timing = "pane_timing" in table.column_names
+                assert not timing or set(table["pane_timing"].to_pylist()) <= {"early"}
+            assert (seen.progress.watermark_us, seen.progress.counters) == (before.watermark_us, before.counters)
+            assert not any(late.num_rows for late in out.late_by_stage.values())
+            seen = seen.restarted() if at % 2 else seen
+    assert outputs(seen.close()) == outputs(plain.close())
+    assert seen.progress.counters == plain.progress.counters
+
+
+def outputs(out: Any) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: output(table) for name, table in out.by_output.items()}
+
+
+def test_steps_behind_a_window_hold_for_its_early_results() -> None:
+    counted = stream_of("at bigint").watermark("at", 0).with_pane().tumbling_window(10).agg(kv.count())
+    rows = [{"at": 1}, {"at": 2}, {"at": 11}]
+    for plan, expected in (
+        (counted.filter("count > 1"), []),
+        (counted.filter("pane_timing = 'early'").select("count"), [{"count": 1}]),
+        (counted.with_column("twice", "count * 2").select("twice"), [{"twice": 2}]),
+    ):
+        driver = Driver(plan)
+        driver.send(rows)
+        assert driver.snapshot().results.to_pylist() == expected
+
+
+def test_stages_that_cannot_be_shown_are_refused() -> None:
+    rows = stream_of("id bigint, key string, at bigint").watermark("at", 3)
+    once = rows.drop_duplicates("id", within=5).drop_duplicates("key", within=5)
+    with pytest.raises(PlanError, match="no stage has any"):
+        Driver(once).snapshot()
+    per_key = rows.key_by("key").tumbling_window(5).agg(kv.count().alias("n")).key_by()
+    with pytest.raises(PlanError, match="change log"):
+        Driver(per_key.emit("retractions").tumbling_window(10).agg(kv.count())).snapshot()
+
+
 def test_results_under_other_names_have_them_in_a_snapshot_too() -> None:
     context = SqlContext()
     context.register("events", stream_of("key string, at bigint"), event_time="at", lag=0)

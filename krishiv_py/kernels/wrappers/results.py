@@ -14,7 +14,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 
 
-class _Around:
+class AroundOperator:
     """An operator that leaves state alone and changes results only."""
 
     def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
@@ -41,7 +41,7 @@ class _Around:
         raise NotImplementedError
 
 
-class HandingOnOperator(_Around):
+class HandingOnOperator(AroundOperator):
     """An operator whose results are the rows of a following stage."""
 
     def changed(self, results: pa.Table) -> pa.Table:
@@ -49,7 +49,7 @@ class HandingOnOperator(_Around):
         return pa.Table.from_arrays([*results.columns, *handed_columns(self.spec, results)], schema=self.schema)
 
 
-class StepsAfterOperator(_Around):
+class StepsAfterOperator(AroundOperator):
     """An operator whose results go through stateless steps."""
 
     def changed(self, results: pa.Table) -> pa.Table:

@@ -60,8 +60,9 @@ class Batches:
         checkpoint stays at plus infinity. **Every row that a later run from this checkpoint reads is late**. Use `flush` only
         if the input is complete. Without it, open windows stay in the checkpoint for the next run.
 
-        With `snapshot`, a last micro-batch gives what is open as early results (timing ``early``, without an index), and
-        leaves watermark and state as they were: the next run goes on as if there had been none (SEMANTICS §10).
+        With `snapshot`, a last micro-batch gives what is open as early results (timing ``early``, without an index), of several
+        stages as the end of the input would give it, and leaves watermark and state as they were: the next run goes on as if
+        there had been none (SEMANTICS §10).
 
         Raises
         ------

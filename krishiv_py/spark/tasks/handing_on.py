@@ -21,6 +21,8 @@ from krishiv_py.planner.physical import PhysicalPlan
 
 NEXT: Final = "next"
 """Rows for the stage that follows."""
+EARLY: Final = "early"
+"""Rows for the stage that follows, which a snapshot alone is made of."""
 RESULT: Final = "result"
 """Results for the driver."""
 METRICS: Final = "metrics"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,6 +16,7 @@ from krishiv_py.engine.chain import follow, packed_results, stepping
 from krishiv_py.engine.failures import STEP
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
+from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.input.malformed import late_output
@@ -32,7 +34,7 @@ from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import METRICS, NEXT, Place, address_of, addressed, kind_of
+from krishiv_py.spark.tasks.handing_on import EARLY, METRICS, NEXT, Place, address_of, addressed, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
 
@@ -154,6 +156,8 @@ class BucketProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Take what the stages before gave, or was read from a source, and let pass what is meant for others."""
         given: list[pa.Table] = []
+        given_early: list[pa.Table] = []
+        snapshot = False
         packed: list[tuple[int, str, bytes]] = []
         for row in rows:
             kind, to, seq = address_of(row.kind)
@@ -161,6 +165,10 @@ class BucketProcessor(StatefulProcessor):
                 yield Row(kind=row.kind, bucket=row.bucket, blob=bytes(row.blob))
             elif kind == NEXT:
                 given.append(take(bytes(row.blob)))
+            elif kind == EARLY:
+                given_early.append(take(bytes(row.blob)))
+            elif kind == SNAPSHOT:
+                snapshot = True
             elif kind != TICK:
                 packed.append((seq, kind, bytes(row.blob)))
         assert self._clock is not None
@@ -170,12 +178,12 @@ class BucketProcessor(StatefulProcessor):
             tables = {at: [take(blob) for _, kind, blob in packed if kind == at] for at in (CHUNK, LATE)}
             read = Packed(tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES])
         if not self._place.follows:
-            yield from self._step(bucket, batch, moment, read)
+            yield from self._step(bucket, batch, moment, read, snapshot=snapshot)
             return
         judged = self._clock.in_force(batch - 1).at(self._place.times) if batch else Moment(UNSET)
         judged = attrs.evolve(judged, now_us=moment.now_us)
         folded = packed_results(self._stage, pa.concat_tables(given), judged, read) if given else read
-        yield from self._step(bucket, batch, moment, folded, judged=judged)
+        yield from self._step(bucket, batch, moment, folded, judged=judged, snapshot=snapshot, given_early=given_early)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
@@ -219,6 +227,7 @@ class BucketProcessor(StatefulProcessor):
         *,
         judged: Moment | None = None,
         snapshot: bool = False,
+        given_early: Sequence[pa.Table] = (),
     ) -> Iterator[Row]:
         meta = self._load()
         counters = under_new_names(meta.setdefault("counters", {**none_counted(), FIRINGS: 0}))
@@ -244,11 +253,12 @@ class BucketProcessor(StatefulProcessor):
             self._set_timer(meta, self._timer_ms(bucket, batch, in_force, step))
         self._state.updateValue((META,), (json.dumps(meta).encode(),))
         self._stepped.add(bucket)
-        early = [self._stage.early(held, moment)] if snapshot else []
-        results = pa.concat_tables([*(done.results for done in every), *early])
+        shown = [self._early(held, moment, given_early)] if snapshot else []
+        results = pa.concat_tables([done.results for done in every])
+        leaving = pa.concat_tables([results, *shown])
         for out in self._place.leaving:
-            yield from self._emit(out.kind, bucket, results if out.columns is None else results.select(list(out.columns)))
-        yield from self._hand_on(bucket, batch, results)
+            yield from self._emit(out.kind, bucket, leaving if out.columns is None else leaving.select(list(out.columns)))
+        yield from self._hand_on(bucket, batch, results, shown)
         late = [table for done in every for table in done.late]
         if late:
             yield from self._emit(self._kind(LATE_ROWS), bucket, late_output(self._stage.layout, late))
@@ -260,15 +270,23 @@ class BucketProcessor(StatefulProcessor):
     def _kind(self, kind: str) -> str:
         return kind_of(kind, self._place.number, self._place.last)
 
-    def _hand_on(self, bucket: int, batch: int, results: pa.Table) -> Iterator[Row]:
+    def _early(self, held: Bucket, moment: Moment, given: Sequence[pa.Table]) -> pa.Table:
+        """What is open, as early results; of several stages with what those before give early."""
+        if not self._place.number and self._place.wakes is None:
+            return early(self._stage, held, moment)
+        packed = packed_results(self._stage, pa.concat_tables(given), moment) if given else NO_ROWS
+        return as_if_ended(self._stage, held, moment.now_us, packed)
+
+    def _hand_on(self, bucket: int, batch: int, results: pa.Table, shown: Sequence[pa.Table]) -> Iterator[Row]:
         give = encode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).give
         for following in self._place.following:
-            for to, part in following.parts(results):
-                yield Row(kind=addressed(NEXT, following.number), bucket=to, blob=give(part))
+            for kind, tables in ((NEXT, [results]), (EARLY, shown)):
+                for to, part in itertools.chain.from_iterable(map(following.parts, tables)):
+                    yield Row(kind=addressed(kind, following.number), bucket=to, blob=give(part))
         wakes, ids = self._place.wakes, self._place.bucket_ids
         if wakes is not None and bucket == ids[0]:  # one is enough, and this one always steps
             for to in ids:
-                yield Row(kind=addressed(TICK, wakes), bucket=to, blob=b"0")
+                yield Row(kind=addressed(SNAPSHOT if shown else TICK, wakes), bucket=to, blob=b"0")
 
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:
         if not table.num_rows:

@@ -1,0 +1,98 @@
+"""What stages would give if the input ended now, while their state stays as it is (SEMANTICS §10)."""
+
+from __future__ import annotations
+
+import copy
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.engine.loop import NO_ROWS
+from krishiv_py.engine.stage import Packed, Stage
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.contract import WindowOperator
+from krishiv_py.kernels.results.snapshot import early_results
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, ChunkStore
+from krishiv_py.kernels.wrappers.rename import ProjectedOperator
+from krishiv_py.kernels.wrappers.results import AroundOperator
+from krishiv_py.plan.durations import END_OF_TIME
+
+
+@attrs.define(eq=False)
+class Overlay:
+    """A store over another one, which is read and never written."""
+
+    below: ChunkStore
+    own: dict[str, pa.Table] = attrs.field(factory=dict)
+
+    def get(self, name: str) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
+        return self.own[name] if name in self.own else self.below.get(name)
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
+        self.own[name] = table
+
+    def delete(self, name: str) -> None:
+        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`: the index of its owner knows the name no more."""
+        self.own.pop(name, None)
+
+
+def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
+    """What is open in the bucket of an only stage, as early results."""
+    inner, around = _peeled(stage.operator)
+    return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
+
+
+def as_if_ended(stage: Stage, bucket: Bucket, now_us: int | None, packed: Packed = NO_ROWS) -> pa.Table:
+    """What a stage would give if the input ended now, as early results.
+
+    Parameters
+    ----------
+    stage : Stage
+        One of several.
+    bucket : Bucket
+        Its state, which stays as it is.
+    now_us : int or None
+        Processing time, µs.
+    packed : Packed
+        What the stages before it would give, judged by what is in force.
+    """
+    inner, around = _peeled(stage.operator)
+    beside = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms)
+    ended = Moment(END_OF_TIME, now_us, asks=False)
+    return _wrapped(around, _marked(stage, inner.step(beside, list(packed.chunks), ended).results))
+
+
+def _plain(spec: OperatorSpec) -> OperatorSpec:
+    """Without what is done to results."""
+    return attrs.evolve(spec, output=None, after=(), hands_on=False)
+
+
+def _peeled(operator: WindowOperator) -> tuple[WindowOperator, list[ProjectedOperator | AroundOperator]]:
+    """An operator without what is done to its results, and that, the outermost first."""
+    around: list[ProjectedOperator | AroundOperator] = []
+    while isinstance(operator, (ProjectedOperator, AroundOperator)):
+        around.append(operator)
+        operator = operator.inner
+    return operator, around
+
+
+def _wrapped(around: list[ProjectedOperator | AroundOperator], results: pa.Table) -> pa.Table:
+    for one in reversed(around):
+        if isinstance(one, ProjectedOperator):
+            results = one.project(results)
+        else:
+            results = one.changed(results) if results.num_rows else one.schema.empty_table()
+    return results
+
+
+def _marked(stage: Stage, results: pa.Table) -> pa.Table:
+    """Results with the timing ``early`` and no index, where they tell it."""
+    if not stage.spec.options.pane:
+        return results
+    n, names = results.num_rows, results.schema.names
+    told = {"pane_timing": pa.repeat(pa.scalar("early"), n), "pane_index": pa.nulls(n, pa.int64())}
+    return pa.Table.from_arrays([told.get(name, results[name]) for name in names], schema=results.schema)
