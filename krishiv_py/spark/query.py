@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -44,7 +44,7 @@ class StreamQuery:
     def __init__(
         self,
         query: StreamingQuery,
-        then: Callable[[], StreamingQuery] | None,
+        then: Sequence[Callable[[], StreamingQuery]],
         name: str,
         ledger: Ledger,
         plan: PhysicalPlan,
@@ -72,18 +72,20 @@ class StreamQuery:
         if self._follow is not None:
             self._follow.start()
 
-    def _go_on(self, then: Callable[[], StreamingQuery]) -> None:
+    def _go_on(self, then: Sequence[Callable[[], StreamingQuery]]) -> None:
         """When the input there was is done, let its end fire what is still open."""
-        try:
-            self._query.awaitTermination()
-        except (StreamingQueryException, Py4JError, OSError):
-            return  # told to whoever waits for the query
-        if self._halt.stopping.is_set():
-            return
-        try:
-            self._query = then()
-        except (PySparkException, Py4JError, OSError) as problem:  # told to whoever waits: windows are still open
-            self._lost = problem
+        for follow in then:
+            try:
+                self._query.awaitTermination()
+            except (StreamingQueryException, Py4JError, OSError):
+                return  # told to whoever waits for the query
+            if self._halt.stopping.is_set():
+                return
+            try:
+                self._query = follow()
+            except (PySparkException, Py4JError, OSError) as problem:  # told to whoever waits: windows are still open
+                self._lost = problem
+                return
 
     @property
     def name(self) -> str:

@@ -271,7 +271,8 @@ def start(
 
     query = StreamQuery(
         launch(),
-        go_on if goes_on else None,
+        # where files wake it, one more run reads the word that the end of input has moved the watermark
+        [go_on, *([launch] if woken and batches.flush else [])] if goes_on else [],
         title,
         ledger,
         plan,

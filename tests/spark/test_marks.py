@@ -102,13 +102,14 @@ def test_operators_of_spark_stand_before_windows(session: Session, tmp_path: Pat
     ten = once.groupBy(F.window("at", "10 seconds")).agg(F.sum("n").alias("n")).select("n", F.window_time("window").alias("at"))
     plan = session.from_dataframe(ten).watermark("at", 0).tumbling_window("20 s").agg(sum("n"))
     found: list[tuple[Any, ...]] = []
-    for part in (((1.0, 2.0, 11.0), (1.0, 5.0, 23.0)), ((30.0,), (44.0, 45.0, 70.0))):
+    for last, part in enumerate((((1.0, 2.0, 11.0), (1.0, 5.0, 23.0)), ((30.0,), (44.0, 45.0, 70.0)))):
         for rows in part:
             put(len(os.listdir(tmp_path / "in")), seconds(*rows))
-        with plan.start(MemorySink(), checkpoint=str(tmp_path / "cp"), batches=Batches.available_now()) as query:
+        until = Batches.available_now(flush=bool(last))
+        with plan.start(MemorySink(), checkpoint=str(tmp_path / "cp"), batches=until) as query:
             assert query.await_termination("60 s")
         found += [tuple(r.values()) for r in query.results().to_pylist()]
-    assert [(start.second, end.second, n) for start, end, n in found] == [(0, 20, 3), (20, 40, 0)]
+    assert [(start.second, end.second, n) for start, end, n in found] == [(0, 20, 3), (20, 40, 0), (40, 0, 1)]
 
 
 def test_in_a_bounded_frame_a_watermark_means_nothing(session: Session) -> None:
