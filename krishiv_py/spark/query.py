@@ -258,7 +258,9 @@ class StreamQuery:
         """Say what the window of a `stage` that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
         now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
         watermark_us = self._ledger.moment.at(asked.times).watermark_us
-        return why_not_fired(asked.spec, watermark_us, now.source_watermarks_us, time_point_us(window_end, "window_end"))
+        end_us = time_point_us(window_end, "window_end")
+        text = why_not_fired(asked.spec, watermark_us, now.source_watermarks_us, end_us)
+        return " ".join([text, *(words for alignment in self._ledger.aligned for words in alignment.waiting())])
 
     def explain(self) -> str:
         """The plan of the query as text."""

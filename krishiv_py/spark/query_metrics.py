@@ -13,6 +13,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.stages import StagePlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.reading.ranged.alignment import Alignment
 from krishiv_py.spark.tasks.batch import stage_of
 
 
@@ -26,6 +27,8 @@ class Ledger:
     """The number of the stage whose buckets are kept without it."""
     moment: Moment
     """What is in force in the next batch."""
+    aligned: tuple[Alignment, ...] = ()
+    """Which sources wait for which."""
     buckets: dict[str, Report] = attrs.field(factory=dict)
     batch_id: int = -1
     sources_us: dict[str, int] = attrs.field(factory=dict)
@@ -79,7 +82,8 @@ class Ledger:
             reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
-        return attrs.evolve(of_stages(found), watermark_advances=self.advances)
+        held = {name: times for alignment in self.aligned for name, times in alignment.held.items()}
+        return attrs.evolve(of_stages(found), watermark_advances=self.advances, held_back=held)
 
 
 def _latest(one: Moment, other: Moment) -> Moment:

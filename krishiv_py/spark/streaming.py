@@ -35,6 +35,7 @@ from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.ranged.alignment import alignments
 from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
 from krishiv_py.spark.rows import row_kinds, rows_given
@@ -207,6 +208,8 @@ def start(
     sources = [read.source for read in plan.reads]
     if batches.snapshot:
         check_snapshot(plan)
+    reached: list[Ledger] = []
+    aligned = alignments(plan, lambda: reached[0].sources_us, now)
     checkpoint, durable = opened.checkpoint, opened.durable
     notes = CheckpointNotes(checkpoint, durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
@@ -214,7 +217,8 @@ def start(
     forget_unplanned(checkpoint)
     follow(checkpoint, sources)
     claim = notes.claim(plan, setting(spark, "spark.sql.shuffle.partitions"))
-    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial)
+    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values()))
+    reached.append(ledger)
     ledger.restore()
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
     clock = clock_for(plan, checkpoint, durable=durable)
@@ -234,7 +238,7 @@ def start(
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
     output = task_output(plan, sinks, claim.outputs, durable=durable)
-    planning = planners(sources, checkpoint, now, durable=durable)
+    planning = planners(sources, checkpoint, now, aligned, durable=durable)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, checkpoint)
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)

@@ -279,6 +279,7 @@ def _values() -> Iterator[Call]:
     yield Call("AggCall.filter", lambda: count().filter, {"condition": "at > 3"})
     yield Call("AggCall.over", lambda: lambda size: timed().lookback_window("1 h").agg(count().over(size)), {"size": 5})
     yield Call("MultiSourceWatermarkSpec.idle_advance", lambda: several.idle_advance, {"after": 5})
+    yield Call("MultiSourceWatermarkSpec.max_drift", lambda: lambda drift: several.max_drift(drift).describe(), {"drift": 5})
     yield Call("classify", lambda: kv.classify, {"row_time": 5, "watermark": 10})
     yield Call("table_view", lambda: kv.table_view, {"results": pa.table({"window_end": [1], "n": [1]})})
     yield Call("record_late_drop", lambda: kv.CountingLateEventHandler().record_late_drop, {})

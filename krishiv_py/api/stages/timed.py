@@ -100,6 +100,15 @@ def timed(
         )
     if isinstance(spec, MultiSourceWatermarkSpec):
         _check_sources(spec, schema, source_column)
+        if spec.max_drift_us is not None and not isinstance(source_of(node), UnionSource):
+            raise PlanError(
+                message(
+                    "max_drift holds streams of a union back",
+                    f"{source_of(node).title} {source_of(node).detail()}",
+                    "one stream cannot wait for itself",
+                    'leave it out, or write session.union({"a": ..., "b": ...})',
+                )
+            )
         _check_union(spec, node, source_column)
     elif source_column is not None:
         raise PlanError(

@@ -120,6 +120,7 @@ class MultiSourceWatermarkSpec:
     unknown_action: UnknownSource = "side_output"
     unknown_spec: WatermarkSpec | None = None
     idle_advance_us: int | None = None
+    max_drift_us: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
@@ -147,6 +148,8 @@ class MultiSourceWatermarkSpec:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
         _checked_advance(self.idle_advance_us)
+        if self.max_drift_us is not None:
+            microseconds(self.max_drift_us, "max_drift_us", 1, MAX_TIME_US)
         one_of(self.unknown_action, "unknown", ("side_output", "fail", "register"))
         if self.unknown_action == "register":
             _is_spec(self.unknown_spec, 'unknown("register")')
@@ -167,6 +170,7 @@ class MultiSourceWatermarkSpec:
         idle_timeout: Duration | None = None,
         initial: TimePoint | None = None,
         idle_advance: Duration | None = None,
+        max_drift: Duration | None = None,
     ) -> MultiSourceWatermarkSpec:
         """No source yet; add them with :meth:`source`.
 
@@ -179,9 +183,12 @@ class MultiSourceWatermarkSpec:
         idle_advance : int or timedelta or str, optional
             When no source has spoken for this long (processing time), the watermark goes on at the speed of the clock from
             where it stood, until a row comes (SEMANTICS §10). Never by default.
+        max_drift : int or timedelta or str, optional
+            See :meth:`max_drift`.
         """
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
         spec = cls((), idle_us, UNSET if initial is None else time_point_us(initial, "initial"))
+        spec = spec if max_drift is None else spec.max_drift(max_drift)
         return spec if idle_advance is None else spec.idle_advance(idle_advance)
 
     def source(self, name: str, spec: WatermarkSpec) -> MultiSourceWatermarkSpec:
@@ -203,6 +210,21 @@ class MultiSourceWatermarkSpec:
     def idle_advance(self, after: Duration) -> MultiSourceWatermarkSpec:
         """Let the watermark go on with the clock when no source has spoken for `after` of processing time."""
         return attrs.evolve(self, idle_advance_us=to_us(after, "idle_advance"))
+
+    def max_drift(self, drift: Duration) -> MultiSourceWatermarkSpec:
+        """Hold a stream of a union back while its watermark is more than `drift` ahead of the slowest one's.
+
+        For streams of ``read_kafka`` and ``read_source`` in a running query: no batch of such a stream is planned until the
+        others have come nearer, so that what waits for them is not kept in state. What was planned before is read, so a stream
+        can be two batches further ahead. A stream that has ended holds nobody, and one that has nothing to read holds the
+        others for the idle timeout only, without one not at all.
+
+        Parameters
+        ----------
+        drift : int or timedelta or str
+            How far ahead; ``int`` is milliseconds.
+        """
+        return attrs.evolve(self, max_drift_us=to_us(drift, "max_drift"))
 
     def unknown(self, action: UnknownSource, spec: WatermarkSpec | None = None) -> MultiSourceWatermarkSpec:
         """Say what becomes of rows whose source is not declared (SEMANTICS §2.4).
@@ -241,6 +263,7 @@ class MultiSourceWatermarkSpec:
             "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else "",
         }[self.unknown_action]
         idle += _shown_advance(self.idle_advance_us)
+        idle += "" if self.max_drift_us is None else f", none more than {show_us(self.max_drift_us)} ahead"
         return f"min over {parts}{idle}; rows of other sources: {new}"
 
 

@@ -30,6 +30,9 @@ class Progress:
         The watermark of every declared source, µs; empty for a single source.
     watermark_advances : int
         How often a batch has moved the watermark, over all restarts.
+    held_back : dict
+        How often the planning of each source was put off in this run because it was too far ahead
+        (``MultiSourceWatermarkSpec.max_drift``).
     stages : dict
         The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
         batch, watermark, input rows and sources of the first stage, the firings of the last, and the sums of the rest.
@@ -46,6 +49,7 @@ class Progress:
     firings: int = 0
     source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
     watermark_advances: int = 0
+    held_back: dict[str, int] = attrs.field(factory=dict)
     stages: dict[str, Progress] = attrs.field(factory=dict)
 
     @property
@@ -60,9 +64,10 @@ class Progress:
 
     def __str__(self) -> str:
         late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
+        held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
         return (
             f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
-            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings"
+            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
@@ -17,6 +17,7 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.spark.reading.ranged.alignment import Alignment
 from krishiv_py.spark.reading.ranged.log import RangeLog
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
@@ -32,6 +33,8 @@ class RangePlanner:
     checkpoint: str
     log: RangeLog
     now: Callable[[], int]
+    aligned: tuple[Alignment, str] | None = None
+    """Who says whether it may go on, and what it is called there."""
     _taken: int = -1
     _told: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
@@ -47,7 +50,17 @@ class RangePlanner:
             self.log.note(planned)
         elif self.node.bounded:
             self.log.end(Control(END_OF_TIME, None, self.now()))
+        self._tell(planned is not None)
         return planned is not None or self.node.bounded
+
+    def _tell(self, planned: bool) -> None:
+        if self.aligned is not None:
+            alignment, name = self.aligned
+            told = alignment.over if self.log.ended else alignment.planned if planned else alignment.nothing
+            told(name)
+
+    def _may_go_on(self) -> bool:
+        return self.aligned is None or not self.aligned[0].holds(self.aligned[1])
 
     def begin(self, *, everything: bool) -> None:
         """Plan what the query begins with: `everything` there is now, or one batch.
@@ -64,6 +77,8 @@ class RangePlanner:
             self._look(batches[-1])
         if self.log.last < self._taken:
             raise missing(f"{self.log.folder}/{self._taken:020d}.parquet", BEGIN_ANEW)
+        if self.log.ended:
+            self._tell(False)
         if everything:
             self._plan_all()
         elif self.log.last <= self._taken:
@@ -127,7 +142,7 @@ class RangePlanner:
         while not self._stopped.is_set() and not self.log.ended and running():
             self._woken.clear()
             try:
-                noted = self.log.last <= self._taken and self.plan_next()
+                noted = self.log.last <= self._taken and self._may_go_on() and self.plan_next()
             except KrishivError as problem:
                 return fail(problem)
             except RAISED as problem:
@@ -142,11 +157,18 @@ def logged(source: Source, checkpoint: str, at: int) -> Source:
     return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
 
 
-def planners(sources: list[Source], checkpoint: str, now: Callable[[], int], *, durable: bool) -> tuple[RangePlanner, ...]:
-    """What plans for the sources of a query."""
+def planners(
+    sources: list[Source],
+    checkpoint: str,
+    now: Callable[[], int],
+    aligned: Mapping[int, tuple[Alignment, str]],
+    *,
+    durable: bool,
+) -> tuple[RangePlanner, ...]:
+    """What plans for the sources of a query; some of them wait for one another."""
     found = [(at, logged(source, checkpoint, at)) for at, source in enumerate(sources)]
     return tuple(
-        RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now)
+        RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at))
         for at, source in found
         if isinstance(source, RangeSource)
     )

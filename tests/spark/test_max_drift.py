@@ -1,0 +1,76 @@
+"""A source that is too far ahead is held back, until the slow one has come nearer or has nothing more to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import krishiv_py as kv
+from krishiv_py.connectors import JsonValue, Planned, Source
+from krishiv_py.errors import PlanError
+
+PUBLISHED: dict[str, list[int]] = {}
+
+
+class Steps(Source):
+    """A row a batch, so many ms after the one before."""
+
+    schema = pa.schema([("at", pa.int64())])
+    poll_seconds = 0.02
+
+    def __init__(self, name: str, step: int, rows: int) -> None:
+        self.name, self.step, self.rows = name, step, rows
+
+    def plan(self, last: JsonValue) -> Planned | None:
+        """The next row."""
+        number = last + 1 if isinstance(last, int) else 0
+        return Planned(number, [number]) if number < self.rows else None
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """It."""
+        assert isinstance(planned, int)
+        yield pa.record_batch({"at": pa.array([planned * self.step], pa.int64())})
+
+    def finished(self, position: JsonValue) -> None:
+        """Note how far the others are."""
+        assert isinstance(position, int)
+        PUBLISHED.setdefault(self.name, []).append(position * self.step)
+        ahead = PUBLISHED.get("fast", [0])[-1] - PUBLISHED.get("slow", [0])[-1]
+        PUBLISHED.setdefault("ahead", []).append(ahead)
+
+
+def both(streams: dict[str, Any], session: kv.Session) -> kv.AggregatedStream:
+    spec = kv.MultiSourceWatermarkSpec.new(max_drift=2_000)
+    for name in streams:
+        spec = spec.source(name, kv.WatermarkSpec.fixed_lag(0))
+    timed = session.union(streams).with_watermark(spec, "at", source_column="source")
+    return timed.key_by("source").tumbling_window(1_000).agg(kv.count())
+
+
+def test_the_fast_source_waits_for_the_slow_one_and_not_for_ever(session: kv.Session) -> None:
+    PUBLISHED.clear()
+    sources = {"fast": Steps("fast", 1_000, 9), "slow": Steps("slow", 200, 9)}
+    query = both({n: session.read_source(s, name=n) for n, s in sources.items()}, session).start(kv.MemorySink())
+    end, told = time.monotonic() + 90, ""
+    while query.progress.rows < 18 and time.monotonic() < end:
+        assert query.exception() is None
+        told = max(told, query.why_not_fired(100_000), key=len)
+        time.sleep(0.02)
+    assert query.progress.rows == 18, "the slow source has nothing more to read, so it holds nobody"
+    assert query.progress.held_back.keys() == {"fast"}
+    assert "Source 'fast' is held back: it is more than 2 s (max_drift) ahead of source 'slow'." in told
+    query.stop()
+    while_slow = PUBLISHED["ahead"][: PUBLISHED["ahead"].index(PUBLISHED["ahead"][-1])]
+    assert PUBLISHED["slow"] == [200 * n for n in range(9)] and PUBLISHED["fast"] == [1_000 * n for n in range(9)]
+    assert max(while_slow[:10]) <= 2_000 + 2 * 1_000
+
+
+def test_streams_that_spark_plans_are_refused(session: kv.Session) -> None:
+    memory, _ = session.memory_stream("at bigint")
+    plan = both({"a": memory, "b": session.read_source(Steps("b", 1, 1), name="b")}, session)
+    with pytest.raises(PlanError, match=r"(?s)max_drift holds back sources.*MemoryStream.*Hint"):
+        plan.start(kv.MemorySink())
