@@ -111,6 +111,24 @@ class ReplayLog:
             raise missing(self._path(lost), WAY_OUT)
         return [self._path(number) for number in found]
 
+    def sent(self, number: int) -> str | None:
+        """The file of a send; None if there is none yet.
+
+        Raises
+        ------
+        CheckpointError
+            When it is missing or was trimmed.
+        """
+        path = self._path(number)
+        if not os.path.exists(path):
+            first, following, _ = self._book()  # written behind the file
+            if number < following and not os.path.exists(path):
+                if number < first:
+                    self.files()  # says what was trimmed
+                raise missing(path, WAY_OUT)
+            return None
+        return path
+
     def size(self) -> int:
         """Bytes of all files."""
         return sum(os.path.getsize(f) for f in self.files())

@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.nodes import Source, WindowAggregate, root_of
+from krishiv_py.plan.nodes import MemorySource, Source, WindowAggregate, root_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.stages import computed_in
@@ -190,6 +190,13 @@ class PhysicalPlan:
             raise PlanError(message("no such stage with windows", shown(name), "it has no state", known))
         return kept[name]
 
+    def drift_us(self, read: Read) -> int | None:
+        """How far ahead of others a stream may be before it is held back, µs; None where it never is."""
+        number, _ = read.takers[0]
+        own = self.stages[number].clock
+        mark = None if own is None or self.stages[number].keeps_nothing else self.clocks.clocks[own].watermark
+        return mark.max_drift_us if isinstance(mark, MultiSourceWatermarkSpec) else None
+
     def followers(self, number: int) -> tuple[int, ...]:
         """The numbers of the stages that read the results of a stage."""
         return tuple(n for n, stage in enumerate(self.stages) if number in stage.after)
@@ -227,6 +234,8 @@ class PhysicalPlan:
                 parts["watermark behind the first stage, in µs"] = str(stage.times[0][1])
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
             found |= parts
+        if any(isinstance(r.source, MemorySource) and self.drift_us(r) is not None for r in self.reads):
+            found["memory streams"] = "made to wait by max_drift"  # Spark's log is of other files
         if self.watermarked:
             found["Spark's watermark"] = "of a DataFrame"
         if self.named:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -53,6 +54,7 @@ class StreamQuery:
         cleanup: Callable[[], None],
         halt: Halt,
         spark: SparkSession,
+        behind: Callable[[], bool],
     ) -> None:
         self._query = query
         self._id = str(query.id)
@@ -64,6 +66,7 @@ class StreamQuery:
         self._spec = plan.spec
         self._cleanup = cleanup
         self._spark = spark
+        self._behind = behind
         self._halt = halt
         self._ending = threading.Lock()
         self._end: Literal["stopped", "failed"] | None = None
@@ -161,6 +164,9 @@ class StreamQuery:
     def _processed(self) -> None:
         try:
             self._query.processAllAvailable()
+            while self.status == "running" and self._behind():  # sends that are made to wait
+                time.sleep(0.02)
+                self._query.processAllAvailable()
         except (StreamingQueryException, Py4JError, OSError) as problem:
             self._gone(problem)
 

@@ -28,7 +28,7 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
     frames = []
     for at, read in enumerate(plan.reads):
-        found = scan(spark, logged(read.source, checkpoint, at), read.needs_columns, streaming=True)
+        found = scan(spark, logged(read.source, checkpoint, at, waits=False), read.needs_columns, streaming=True)
         outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers)
         frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_DDL))
     return functools.reduce(DataFrame.union, frames)

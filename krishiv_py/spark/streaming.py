@@ -70,7 +70,8 @@ def stateful(
     timed = [n for n, s in enumerate(stages) if not s.keeps_nothing]
     frames = []
     for at, read in enumerate(plan.reads):
-        found = scan(spark, logged(read.source, clock.checkpoint, at), read.needs_columns, streaming=True)
+        source = logged(read.source, clock.checkpoint, at, waits=plan.drift_us(read) is not None)
+        found = scan(spark, source, read.needs_columns, streaming=True)
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
         passed = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers if n not in timed)
         pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
@@ -285,6 +286,7 @@ def start(
         stop,
         halt,
         spark,
+        lambda: any(planner.behind() for planner in planning),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: query.status == "running")

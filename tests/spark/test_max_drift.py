@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import krishiv_py as kv
 from krishiv_py.connectors import JsonValue, Planned, Source
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import CheckpointError, PlanError
 
 PUBLISHED: dict[str, list[int]] = {}
 
@@ -43,8 +45,8 @@ class Steps(Source):
         PUBLISHED.setdefault("ahead", []).append(ahead)
 
 
-def both(streams: dict[str, Any], session: kv.Session) -> kv.AggregatedStream:
-    spec = kv.MultiSourceWatermarkSpec.new(max_drift=2_000)
+def both(streams: dict[str, Any], session: kv.Session, drift: int | None = 2_000) -> kv.AggregatedStream:
+    spec = kv.MultiSourceWatermarkSpec.new(max_drift=drift)
     for name in streams:
         spec = spec.source(name, kv.WatermarkSpec.fixed_lag(0))
     timed = session.union(streams).with_watermark(spec, "at", source_column="source")
@@ -69,8 +71,39 @@ def test_the_fast_source_waits_for_the_slow_one_and_not_for_ever(session: kv.Ses
     assert max(while_slow[:10]) <= 2_000 + 2 * 1_000
 
 
-def test_streams_that_spark_plans_are_refused(session: kv.Session) -> None:
-    memory, _ = session.memory_stream("at bigint")
-    plan = both({"a": memory, "b": session.read_source(Steps("b", 1, 1), name="b")}, session)
-    with pytest.raises(PlanError, match=r"(?s)max_drift holds back sources.*MemoryStream.*Hint"):
+def test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send(session: kv.Session, tmp_path: Path) -> None:
+    streams, senders = {}, {}
+    for name in ("fast", "slow"):
+        streams[name], senders[name] = session.memory_stream("at bigint", name=name)
+    sink, checkpoint = kv.MemorySink(), str(tmp_path / "checkpoint")
+    plan = both(streams, session)
+    for at in range(6):
+        senders["fast"].send([{"at": at * 3_000}])
+        senders["slow"].send([{"at": at * 400}])
+    query = plan.start(sink, checkpoint=checkpoint)
+    query.process_all_available()
+    assert query.progress.rows == 12 and query.progress.held_back["fast"] >= 1
+    query.stop()
+    senders["slow"].send([{"at": 20_000}, {"at": 100}])
+    senders["slow"].advance_watermark(30_000)
+    query = plan.start(sink, checkpoint=checkpoint)
+    for name in ("fast", "slow"):
+        senders[name].close()
+    query.process_all_available()
+    assert query.progress.rows == 14 and query.progress.watermark == "end of input"
+    (late,) = [n for n in query.progress.late.values() if n]
+    counted = sum(query.results()["count"].to_pylist())
+    assert (counted, late) == (13, 1)
+    query.stop()
+    table = plan.collect()
+    assert sum(table["count"].to_pylist()) + late >= 13
+    with pytest.raises(CheckpointError, match="memory streams"):
+        both(streams, session, None).start(sink, checkpoint=checkpoint)
+
+
+def test_streams_that_spark_plans_are_refused(session: kv.Session, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"at": [1]}), tmp_path / "a.parquet")
+    files = session.read_parquet(str(tmp_path), streaming=True)
+    plan = both({"a": files, "b": session.read_source(Steps("b", 1, 1), name="b")}, session)
+    with pytest.raises(PlanError, match=r"(?s)max_drift holds back sources.*Files.*Hint"):
         plan.start(kv.MemorySink())

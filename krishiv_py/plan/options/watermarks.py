@@ -214,7 +214,7 @@ class MultiSourceWatermarkSpec:
     def max_drift(self, drift: Duration) -> MultiSourceWatermarkSpec:
         """Hold a stream of a union back while its watermark is more than `drift` ahead of the slowest one's.
 
-        For streams of ``read_kafka`` and ``read_source`` in a running query: no batch of such a stream is planned until the
+        For streams of ``read_kafka``, ``read_source`` and ``memory_stream`` in a running query: no batch is planned until the
         others have come nearer, so that what waits for them is not kept in state. What was planned before is read, so a stream
         can be two batches further ahead. A stream that has ended holds nobody, and one that has nothing to read holds the
         others for the idle timeout only, without one not at all.

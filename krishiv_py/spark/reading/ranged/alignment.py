@@ -11,6 +11,7 @@ import attrs
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import UNSET, show_us
+from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.physical import PhysicalPlan
 
@@ -120,15 +121,15 @@ def alignments(
     for at, read in enumerate(plan.reads):
         number, branch = read.takers[0]
         own = plan.stages[number].clock
-        if own is None or own not in made:
+        if own is None or plan.drift_us(read) is None:
             continue
-        if not isinstance(read.source, RangeSource):
+        if not isinstance(read.source, (RangeSource, MemorySource)):
             raise PlanError(
                 message(
                     "max_drift holds back sources whose batches the library plans",
                     f"{read.source.title} {read.source.detail()}",
                     "Spark plans its batches, and nobody could make it wait",
-                    "use read_kafka(...) or read_source(...) for every stream of the union, or leave max_drift out",
+                    "leave max_drift out, or unite streams of read_kafka, read_source or memory_stream only",
                 )
             )
         name = clocks[own].named(branch.name or "")

@@ -14,11 +14,12 @@ from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.nodes import Source
+from krishiv_py.plan.nodes import MemorySource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.spark.reading.ranged.alignment import Alignment
 from krishiv_py.spark.reading.ranged.log import RangeLog
+from krishiv_py.spark.reading.ranged.sent import SentSource, as_ranges
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _MOST_BATCHES: Final = 100_000
@@ -127,6 +128,12 @@ class RangePlanner:
         if position is not None:
             tell_finished(source, self.node.name, position)
 
+    def behind(self) -> bool:
+        """Whether there are sends that no batch has taken; of other sources nobody asks."""
+        if self._thread is None or not isinstance(self.node.source, SentSource):
+            return False
+        return self.log.last > self._taken or next_ranges(self.node.source, self.node.name, self.log.position) is not None
+
     def stop(self) -> None:
         """Plan no more."""
         self._stopped.set()
@@ -152,8 +159,10 @@ class RangePlanner:
                 self._woken.wait(self.node.source.poll_seconds)
 
 
-def logged(source: Source, checkpoint: str, at: int) -> Source:
-    """A source as a streaming query reads it: one that plans ranges has its log in the checkpoint."""
+def logged(source: Source, checkpoint: str, at: int, *, waits: bool) -> Source:
+    """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there."""
+    if waits and isinstance(source, MemorySource):
+        source = as_ranges(source)
     return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
 
 
@@ -166,7 +175,7 @@ def planners(
     durable: bool,
 ) -> tuple[RangePlanner, ...]:
     """What plans for the sources of a query; some of them wait for one another."""
-    found = [(at, logged(source, checkpoint, at)) for at, source in enumerate(sources)]
+    found = [(at, logged(source, checkpoint, at, waits=at in aligned)) for at, source in enumerate(sources)]
     return tuple(
         RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at))
         for at, source in found

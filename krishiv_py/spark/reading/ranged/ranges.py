@@ -20,6 +20,7 @@ from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import control_of
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.ranged.log import RANGE
+from krishiv_py.spark.reading.ranged.sent import SentSource
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.partitioning import bucket_ids
 
@@ -56,6 +57,9 @@ class RangeReader:
             yield Scanned(None, control, control.now_us)
 
     def _rows(self, planned: str) -> Iterator[Scanned]:
+        if isinstance(self.source, SentSource):
+            yield from self.source.scanned(int(planned), self.schema)
+            return
         found = read_range(self.source, self.name, planned, self.schema.names)
         for is_bad, group in itertools.groupby(found, lambda one: isinstance(one, Malformed)):
             if not is_bad:
