@@ -56,8 +56,10 @@ ELSEWHERE: Final = {
     "cp/krishiv/controls/N.parquet.tmp",
     "cp/krishiv/ranges/N/N.parquet",
     "cp/krishiv/ranges/N/_next.tmp",
-    "cp/krishiv/handed/batch-N-N.parquet",
-    "cp/krishiv/handed/batch-N-N.tmp",
+    "cp/krishiv/handed/_home.json",
+    "cp/krishiv/handed/_home.json.tmp",
+    "cp/krishiv/handed/batch-N.parquet",
+    "cp/krishiv/handed/batch-N.tmp",
     "cp/krishiv/handed/failed-N.parquet",
     "cp/krishiv/handed/failed-N.tmp",
 }

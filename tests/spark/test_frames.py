@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from krishiv_py import AggregatedStream, Batches, Sender, Session, Stream, count, sum
+from krishiv_py.connectors.sink import OutputBatch
 from krishiv_py.errors import CheckpointError, PlanError
+from krishiv_py.spark.frames.folder import HandOver, ResultTimes, folder_below
+from krishiv_py.testing import stream_of
 from tests.spark.conftest import DDL, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -58,9 +63,10 @@ def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memor
     frame = frame.filter("user <> 'c'")  # which Spark would push below the watermark
     once = frame.dropDuplicatesWithinWatermark(["user", "window_end"])
     ten = once.groupBy(F.window("window_time", "10 seconds"), "user").agg(F.sum("n").alias("n"))
+    sender.send([row(user, t) for t in (5_100, 10_100) for user in "abbc"])
+    sender.send([row(user, 15_100) for user in "abbc"])
+    session.queries[-1].process_all_available()
     with reading(ten, "ten") as query:
-        sender.send([row(user, t) for t in (5_100, 10_100) for user in "abbc"])
-        sender.send([row(user, 15_100) for user in "abbc"])
         through(session, query)
         told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
         assert sorted(map(tuple, told)) == [(at(10_000), "a", 1), (at(10_000), "b", 2)]  # although no result came behind it
@@ -93,9 +99,10 @@ def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> No
         with pytest.raises(CheckpointError, match="handing over"):
             chain(stream).to_dataframe(checkpoint=ours)
         windows = frame.withWatermark("window_time", "1 second").groupBy(F.window("window_time", "10 seconds")).agg(F.sum("n"))
+        for n in half:
+            sender.send([row("a", n * 5_000 + i) for i in range(n + 1)])
+        session.queries[-1].process_all_available()
         with reading(windows, "", theirs) as query:
-            for n in half:
-                sender.send([row("a", n * 5_000 + i) for i in range(n + 1)])
             through(session, query)
         if half[0] == 1:
             sender.send([row("a", 20_000)])  # while nobody reads
@@ -133,6 +140,31 @@ def test_what_failed_is_told_to_the_reader_and_taken_back(session: Session, tmp_
     assert sorted(map(tuple, done)) == [(1_000, 1), (2_000, 1)]
 
 
+def test_a_folder_that_was_moved_is_refused(tmp_path: Path) -> None:
+    plan = per_second(stream_of(DDL)).plan("streaming")
+    schema = plan.outputs[0].schema
+
+    def sink(name: str) -> HandOver:
+        times = ResultTimes.of(plan.stages[-1], schema)
+        return HandOver(folder_below(str(tmp_path / name)), schema, plan.stages[-1], times, None)
+
+    sink("a").check("results", schema)
+    os.rename(tmp_path / "a", tmp_path / "b")
+    sink("b").check("results", schema)  # nothing was handed over
+    batch = OutputBatch("0a1b", "q", "results", 7, False, schema)
+    sink("b").write_tables(batch, [schema.empty_table()])
+    assert sink("b").last_committed(batch) is None, "nothing to tell"
+    one = pa.Table.from_pylist([{"user": "a", "window_start": 0, "window_end": 1_000, "count": 1, "sum_amount": None}], schema)
+    sink("b").write_tables(batch, [one])
+    assert sink("b").last_committed(batch) == 7
+    sink("b").check("results", schema)
+    os.rename(tmp_path / "b", tmp_path / "a")
+    with pytest.raises(
+        CheckpointError, match=r"was moved, .*/a/krishiv/handed, before .*/b/krishiv/handed.*Hint: move it back"
+    ):
+        sink("a").check("results", schema)
+
+
 def test_what_cannot_be_handed_over_is_refused(session: Session, memory: Memory) -> None:
     stream, _ = memory()
     folder = session.temporary_folder("cp")
@@ -153,7 +185,7 @@ def test_streams_are_joined_when_all_there_is_is_handed_over(session: Session, m
     stream, sender = memory()
     sender.send([row("a", 100), row("a", 200), row("b", 5_000), row("a", 1_500)])
     frame = per_second(stream).to_dataframe(
-        checkpoint=session.temporary_folder("cp"), watermark="1 s", batches=Batches.available_now(flush=True)
+        checkpoint=session.temporary_folder("cp") + "/a[1]*", watermark="1 s", batches=Batches.available_now(flush=True)
     )
     left = frame.select("user", "count", F.col("window_time").alias("l"))
     right = frame.select(F.col("user").alias("other"), F.col("count").alias("m"), F.col("window_time").alias("r"))

@@ -7,6 +7,7 @@ Besides rows a file may have one that tells the watermark, and if the query fail
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -20,10 +21,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TableSink
-from krishiv_py.disk.files import file_system, make_folder, sync_files
+from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.files import file_system, make_folder, read_whole, sync_files, write_whole
+from krishiv_py.errors import CheckpointError, message
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.stages import StagePlan
 from krishiv_py.spark.clock.clocks import LedgerClock, SparkClock
+from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 TIME: Final = "time"
 NOTE: Final = "note"
@@ -32,6 +36,7 @@ WATERMARK: Final = "watermark"
 _TIME_TYPE: Final = pa.timestamp("us", "UTC")
 _LAST_US: Final = 253_402_300_799_000_000
 """The watermark at the end of input, in the last second of the year 9999: Spark's own arithmetic has room behind it."""
+_HOME: Final = "_home.json"
 _FIRST_MTIME: Final = 1_000_000_000
 _NAMED: Final = re.compile(r"batch-(.+)-([0-9]{12})\.parquet")
 
@@ -131,10 +136,17 @@ class HandOver(TableSink):
         """Make the folder, and take back what earlier runs told of failures.
 
         The files stay, for a batch of the reader may have planned them already.
+
+        Raises
+        ------
+        CheckpointError
+            When the folder was moved: whoever reads it knows files by their paths, and would read all of them again.
         """
         system, root = file_system(self.folder)
         make_folder(system, root)
-        for found in system.get_file_info(pafs.FileSelector(root)):
+        there = system.get_file_info(pafs.FileSelector(root))
+        _check_home(system, root, any(_NAMED.fullmatch(found.base_name) for found in there), durable=self.durable)
+        for found in there:
             if found.base_name.startswith("failed-") and found.base_name.endswith(".parquet"):
                 name = found.base_name.removesuffix(".parquet")
                 write(self.folder, name, stored_schema(self.schema).empty_table(), 0, durable=self.durable)
@@ -167,6 +179,24 @@ class HandOver(TableSink):
         if self.clock is None:
             return None
         return self.times.reached(self.clock.in_force(batch_id).at(self.stage.times).watermark_us)
+
+
+def _check_home(system: pafs.FileSystem, root: str, any_there: bool, *, durable: bool) -> None:
+    here = os.path.realpath(root) if isinstance(system, pafs.LocalFileSystem) else root
+    path = f"{root}/{_HOME}"
+    data = read_whole(system, path)
+    home = here if data is None else json.loads(unsealed(data, path, BEGIN_ANEW))
+    if home != here and any_there:
+        raise CheckpointError(
+            message(
+                "the checkpoint was moved, and it hands results over",
+                f"{here}, before {home}",
+                "the query that reads the frame would read all of them again",
+                "move it back, or begin anew with both queries",
+            )
+        )
+    if data is None or home != here:
+        write_whole(system, path, sealed(json.dumps(here).encode()), durable=durable)
 
 
 def tell_failure(folder: str, schema: pa.Schema, why: str, durable: bool) -> None:

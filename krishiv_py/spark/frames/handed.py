@@ -109,6 +109,8 @@ def _watch(query: StreamQuery, sink: HandOver) -> None:
 def _read(spark: SparkSession, sink: HandOver, handed: Handed) -> DataFrame:
     reader = every_file(spark.readStream.schema(spark_ddl(stored_schema(sink.schema))), None)
     reader = reader.option("pathGlobFilter", "*.parquet").option("parquet.page.verify-checksum.enabled", "true")
+    # or Spark looks for partitions, and reads each file as often as there are files where the path has characters of patterns
+    reader = reader.option("recursiveFileLookup", "true")
     if handed.clean:
         reader = reader.option("cleanSource", "delete")
     rows: DataFrame = reader.parquet(literal_path(sink.folder))
