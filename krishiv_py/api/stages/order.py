@@ -128,7 +128,9 @@ ON_KEYED: Final = {
 _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for name in _STEPS} | {
     theirs: f"call .{ours}(...) before .watermark(...)" for theirs, ours in _SPARK_STEPS.items()
 }
-_MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once")
+_MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once") | {
+    "processing_time": "the stream has its time; call either .watermark(...) or .processing_time(), once"
+}
 ON_TIMED: Final = {
     **_ANYWHERE,
     **_BEFORE_MARK,
@@ -161,6 +163,7 @@ ON_RESULTS: Final = {
     **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'),
     **dict.fromkeys((w for w in _WINDOWINGS if w != "window"), _WINDOW_CALL),
     **dict.fromkeys(("with_watermark", *_MARKS), 'write .watermark("window_time", lag)'),
+    "processing_time": "results have the time of their windows, and go on by the clock of the stage before",
     **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
     **dict.fromkeys(
         ("agg", *_AGGREGATE, *_COUNTS),
