@@ -295,6 +295,23 @@ class Session(FileSources, OtherStreams):
             return self._runner.read_state(stream.plan(), folder, stage)
         return self._runner.read_state(_one_plan(named_outputs(stream, "session.read_state")), folder, stage)
 
+    def rescale(self, checkpoint: str, tasks: int) -> None:
+        """Let the query of a `checkpoint` go on with so many `tasks`: 1 to the buckets of its state, ``spark.krishiv.buckets``.
+
+        No query may run from it. The next ``start()`` goes on where the last one ended, with the same answers (docs/state.md).
+
+        Raises
+        ------
+        CheckpointError
+            While a query runs from it, when none has begun there, and when its last micro-batch is not finished.
+        PlanError
+            When it has fewer buckets, or no state, and over Spark Connect.
+        EnvironmentSetupError
+            Before Spark 4.2.
+        """
+        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        self._runner.rescale(folder, a_number(tasks, "tasks", 1, "pass how many tasks share the state"))
+
     @property
     def queries(self) -> list[Query]:
         """The queries of this session that are still running."""

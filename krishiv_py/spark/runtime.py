@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
 from krishiv_py.plan.nodes import FrameSource, MemorySource
@@ -31,6 +32,7 @@ from krishiv_py.redaction import shown_setting
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.checkpoint.rescale import rescale
 from krishiv_py.spark.checkpoint.trimming import trim
 from krishiv_py.spark.clock.foreign_watermarks import lags_of
 from krishiv_py.spark.frames.direct import rows_frame
@@ -41,13 +43,12 @@ from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
 from krishiv_py.spark.setup.config import (
-    FSYNC,
-    QUERY_SETTINGS,
     Profile,
     check_checkpoint,
     folders_shared,
     is_connect,
     is_here,
+    query_settings,
     session_settings,
 )
 from krishiv_py.spark.setup.interpreter import choose_worker_python
@@ -80,8 +81,7 @@ class SparkRunner:
         remove_leftovers()
         self.queries: list[StreamQuery] = []
         self.clock: Callable[[], int] = wall_clock_us
-        settings = {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower()}
-        for name, value in settings.items():
+        for name, value in query_settings(profile).items():
             spark.conf.set(name, (given or {}).get(name, value))
 
     def folder(self, name: str) -> str:
@@ -195,6 +195,21 @@ class SparkRunner:
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """The state of a stage in a checkpoint as a table."""
         return read_state(self.spark, plan, CheckpointNotes(checkpoint), stage)
+
+    def rescale(self, checkpoint: str, tasks: int) -> None:
+        """Spread the state of a checkpoint over another number of tasks."""
+        if is_connect(self.spark):
+            raise PlanError(
+                message(
+                    "session.rescale() needs the driver in this process",
+                    "a Spark Connect session",
+                    "Spark offers it to no other",
+                    "call it from a session of Session.embedded(), builder() or from_spark()",
+                )
+            )
+        require_alive(self.spark, "rescale()", stopped=self._stopped)
+        with as_own("session.rescale()"):
+            rescale(self.spark, absolute(checkpoint).rstrip("/"), tasks, durable=self.profile != "dev-local")
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""

@@ -24,6 +24,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.storage.chunk_files import ChunkFolder, chunk_of
 from krishiv_py.spark.storage.codec import decode, encode
+from krishiv_py.spark.storage.plain_names import plain_name
 from krishiv_py.spark.tasks.processor import META, STATE
 
 _DDL: Final = "blob binary"
@@ -69,9 +70,10 @@ def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, 
     if _has_batch(notes.checkpoint):
         behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])  # Spark numbers operators from the last one
         source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
-        state = source.load(notes.checkpoint)
-        chunks = state.select("key.bucket", "user_map_key.name", "user_map_value.blob")
-        found = chunks.mapInArrow(OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=number)).__call__, _DDL).toArrow()
+        windows = OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=number))
+        with plain_name(notes.checkpoint) as path:
+            chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
+            found = chunks.mapInArrow(windows.__call__, _DDL).toArrow()
         tables += [decode(blob.as_py()) for blob in found["blob"]]
     return in_order(tables, len(spec.keys))
 

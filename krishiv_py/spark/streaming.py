@@ -23,6 +23,7 @@ from krishiv_py.spark.checkpoint.lease import Lease
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.checkpoint.sparklog import batches_of, forget_unplanned
 from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.clock.controls import ControlFolder
@@ -39,7 +40,7 @@ from krishiv_py.spark.reading.ranged.alignment import alignments
 from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
 from krishiv_py.spark.rows import row_kinds, rows_given
-from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
+from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.chunk_files import ChunkFolder
@@ -214,10 +215,11 @@ def start(
     checkpoint, durable = opened.checkpoint, opened.durable
     notes = CheckpointNotes(checkpoint, durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
+    check_rescaled(checkpoint, durable=durable)
     check_log(checkpoint, len(sources))
     forget_unplanned(checkpoint)
     follow(checkpoint, sources)
-    claim = notes.claim(plan, setting(spark, "spark.sql.shuffle.partitions"))
+    claim = notes.claim(plan, buckets_wanted(spark))
     ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values()))
     reached.append(ledger)
     ledger.restore()

@@ -38,6 +38,9 @@ class NoSpark:
     def table_stream(self, name: str, streaming: bool) -> None:
         """No table."""
 
+    def rescale(self, checkpoint: str, tasks: int) -> None:
+        """Nothing."""
+
     def read_state(self, stream: kv.AggregatedStream, checkpoint: str, stage: str | None) -> None:
         """Nothing."""
 
@@ -69,6 +72,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("collect", lambda: session().collect, {"streams": []}),
         Call("register_sink", lambda: session().register_sink, {"name": "a", "sink": kv.MemorySink()}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
+        Call("rescale", lambda: session().rescale, {"checkpoint": "x", "tasks": 4}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call("temporary_folder", lambda: session().temporary_folder, {}),
         Call("use_clock", lambda: session().use_clock, {"clock": lambda: 0}),

@@ -18,10 +18,16 @@ from krishiv_py.errors import PlanError, message
 
 Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
+_MOST_BUCKETS: Final = 4_096
+_BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}
+"""A query on a cluster may have to go on with more tasks (docs/state.md); on one machine there are not more."""
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
 """From which size on, in bytes, a chunk is a file: of state beside the checkpoint, between tasks of one machine for a while."""
+
+BUCKETS: Final = "spark.krishiv.buckets"
+"""In how many parts, at least, a new checkpoint keeps its state; with 1 there is one for each shuffle partition."""
 
 FSYNC: Final = "spark.krishiv.fsync"
 """Whether what is written must survive a loss of power (docs/state.md); by default where the profile is a durable one."""
@@ -59,6 +65,11 @@ def _logging() -> str:
     if os.path.exists(os.path.join(home, "log4j2.properties")):
         return ""
     return f" -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+
+
+def query_settings(profile: Profile) -> dict[str, str]:
+    """What is set on every session, also on one that was there."""
+    return {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower(), BUCKETS: _BUCKETS.get(profile, "1")}
 
 
 def session_settings(profile: Profile, cores: int | None = None, *, here: bool = True) -> dict[str, str]:
@@ -124,6 +135,22 @@ def setting(spark: SparkSession, name: str) -> int:
     value = spark.conf.get(name)
     assert value is not None
     return int(value)
+
+
+def buckets_wanted(spark: SparkSession) -> int:
+    """In how many parts a new checkpoint keeps its state: as many for each shuffle partition, at least what is set."""
+    partitions = setting(spark, "spark.sql.shuffle.partitions")
+    given = str(spark.conf.get(BUCKETS, "1"))
+    if not given.isdecimal() or not 1 <= int(given) <= _MOST_BUCKETS:
+        raise PlanError(
+            message(
+                f"{BUCKETS} is no number of buckets",
+                given,
+                "it is not known in how many parts state is to be kept",
+                f"set a number from 1 to {_MOST_BUCKETS}, 64 for example",
+            )
+        )
+    return partitions * -(-int(given) // partitions)
 
 
 def is_connect(spark: SparkSession) -> bool:

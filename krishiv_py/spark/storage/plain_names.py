@@ -1,0 +1,30 @@
+"""Checkpoints whose names hold blanks and the like, for the parts of Spark that look for them under other names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.spark.storage.folders import new_folder
+
+_PLAIN: Final = re.compile(r"[\w/.:=-]+", re.ASCII)
+
+
+@contextmanager
+def plain_name(checkpoint: str) -> Iterator[str]:
+    """A path under which Spark's readers of state find a checkpoint: for a local one with an odd name, a link to it."""
+    if not is_local_path(checkpoint) or _PLAIN.fullmatch(checkpoint):
+        yield checkpoint
+        return
+    folder = new_folder("link")
+    try:
+        link = f"{folder}/checkpoint"
+        os.symlink(file_system(checkpoint)[1], link)
+        yield link
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
