@@ -42,7 +42,9 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
+from krishiv_py.spark.setup.class_archive import archive_options
 from krishiv_py.spark.setup.config import (
+    JVM_OPTIONS,
     Profile,
     check_checkpoint,
     folders_shared,
@@ -269,11 +271,13 @@ def local_session(master: str | None, app: str, settings: dict[str, str], profil
     if running is not None:
         _adjust(running, settings)
         return running, False
-    require_java()
+    java = require_java()
     here = is_here(master)
     choose_worker_python(here=here)
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
-    every = {**session_settings(profile, _cores(master), here=here), **_own_folder(master), **settings}
+    ours = session_settings(profile, _cores(master), here=here)
+    ours[JVM_OPTIONS] += archive_options(java)
+    every = {**ours, **_own_folder(master), **settings}
     for key, value in every.items():
         builder = builder.config(key, value)
     with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}):

@@ -29,6 +29,8 @@ CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
 BUCKETS: Final = "spark.krishiv.buckets"
 """In how many parts, at least, a new checkpoint keeps its state; with 1 there is one for each shuffle partition."""
 
+JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
 FSYNC: Final = "spark.krishiv.fsync"
 """Whether what is written must survive a loss of power (docs/state.md); by default where the profile is a durable one."""
 
@@ -81,7 +83,7 @@ def session_settings(profile: Profile, cores: int | None = None, *, here: bool =
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": _JVM + _logging(),
+        JVM_OPTIONS: _JVM + _logging(),
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",  # the same, or operators would not share workers
         "spark.sql.adaptive.enabled": "false",

@@ -1,0 +1,94 @@
+"""``krishiv warm``: makes the class archive that shortens the start of sessions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkContext
+
+from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.errors import EnvironmentSetupError, message, told
+from krishiv_py.plan.aggregates.calls import count
+from krishiv_py.session import Session
+from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path
+from krishiv_py.spark.setup.config import JVM_OPTIONS, session_settings
+from krishiv_py.spark.setup.java import require_java
+
+_DUMPED_S: Final = 300
+
+
+def warm() -> Path:
+    """Run a small pipeline in a process of its own, and keep the classes its JVM loads; the path of the archive.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        Without Java, and when the archive cannot be made or kept.
+    """
+    final = archive_path(require_java())
+    try:
+        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        final.parent.chmod(0o700)
+        with tempfile.TemporaryDirectory(dir=final.parent) as folder:
+            made = Path(folder, "classes.jsa")
+            run = subprocess.run(
+                [sys.executable, "-m", "krishiv_py.cli.warm", str(made)],
+                env={**os.environ, SWITCH: "off"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if run.returncode or not made.is_file():
+                raise EnvironmentSetupError(
+                    message(
+                        "the class archive could not be made",
+                        (run.stderr.strip().splitlines() or ["no file was written"])[-1],
+                        "sessions start as before",
+                        "see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB",
+                    )
+                )
+            made.chmod(0o600)
+            said = checksum(made)
+            checksum_path(final).unlink(missing_ok=True)  # without it nobody uses what is being replaced
+            made.replace(final)
+            checksum_path(made).write_text(said)
+            checksum_path(made).replace(checksum_path(final))
+    except OSError as problem:
+        raise EnvironmentSetupError(
+            message(
+                "the class archive cannot be kept",
+                told(problem),
+                "sessions start as before",
+                "set XDG_CACHE_HOME to a folder of yours with 200 MB to spare",
+            )
+        ) from problem
+    return final
+
+
+def run_small(archive: str) -> None:
+    """A window over a memory stream and the same over rows that end, in a JVM that writes down its classes at its end."""
+    options = f"{session_settings('dev-local')[JVM_OPTIONS]} -XX:ArchiveClassesAtExit={archive}"
+    with Session.builder().config(JVM_OPTIONS, options).get_or_create() as session:
+        context: Any = SparkContext
+        jvm = context._gateway.proc
+        stream, sender = session.memory_stream("key string, at bigint")
+        counts = stream.watermark("at", "1 s").key_by("key").tumbling_window("1 min").agg(count())
+        query = counts.start(MemorySink())
+        for at in (0, 30_000, 90_000):
+            sender.send([{"key": "a", "at": at}])
+            query.process_all_available()
+        sender.close()
+        query.process_all_available()
+        query.stop()
+        counts.collect()
+    jvm.stdin.close()
+    jvm.wait(_DUMPED_S)
+
+
+if __name__ == "__main__":
+    run_small(sys.argv[1])
