@@ -29,9 +29,10 @@ PROGRAM = textwrap.dedent("""
     except PlanError as refused:
         print(refused)
     marked = session.spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
-    for frame in (marked, marked.selectExpr("unix_millis(timestamp) AS at")):
+    for frame in (marked.selectExpr("timestamp AS at"), marked.selectExpr("unix_millis(timestamp) AS at")):
+        windows = session.from_dataframe(frame).watermark("at", 0).tumbling_window(1_000).agg(count())
         try:
-            session.from_dataframe(frame)
+            windows.to_dataframe()
         except PlanError as refused:
             print(refused)
     session.stop()
@@ -45,4 +46,4 @@ def test_connect() -> None:
     assert lines[0] == "[('a', 0, 10, 2), ('b', 20, 30, 1)]"
     assert lines[1] == "[('a', 0, 10, 2)]"
     assert "use collect(), or to_dataframe()" in lines[2]
-    assert ["the DataFrame has a watermark of its own" in line for line in lines[3:5]] == [True, True]
+    assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[3:5]] == [True, True]
