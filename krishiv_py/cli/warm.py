@@ -7,15 +7,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
-
-from pyspark import SparkContext
+from typing import Final
 
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.errors import EnvironmentSetupError, message, told
 from krishiv_py.plan.aggregates.calls import count
 from krishiv_py.session import Session
-from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path
+from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path, running_jvm
 from krishiv_py.spark.setup.config import JVM_OPTIONS, session_settings
 from krishiv_py.spark.setup.java import require_java
 
@@ -72,10 +70,9 @@ def warm() -> Path:
 
 def run_small(archive: str) -> None:
     """A window over a memory stream and the same over rows that end, in a JVM that writes down its classes at its end."""
-    options = f"{session_settings('dev-local')[JVM_OPTIONS]} -XX:ArchiveClassesAtExit={archive}"
+    options = f'{session_settings("dev-local")[JVM_OPTIONS]} "-XX:ArchiveClassesAtExit={archive}"'
     with Session.builder().config(JVM_OPTIONS, options).get_or_create() as session:
-        context: Any = SparkContext
-        jvm = context._gateway.proc
+        jvm = running_jvm()
         stream, sender = session.memory_stream("key string, at bigint")
         counts = stream.watermark("at", "1 s").key_by("key").tumbling_window("1 min").agg(count())
         query = counts.start(MemorySink())
@@ -86,7 +83,8 @@ def run_small(archive: str) -> None:
         query.process_all_available()
         query.stop()
         counts.collect()
-    jvm.stdin.close()
+    if jvm.stdin is not None:
+        jvm.stdin.close()
     jvm.wait(_DUMPED_S)
 
 

@@ -26,9 +26,9 @@ with Session.embedded() as session:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
     monkeypatch.delenv(SWITCH, raising=False)
-    return tmp_path / "cache"
+    return tmp_path / "a cache"
 
 
 def put(cache: Path) -> Path:

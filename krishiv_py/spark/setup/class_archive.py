@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import subprocess
 import warnings
 import zlib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
 
@@ -41,7 +42,16 @@ def archive_options(java: str) -> str:
     if not whole:
         warnings.warn(f"{path} is damaged, and is not used. Hint: make it again with `krishiv warm`", stacklevel=2)
         return ""
-    return f" -XX:SharedArchiveFile={path} -Xlog:cds*=off"
+    if set(str(path)) & set('"\\'):
+        return ""
+    return f' "-XX:SharedArchiveFile={path}" -Xlog:cds*=off'
+
+
+def running_jvm() -> subprocess.Popen[bytes]:
+    """The process of the JVM that this process has started."""
+    context: Any = pyspark.SparkContext
+    process: subprocess.Popen[bytes] = context._gateway.proc
+    return process
 
 
 def checksum_path(archive: Path) -> Path:
