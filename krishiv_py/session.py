@@ -12,6 +12,7 @@ import pyarrow as pa
 from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
+from krishiv_py.api.ranged_sources import RangedSources
 from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
@@ -92,7 +93,7 @@ class SessionBuilder:
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
-class Session(FileSources, OtherStreams):
+class Session(FileSources, RangedSources, OtherStreams):
     """Makes streams and runs queries.
 
     Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a context manager.

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.connectors.kafka.columns import KeyFormat
-from krishiv_py.connectors.kafka.making import kafka_source
-from krishiv_py.connectors.kafka.source import OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import Told as KafkaPlace
-from krishiv_py.connectors.ranges import node_of
-from krishiv_py.connectors.source import Source
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
@@ -39,7 +32,7 @@ class FileRunner(Runner, Protocol):
 
 
 class FileSources:
-    """The methods of a session that read files and other sources."""
+    """The methods of a session that read files."""
 
     _runner: FileRunner
 
@@ -154,131 +147,6 @@ class FileSources:
             For a number of files below 1, and for arguments of another type.
         """
         return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed)
-
-    def read_source(self, source: Source, *, name: str | None = None) -> Stream:
-        """A stream over a source of your own (docs/sources.md, "Your own source").
-
-        Parameters
-        ----------
-        source : Source
-            An object of a subclass of :class:`krishiv_py.connectors.Source`.
-        name : str, optional
-            Shown in plans and errors; the name of its class by default.
-
-        Raises
-        ------
-        PlanError
-            When it is no source, or what it states does not fit together.
-        """
-        node = node_of(source, name)
-        return Stream(node, node.schema, self._runner)
-
-    def read_kafka(
-        self,
-        topics: str | Sequence[str],
-        *,
-        bootstrap_servers: str,
-        schema: SchemaLike | Any = None,
-        value_format: ValueFormat = "json",
-        avro_schema: str | None = None,
-        schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
-        key: str | None = None,
-        key_format: KeyFormat = "string",
-        timestamp: str | None = None,
-        headers: str | None = None,
-        topic: str | None = None,
-        partition: str | None = None,
-        offset: str | None = None,
-        starting: KafkaPlace = "earliest",
-        ending: KafkaPlace | None = None,
-        max_offsets_per_batch: int | None = None,
-        on_malformed: OnMalformed = "fail",
-        on_lost: OnLost = "fail",
-        partitions_as_sources: bool = False,
-        parallelism: int | None = None,
-        commit_group: str | None = None,
-        timeout: str = "60 s",
-        options: Mapping[str, str | int | float | bool] | None = None,
-    ) -> Stream:
-        """Topics of Kafka, fetched and decoded in the tasks (docs/kafka.md). Needs the extra ``krishiv_py[kafka]``.
-
-        Parameters
-        ----------
-        topics : str or sequence of str
-            What to read; several topics have the same columns.
-        bootstrap_servers : str
-            ``host:port``, several separated by commas.
-        schema : pyarrow.Schema or StructType or str
-            Columns of the value. For ``value_format="bytes"`` one binary column, by default ``value``.
-        value_format : {"json", "avro", "bytes"}
-            How values are written: one JSON object or one Avro record each, or as they are.
-        avro_schema : str, optional
-            JSON text of the schema of Avro values that do not begin with the number of one.
-        schema_registry : str or mapping, optional
-            Address of the registry in which the schemas of Avro values are looked up, or settings of its client with ``url``.
-        key, timestamp, headers, topic, partition, offset : str, optional
-            Names of columns to add: key, time of the record (``timestamp``), headers (list of name and value) and place.
-        key_format : {"string", "bytes"}
-            Type of the column for `key`.
-        starting : {"earliest", "latest"}, datetime, int (ms since the epoch) or mapping of partition to offset
-            Where a new query begins. A restarted one goes on where its checkpoint says.
-        ending : the same, optional
-            Where the stream ends; without it, it does not. ``"latest"`` is what is there when the query begins.
-        max_offsets_per_batch : int, optional
-            The most offsets of one micro-batch, from 1, shared in proportion to what waits; everything there is by default.
-        on_malformed : {"fail", "side_output"}
-            What to do with a record that is no row: stop the query with an error that names it, or add it to the late rows.
-        on_lost : {"fail", "warn"}
-            What to do when records expired before they were read: stop the query, or go on with a warning.
-        partitions_as_sources : bool
-            Add a column ``kafka_source`` with ``topic-partition``, to declare each partition as a watermark source.
-        parallelism : int, optional
-            How many tasks fetch at once; by default one for each partition, at most one for each core of this machine.
-        commit_group : str, optional
-            A consumer group in whose name the offsets of published batches are committed, for lag monitors. The query itself
-            never reads them.
-        timeout : str
-            How long to wait for a broker before the query fails.
-        options : mapping, optional
-            Settings of librdkafka, for instance ``security.protocol``. Values of secret ones are never shown.
-
-        Raises
-        ------
-        PlanError
-            For arguments that mean nothing, and for options that the library sets itself.
-        SchemaError
-            For a schema that is missing, and for two columns of one name.
-        SourceError
-            When no broker answers within `timeout`, or a topic does not exist.
-        MissingExtraError
-            When confluent-kafka is not installed.
-        """
-        source = kafka_source(
-            topics,
-            bootstrap_servers=bootstrap_servers,
-            schema=schema,
-            value_format=value_format,
-            avro_schema=avro_schema,
-            schema_registry=schema_registry,
-            key=key,
-            key_format=key_format,
-            timestamp=timestamp,
-            headers=headers,
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            starting=starting,
-            ending=ending,
-            max_offsets_per_batch=max_offsets_per_batch,
-            on_malformed=on_malformed,
-            on_lost=on_lost,
-            partitions_as_sources=partitions_as_sources,
-            parallelism=parallelism,
-            commit_group=commit_group,
-            timeout=timeout,
-            options=options,
-        )
-        return self.read_source(source, name=f"kafka {', '.join(source.topics)}")
 
     def _files(
         self,

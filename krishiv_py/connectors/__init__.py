@@ -23,6 +23,7 @@ from krishiv_py.connectors.sink import (
     TableSink,
 )
 from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.tables.delta.making import delta_source
 from krishiv_py.connectors.transactional import TransactionalSink
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "SparkFileSink",
     "TableSink",
     "TransactionalSink",
+    "delta_source",
     "kafka_source",
 ]

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
-from krishiv_py.connectors.tables.deltaplace import options
+from krishiv_py.connectors.tables.delta.place import options
 from krishiv_py.connectors.tables.keys import create as told_create
 from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, message, require_extra, told

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
-from krishiv_py.connectors.tables.deltaplace import a_place, delta, opened, options, refused
+from krishiv_py.connectors.tables.delta.place import a_place, delta, opened, options, refused
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
 from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column

@@ -56,23 +56,35 @@ def opened(path: str, storage: Mapping[str, str], version: int | None = None) ->
     OperatorError
         When it cannot be read.
     """
+    try:
+        return found(path, storage, version)
+    except RAISED as problem:
+        raise refused(path, problem, storage) from None
+
+
+def found(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
+    """The table; None if there is none yet. What goes wrong is told in delta-rs's own words."""
     module = delta()
     try:
         return module.DeltaTable(path, version=version, storage_options=dict(storage) or None)
     except module.exceptions.TableNotFoundError:
         return None
-    except RAISED as problem:
-        raise refused(path, problem, storage) from None
 
 
 def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None = None) -> OperatorError:
     """The error for what delta-rs refuses."""
-    text = told(problem)
-    for name, value in (storage or {}).items():
-        if is_secret(name) and value:
-            text = text.replace(value, HIDDEN)
+    text = without_secrets(problem, storage or {})
     if "ermission denied" in text:
         what, hint = "the Delta table may not be written", "let this user write the folder"
     else:
         what, hint = "delta-rs refuses", "see what it says; start the query again: the batch is written again, or recognised"
     return OperatorError(message(what, f"{shown(path)}: {text}", "the batch is not written", hint))
+
+
+def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:
+    """What an exception says, without the calls inside of delta-rs and without secrets of the store."""
+    text = told(problem).split("\n   0: ")[0]
+    for name, value in storage.items():
+        if is_secret(name) and value:
+            text = text.replace(value, HIDDEN)
+    return text

@@ -1,0 +1,173 @@
+"""What the versions of a Delta table brought: the files of a snapshot, and the actions of one commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.connectors.tables.delta.place import delta, found, without_secrets
+from krishiv_py.errors import RAISED, SourceError, message, shown
+
+_MAPPED: Final = "delta.columnMapping.mode"
+
+
+@attrs.frozen
+class DataFile:
+    """A file of a table.
+
+    Attributes
+    ----------
+    path : str
+        As the log has it, relative to the table and URL-encoded.
+    size : int
+        Bytes.
+    parts : mapping of str to str or None
+        The values of the partition columns, as texts.
+    """
+
+    path: str
+    size: int
+    parts: Mapping[str, str | None]
+
+
+@attrs.frozen
+class Commit:
+    """What one version did.
+
+    Attributes
+    ----------
+    added : tuple of DataFile
+        Files with new rows, in the order of the log.
+    removed : int
+        How many files with rows it took out; compacting a table takes out none.
+    table : str or None
+        Identity of the table, where the version states its metadata.
+    """
+
+    added: tuple[DataFile, ...]
+    removed: int
+    table: str | None
+
+
+def table_at(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
+    """The table at a version, or the last one.
+
+    Raises
+    ------
+    SourceError
+        When there is no table, no such version, or one that cannot be read here.
+    """
+    try:
+        table = found(path, storage, version)
+    except RAISED as problem:
+        where = shown(path) if version is None else f"{shown(path)}, version {version}"
+        got = f"{where}: {without_secrets(problem, storage)}"
+        hint = "see what delta-rs says" if version is None else "use a version that the log still has"
+        raise SourceError(message("the Delta table cannot be read", got, "there are no rows", hint)) from None
+    if table is None:
+        raise SourceError(
+            message("there is no Delta table", shown(path), "there are no rows", "check the path, and write the table first")
+        )
+    if (table.metadata().configuration or {}).get(_MAPPED, "none") != "none":
+        raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
+    return table
+
+
+def files_at(table: Any, path: str) -> list[DataFile]:
+    """The files of a snapshot, the oldest first.
+
+    Raises
+    ------
+    SourceError
+        When rows are taken out by deletion vectors.
+    """
+    if pa.table(table.deletion_vectors()).num_rows:
+        raise _unreadable(path, "rows are deleted by deletion vectors")
+    rows = pa.table(table.get_add_actions()).to_pylist()
+    rows.sort(key=lambda row: (row["modification_time"], row["path"]))
+    return [_file(path, row["path"], row["size_bytes"], _texts(row.get("partition") or {})) for row in rows]
+
+
+def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
+    """What a version did; None if the log has no such version.
+
+    Raises
+    ------
+    SourceError
+        When its entry is damaged, or has deletion vectors.
+    """
+    try:
+        with files.open_input_stream(f"_delta_log/{version:020d}.json") as entry:
+            text = entry.read()
+    except FileNotFoundError:
+        return None
+    added, removed, table = [], 0, None
+    for action in _actions(text, path, version):
+        if (new := action.get("add")) is not None and new.get("dataChange", True):
+            if new.get("deletionVector"):
+                raise _unreadable(path, f"version {version} deletes rows by deletion vectors")
+            added.append(_file(path, new["path"], int(new["size"]), new.get("partitionValues") or {}))
+        elif (gone := action.get("remove")) is not None and gone.get("dataChange", True):
+            removed += 1
+        elif (data := action.get("metaData")) is not None:
+            table = str(data["id"])
+            if (data.get("configuration") or {}).get(_MAPPED, "none") != "none":
+                raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
+    return Commit(tuple(added), removed, table)
+
+
+def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
+    """The folder of a table, through delta-rs."""
+    delta()
+    from deltalake.fs import DeltaStorageHandler
+
+    return pafs.PyFileSystem(DeltaStorageHandler(path, dict(storage) or None))
+
+
+def _actions(text: bytes, path: str, version: int) -> Iterator[dict[str, Any]]:
+    try:
+        yield from (json.loads(line) for line in text.splitlines() if line.strip())
+    except ValueError as problem:
+        got = f"{shown(path)}, version {version}: {problem}"
+        hint = "restore the file of the log, or begin behind it with a new checkpoint"
+        raise SourceError(message("an entry of a Delta log is damaged", got, "its rows are not known", hint)) from problem
+
+
+def _file(table: str, path: str, size: int, parts: Mapping[str, str | None]) -> DataFile:
+    if "://" in path or path.startswith("/"):
+        raise _unreadable(table, f"the file {path} lies outside of it (a shallow clone)")
+    return DataFile(path, size, parts)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Partition values as the log writes them."""
+    return {name: _text(value) for name, value in values.items()}
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+    return str(value)
+
+
+def _unreadable(path: str, why: str) -> SourceError:
+    return SourceError(
+        message(
+            "the Delta table cannot be read without Spark's own reader",
+            f"{shown(path)}: {why}",
+            "rows would be wrong",
+            "rewrite the table without them (REORG TABLE ... APPLY (PURGE) for deletion vectors), or use from_dataframe",
+        )
+    )
