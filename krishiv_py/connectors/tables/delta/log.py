@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.connectors.tables.delta.place import delta, found, without_secrets
 from krishiv_py.errors import RAISED, SourceError, message, shown
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 _MAPPED: Final = "delta.columnMapping.mode"
 
@@ -125,6 +127,7 @@ def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
 def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
     """The folder of a table, through delta-rs."""
     delta()
+    import pyarrow.fs as pafs
     from deltalake.fs import DeltaStorageHandler
 
     return pafs.PyFileSystem(DeltaStorageHandler(path, dict(storage) or None))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.connectors.tables.delta.files import rows_of
 from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, files_at, filesystem, table_at
 from krishiv_py.errors import SourceError, message, shown
+from krishiv_py.lazy import lazy
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+    from krishiv_py.connectors.tables.delta import files
+else:  # only tasks read
+    files = lazy("krishiv_py.connectors.tables.delta.files")
 
 OnChange: TypeAlias = Literal["fail", "skip"]
 
@@ -103,12 +109,12 @@ class DeltaSource(Source):
                 if following is None:
                     break
                 at = following
-            files = self._files(at)
+            here = self._files(at)
             assert at.done is not None
-            taken = files[at.done :] if self.most is None else files[at.done : at.done + self.most - len(found)]
+            taken = here[at.done :] if self.most is None else here[at.done : at.done + self.most - len(found)]
             found += taken
             done = at.done + len(taken)
-            at = attrs.evolve(at, done=None if done >= len(files) else done)
+            at = attrs.evolve(at, done=None if done >= len(here) else done)
             if not found:
                 self._known.empty = begin, at.version
         return self._planned(at, found) if found else None
@@ -163,9 +169,9 @@ class DeltaSource(Source):
         warnings.warn(f"a version that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
 
-    def _planned(self, at: _Place, files: Sequence[DataFile]) -> Planned:
+    def _planned(self, at: _Place, found: Sequence[DataFile]) -> Planned:
         position: dict[str, Any] = attrs.asdict(at)
-        groups = _groups(files, self.parallelism)
+        groups = _groups(found, self.parallelism)
         return Planned(position, [[[file.path, dict(file.parts)] for file in group] for group in groups])
 
     def _folder(self) -> pafs.FileSystem:
@@ -201,7 +207,7 @@ class DeltaSource(Source):
             assert isinstance(entry, list)
             name, parts = entry
             assert isinstance(name, str) and isinstance(parts, dict)
-            yield from rows_of(self.path, self.storage, name, parts, wanted)
+            yield from files.rows_of(self.path, self.storage, name, parts, wanted)
 
     def until_now(self) -> DeltaSource:
         """Up to the version there is now."""
