@@ -108,6 +108,18 @@ def engines(session: nox.Session) -> None:
     session.run(PYTHON, "-m", "pytest", "tests/engines", *session.posargs, env={"KRISHIV_EXAMPLES": "400"})
 
 
+MATRIX = ("tests/goldens", "tests/engines", "tests/kernels", "tests/joins", "tests/crash", "tests/spark/test_frames.py")
+"""What the versions of Python and Spark are tried with."""
+
+
+@nox.session(python=["3.11", "3.12", "3.13"], venv_backend="venv")
+@nox.parametrize("spark", ["4.1.4", "4.2.1", "4.3.0"])
+def matrix(session: nox.Session, spark: str) -> None:
+    """Each Python that is installed with each Spark, in an environment of its own; ``-- tests/goldens`` picks."""
+    session.install("-e", ".[test]", f"pyspark=={spark}")
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *(session.posargs or MATRIX))
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
     """Throughput beside hand-written Spark."""

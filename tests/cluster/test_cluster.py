@@ -17,6 +17,7 @@ from tests.cluster.standalone import Cluster, cluster
 from tests.crash.job import KINDS
 from tests.crash.killing import kill_tree, rows, write_input
 from tests.crash.test_crash import by_driver
+from tests.goldens.engines.spark_session import MASTER
 
 LONG = "KRISHIV_CLUSTER" in os.environ  # `nox -s cluster` sets it
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -73,6 +74,16 @@ def test_a_worker_and_the_driver_are_killed(kind: str, running: Cluster, tmp_pat
     assert (work / "rows").read_text() == read
     assert not [path for path in work.rglob("*probe*") if "probe" in path.name]
     shutil.rmtree(work)
+
+
+@pytest.mark.parametrize("engine", ["bounded", "streaming"] if LONG else ["streaming"])
+def test_the_golden_cases_hold_on_a_cluster(engine: str, running: Cluster) -> None:
+    """All of them in the long form, otherwise one."""
+    command = [sys.executable, "-m", "tests.goldens", "--engine", engine]
+    where = {**os.environ, "PYTHONPATH": str(ROOT), MASTER: running.url}
+    picked = [] if LONG else ["--only", "la-bytewax-fold-tumbling"]
+    done = subprocess.run([*command, *picked], env=where, capture_output=True, text=True, timeout=7_200 if LONG else 240)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
 
 
 @pytest.mark.skipif(not LONG, reason="part of `nox -s cluster`: the ordinary run has a minute for clusters")
