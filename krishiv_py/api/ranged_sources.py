@@ -51,6 +51,7 @@ class RangedSources:
         schema: SchemaLike | Any = None,
         value_format: ValueFormat = "json",
         avro_schema: str | None = None,
+        protobuf_message: Any = None,
         schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
         key: str | None = None,
         key_format: KeyFormat = "string",
@@ -79,13 +80,19 @@ class RangedSources:
         bootstrap_servers : str
             ``host:port``, several separated by commas.
         schema : pyarrow.Schema or StructType or str
-            Columns of the value. For ``value_format="bytes"`` one binary column, by default ``value``.
-        value_format : {"json", "avro", "bytes"}
-            How values are written: one JSON object or one Avro record each, or as they are.
+            Columns of the value. For ``value_format="bytes"`` one binary column, by default ``value``; for ``"protobuf"`` all
+            fields of the message by default.
+        value_format : {"json", "avro", "protobuf", "arrow", "bytes"}
+            How values are written: one JSON object, Avro record or protobuf message each; an Arrow IPC stream or file of many
+            rows each; or as they are.
         avro_schema : str, optional
             JSON text of the schema of Avro values that do not begin with the number of one.
+        protobuf_message : generated class or (path, str), optional
+            The type of protobuf values: a class that ``protoc`` made, or a file of descriptors (``protoc --include_imports
+            --descriptor_set_out``) and the full name of the message.
         schema_registry : str or mapping, optional
             Address of the registry in which the schemas of Avro values are looked up, or settings of its client with ``url``.
+            With protobuf, values begin with the number of a schema, which must be one of protobuf.
         key, timestamp, headers, topic, partition, offset : str, optional
             Names of columns to add: key, time of the record (``timestamp``), headers (list of name and value) and place.
         key_format : {"string", "bytes"}
@@ -129,6 +136,7 @@ class RangedSources:
             schema=schema,
             value_format=value_format,
             avro_schema=avro_schema,
+            protobuf_message=protobuf_message,
             schema_registry=schema_registry,
             key=key,
             key_format=key_format,

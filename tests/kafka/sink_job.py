@@ -35,7 +35,7 @@ def main(address: str, topic: str, checkpoint: str, point: str, at: str) -> None
 
         def commit(self, batch: object) -> None:
             """See KafkaSink."""
-            self._writer(batch).flush()  # type: ignore[arg-type]  # a batch
+            self._output(batch).writer.flush()  # type: ignore[arg-type]
             die("written", batch.batch_id)  # type: ignore[attr-defined]
             super().commit(batch)  # type: ignore[arg-type]
             die("committed", batch.batch_id)  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka, partitions
@@ -20,11 +21,16 @@ from krishiv_py.plan.options.malformed import OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.kafka.formats import avro
+    from krishiv_py.connectors.kafka.formats import avro, protobuf, registry
+    from krishiv_py.connectors.kafka.formats.protobuf import MessageType
 else:
     avro = lazy("krishiv_py.connectors.kafka.formats.avro")
+    protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
+    registry = lazy("krishiv_py.connectors.kafka.formats.registry")
 
-FORMATS: Final = ("json", "avro", "bytes")
+FORMATS: Final = ("json", "avro", "protobuf", "arrow", "bytes")
+_DESCRIBED: Final = {"avro_schema": ("avro",), "protobuf_message": ("protobuf",), "schema_registry": ("avro", "protobuf")}
+"""What describes values, and the formats it is for."""
 PARTITION_SOURCE: Final = "kafka_source"
 _MOST_OFFSETS: Final = (1 << 63) - 1
 
@@ -36,6 +42,7 @@ def kafka_source(
     schema: SchemaLike | Any = None,
     value_format: ValueFormat = "json",
     avro_schema: str | None = None,
+    protobuf_message: Any = None,
     schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
     key: str | None = None,
     key_format: KeyFormat = "string",
@@ -87,8 +94,8 @@ def kafka_source(
         "source": PARTITION_SOURCE if partitions_as_sources else None,
     }  # fmt: skip
     meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in told.items() if name is not None)
-    registry = _registry(value_format, avro_schema, schema_registry)
-    values = _values(schema, value_format)
+    values_of = _described(value_format, avro_schema, protobuf_message, schema_registry)
+    values = _values(schema, value_format, values_of.protobuf)
     columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
     end = None if ending is None else where(ending, "ending", names)
@@ -109,8 +116,9 @@ def kafka_source(
         on_lost=on_lost,
         within_s=within_s,
         parallelism=parallelism or min(len(places), os.cpu_count() or 1),
-        registry=registry,
+        registry=values_of.registry,
         avro_schema=avro_schema,
+        protobuf=values_of.protobuf,
         commit_group=None if commit_group is None else a_text(commit_group, "commit_group", "pass the name of a group"),
         source_column=PARTITION_SOURCE if partitions_as_sources else None,
         watermark_sources=tuple(f"{topic}-{number}" for topic, number in places) if partitions_as_sources else (),
@@ -127,37 +135,46 @@ def _topics(topics: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _registry(value_format: ValueFormat, avro_schema: object, registry: object) -> Connection | None:
-    """Where schemas of Avro values are looked up; None if the one that was told is that of all."""
-    if value_format != "avro":
-        if avro_schema is not None or registry is not None:
-            got = f"value_format={value_format!r}"
-            hint = 'write value_format="avro", or leave them out'
-            raise PlanError(message("only Avro has `avro_schema` and `schema_registry`", got, "nothing is looked up", hint))
-        return None
-    avro.avro_modules()
-    if (avro_schema is None) == (registry is None):
-        hint = 'pass schema_registry="http://host:8081", or avro_schema="..." for values without the number of a schema'
-        raise PlanError(
-            message("Avro values need one of `schema_registry` and `avro_schema`", "both or none", "no value can be read", hint)
-        )
-    if registry is None:
-        avro.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
-        return None
-    avro.registry_modules()
-    if isinstance(registry, Mapping):
-        rest = {k: v for k, v in registry.items() if k != "url"}
-        return connection(registry.get("url"), rest)
-    return connection(registry, None)
+@attrs.frozen
+class _Described:
+    """What describes values beside the columns."""
+
+    registry: Connection | None = None
+    protobuf: MessageType | None = None
 
 
-def _values(schema: object, value_format: ValueFormat) -> pa.Schema:
+def _described(value_format: ValueFormat, avro_schema: object, protobuf_message: object, schema_registry: object) -> _Described:
+    told = {"avro_schema": avro_schema, "protobuf_message": protobuf_message, "schema_registry": schema_registry}
+    for name, value in told.items():
+        if value is not None and value_format not in _DESCRIBED[name]:
+            hint = f"write value_format={_DESCRIBED[name][0]!r}, or leave it out"
+            raise PlanError(message(f"`{name}` is not for such values", f"{value_format=}", "it describes nothing", hint))
+    if value_format == "avro":
+        avro.avro_modules()
+        if (avro_schema is None) == (schema_registry is None):
+            hint = 'pass schema_registry="http://host:8081", or avro_schema="..." for values without the number of a schema'
+            raise PlanError(
+                message(
+                    "Avro values need one of `schema_registry` and `avro_schema`", "both or none", "no value can be read", hint
+                )
+            )
+        if avro_schema is not None:
+            avro.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+    messages = protobuf.message_type(protobuf_message) if value_format == "protobuf" else None
+    return _Described(None if schema_registry is None else registry.registry_at(schema_registry), messages)
+
+
+def _values(schema: object, value_format: ValueFormat, messages: MessageType | None) -> pa.Schema:
     """The columns of the value."""
     if value_format == "bytes":
         found = pa.schema([pa.field("value", pa.binary())]) if schema is None else as_schema(schema)
         if len(found) != 1 or not pa.types.is_binary(found.field(0).type):
             hint = 'leave `schema` out, or name the column: schema="body binary"'
             raise SchemaError(message("bytes are one column", shown(found), "a value cannot be parted", hint))
+        return found
+    if messages is not None:
+        found = as_schema(protobuf.known_columns(messages) if schema is None else schema)
+        protobuf.fields_of(messages, found)
         return found
     if schema is None:
         hint = 'pass schema="user_id bigint, event_time timestamp"'

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.kafka.columns import meta_column
 from krishiv_py.connectors.kafka.fetching import expired as expired
 from krishiv_py.connectors.kafka.fetching import records
-from krishiv_py.connectors.kafka.formats.avro import decode_avro
+from krishiv_py.connectors.kafka.formats import arrow, avro, protobuf
 from krishiv_py.connectors.kafka.formats.decoding import Decode, Decoded, decode_json
 from krishiv_py.connectors.malformed import Malformed
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.kafka.source import KafkaSource
+
+_PIECE: Final = 32 << 20
+"""Bytes of Arrow that are decoded at a time."""
 
 
 def rows(
@@ -26,9 +31,9 @@ def rows(
     """The rows of a range, and the records that are none."""
     wanted = [name for name in source.known if name in columns]
     schema = pa.schema([source.schema.field(name) for name in wanted])
-    decode = _decoder(source, schema)
-    for found in records(source.connection, topic, partition, begin, end, source.within_s):
-        decoded = decode([m.value() for m in found]) if wanted else None
+    decode = _decoder(source, schema) if wanted or source.value_format == "arrow" else None
+    for found in _pieces(source, records(source.connection, topic, partition, begin, end, source.within_s)):
+        decoded = None if decode is None else decode([m.value() for m in found])
         bad = dict(decoded.bad) if decoded is not None else {}
         bad |= _bad_keys(source, found, columns, bad)
         if bad:
@@ -43,16 +48,43 @@ def rows(
             arrays = {name: decoded.batch.column(name) for name in wanted} if decoded is not None else {}
             for what, name in source.meta:
                 if name in columns:
-                    arrays[name] = meta_column(what, source.schema.field(name).type, found, topic, partition)
+                    beside = meta_column(what, source.schema.field(name).type, found, topic, partition)
+                    arrays[name] = beside if decoded is None or decoded.counts is None else _repeated(beside, decoded.counts)
             kept = [name for name in source.schema.names if name in arrays]
             yield pa.RecordBatch.from_arrays([arrays[n] for n in kept], names=kept)
+
+
+def _pieces(source: KafkaSource, chunks: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    """Chunks of records; of Arrow, where a record is many rows, no more bytes at a time than fit into memory well."""
+    for found in chunks:
+        if source.value_format != "arrow":
+            yield found
+            continue
+        begin, size = 0, 0
+        for at, m in enumerate(found):
+            size += len(m.value() or b"")
+            if size > _PIECE:
+                yield found[begin : at + 1]
+                begin, size = at + 1, 0
+        if begin < len(found):
+            yield found[begin:]
+
+
+def _repeated(column: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
+    """A value of `column` for each row of its record."""
+    return column.take(pa.array(np.repeat(np.arange(len(column)), counts)))
 
 
 def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
     if source.value_format == "bytes":
         return functools.partial(_plain, schema)
+    if source.value_format == "arrow":
+        return functools.partial(arrow.decode_arrow, schema)
     if source.value_format == "avro":
-        return functools.partial(decode_avro, schema, source.registry, source.avro_schema)
+        return functools.partial(avro.decode_avro, schema, source.registry, source.avro_schema)
+    if source.value_format == "protobuf":
+        assert source.protobuf is not None
+        return functools.partial(protobuf.decode_protobuf, schema, source.protobuf, source.registry)
     return functools.partial(decode_json, schema, source.known)
 
 
@@ -81,5 +113,7 @@ def _without(decoded: Decoded | None, bad: dict[int, str], n: int) -> Decoded | 
     if decoded is None or len(bad) == len(decoded.bad):
         return decoded
     values = {at for at, _ in decoded.bad}
-    kept = [at not in bad for at in range(n) if at not in values]
-    return Decoded(pc.filter(decoded.batch, pa.array(kept)), decoded.bad)
+    kept = np.array([at not in bad for at in range(n) if at not in values], np.bool_)
+    counts = decoded.counts
+    whole = kept if counts is None else np.repeat(kept, counts)
+    return Decoded(pc.filter(decoded.batch, pa.array(whole)), decoded.bad, None if counts is None else counts[kept])

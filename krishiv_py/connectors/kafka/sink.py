@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.settings import Connection, connection
@@ -17,20 +18,46 @@ from krishiv_py.plan.checks import a_switch, a_text, known_column, one_of, wait_
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts
+    from krishiv_py.connectors.kafka.formats import encoding
+    from krishiv_py.connectors.kafka.formats.encoding import Encode, SinkFormat
 else:
+    encoding = lazy("krishiv_py.connectors.kafka.formats.encoding")
     texts = lazy("krishiv_py.connectors.json.texts")
 
 Guarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
-SinkFormat: TypeAlias = Literal["json", "bytes"]
 _AT_A_TIME: Final = 50_000
 _OP: Final = "op"
+_BESIDE: Final = 2_000
+"""Bytes of a message that are not its value."""
 
 
-class _Writers(dict[tuple[str, str], Writer]):
-    """Connections by query and output. They stay behind when a sink is copied to another process."""
+@attrs.define(eq=False)
+class _Output:
+    """One output of a query that is being written.
 
-    def __reduce__(self) -> tuple[type[_Writers], tuple[()]]:
-        return _Writers, ()
+    Attributes
+    ----------
+    writer : Writer
+        Its connection.
+    columns : list of str
+        Those of the value.
+    encode : callable or None
+        What makes a value of a row; None of Arrow, where a value is many rows.
+    rows : int
+        How many rows of the batch were written.
+    """
+
+    writer: Writer
+    columns: list[str]
+    encode: Encode | None
+    rows: int = 0
+
+
+class _Outputs(dict[tuple[str, str], _Output]):
+    """Outputs by query and name. They stay behind when a sink is copied to another process."""
+
+    def __reduce__(self) -> tuple[type[_Outputs], tuple[()]]:
+        return _Outputs, ()
 
 
 def _columns(value: object) -> tuple[str, ...]:
@@ -72,10 +99,21 @@ class KafkaSink(TransactionalSink):
     key : str or sequence of str, optional
         The columns of the key. One column is written as text (bytes as they are), several as a JSON object. Equal keys go to
         one partition, the same as with Java's producer.
-    format : {"json", "bytes"}
-        How values are written: a JSON object of all columns, or the one column `value` (text or binary) as it is.
+    format : {"json", "avro", "protobuf", "arrow", "bytes"}
+        How values are written: a JSON object, an Avro record or a protobuf message of all columns; Arrow IPC streams of many
+        rows each; or the one column `value` (text or binary) as it is. Arrow takes no `key`, `headers` and `upsert`: rows have
+        these.
     value : str, optional
         For ``format="bytes"``: the column that is the value.
+    avro_schema : str, optional
+        JSON text of the record schema that values are written with. By default it follows from the columns; each may be
+        null.
+    protobuf_message : generated class or (path, str), optional
+        The type of protobuf values, as for :meth:`krishiv_py.Session.read_kafka`. Every column must be a field; nulls
+        are left out.
+    schema_registry : str or mapping, optional
+        Address of a registry, or settings of its client with ``url``: the schema is registered as ``<topic>-value``, and values
+        begin with its number. Without it, they do not.
     headers : mapping of str to str, optional
         Further headers: their names, and the columns they have.
     upsert : bool
@@ -92,9 +130,11 @@ class KafkaSink(TransactionalSink):
     ------
     PlanError
         For arguments that mean nothing, and for options that the library sets itself.
+    MissingExtraError
+        When what the format needs is not installed.
     """
 
-    __slots__ = ("_connection", "_headers", "_key", "_rows", "_upsert", "_value", "_within_s", "_writers", "guarantee", "topic")
+    __slots__ = ("_connection", "_headers", "_key", "_outputs", "_upsert", "_values", "_within_s", "guarantee", "topic")
 
     def __init__(
         self,
@@ -104,6 +144,9 @@ class KafkaSink(TransactionalSink):
         key: str | Sequence[str] | None = None,
         format: SinkFormat = "json",  # noqa: A002  # the name of the setting everywhere
         value: str | None = None,
+        avro_schema: str | None = None,
+        protobuf_message: Any = None,
+        schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
         headers: Mapping[str, str] | None = None,
         upsert: bool = False,
         delivery: Guarantee = "exactly_once",
@@ -113,21 +156,19 @@ class KafkaSink(TransactionalSink):
         self.topic = a_text(topic, "topic", 'pass the name of a topic: KafkaSink("results", ...)')
         self._connection: Connection = connection(bootstrap_servers, options)
         self._key = _columns(key)
-        one_of(format, "format", ("json", "bytes"))
-        if (format == "bytes") != (value is not None):
-            hint = 'write format="bytes", value="column"; JSON objects have all columns'
-            raise PlanError(message('`value` belongs to format="bytes"', shown(value), "no value is meant", hint))
-        self._value = None if value is None else a_text(value, "value", "pass the name of a column")
+        self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry)
         self._headers = _headers(headers)
         self._upsert = a_switch(upsert, "upsert")
         if self._upsert and not self._key:
             hint = 'name the columns of the key: key=["user", "window_start"]'
             raise PlanError(message("`upsert` needs a key", "no key", "no row takes the place of another", hint))
+        if format == "arrow" and (key is not None or headers is not None or upsert):
+            hint = 'leave `key`, `headers` and `upsert` out, or write one row a value: format="avro"'
+            raise PlanError(message("a value of Arrow is many rows", "a key or headers", "they belong to one row", hint))
         one_of(delivery, "delivery", ("exactly_once", "at_least_once"))
         self.guarantee: Guarantee = delivery
         self._within_s = wait_us(timeout, "timeout") / 1_000_000
-        self._writers = _Writers()
-        self._rows: dict[tuple[str, str], int] = {}
+        self._outputs = _Outputs()
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.topic!r}, {self._connection!r}, {self.guarantee})"
@@ -146,30 +187,39 @@ class KafkaSink(TransactionalSink):
         """Connect, and read the note of the last transaction of this query and output of `batch`."""
         self._check(batch.schema)
         at = (batch.query_id, batch.output)
-        if (before := self._writers.pop(at, None)) is not None:
-            before.close()
+        if (before := self._outputs.pop(at, None)) is not None:
+            before.writer.close()
+        columns = self._columns(batch.schema)
+        described = pa.schema([batch.schema.field(name) for name in columns])
+        encode = None if self._values.format == "arrow" else self._values.encoder(self.topic, described)
         exactly = self.guarantee == "exactly_once"
         writer = Writer(self._connection, self.topic, f"krishiv-{batch.query_id}-{batch.output}", exactly, self._within_s)
         writer.open()
-        self._writers[at] = writer
+        self._outputs[at] = _Output(writer, columns, encode)
         return writer.last() if exactly else None
 
     def begin(self, batch: OutputBatch) -> None:
         """Begin the transaction of a `batch`."""
-        self._rows[batch.query_id, batch.output] = 0
+        output = self._output(batch)
+        output.rows = 0
         if self.guarantee == "exactly_once":
-            self._writer(batch).begin()
+            output.writer.begin()
 
     def write(self, batch: OutputBatch, table: pa.Table) -> None:
         """Add the rows of `table` to the transaction of this `batch`."""
-        writer, at = self._writer(batch), (batch.query_id, batch.output)
+        output = self._output(batch)
         for part in table.combine_chunks().to_batches(max_chunksize=_AT_A_TIME):
-            writer.write(self._messages(batch, pa.Table.from_batches([part]), self._rows[at]))
-            self._rows[at] += part.num_rows
+            rows = pa.Table.from_batches([part])
+            if output.encode is None:
+                messages = self._streams(batch, rows.select(output.columns), output.rows)
+            else:
+                messages = self._messages(batch, rows, output.encode(rows.select(output.columns)), output.rows)
+            output.writer.write(messages)
+            output.rows += part.num_rows
 
     def commit(self, batch: OutputBatch) -> None:
         """Make the rows visible, together with the note of this `batch`."""
-        writer = self._writer(batch)
+        writer = self._output(batch).writer
         if self.guarantee == "exactly_once":
             writer.commit(batch.batch_id)
         else:
@@ -178,10 +228,16 @@ class KafkaSink(TransactionalSink):
     def abort(self, batch: OutputBatch) -> None:
         """Take back what was written of this `batch`, where there are transactions."""
         if self.guarantee == "exactly_once":
-            self._writer(batch).abort()
+            self._output(batch).writer.abort()
 
-    def _writer(self, batch: OutputBatch) -> Writer:
-        return self._writers[batch.query_id, batch.output]
+    def _output(self, batch: OutputBatch) -> _Output:
+        return self._outputs[batch.query_id, batch.output]
+
+    def _columns(self, schema: pa.Schema) -> list[str]:
+        """The columns of the value."""
+        if self._values.column is not None:
+            return [self._values.column]
+        return [name for name in schema.names if not (self._upsert and name == _OP)]
 
     def _check(self, schema: pa.Schema) -> None:
         """Refuse columns that there are not."""
@@ -190,26 +246,20 @@ class KafkaSink(TransactionalSink):
             known_column(name, schema.names, f"{where}key")
         for _, name in self._headers:
             known_column(name, schema.names, f"{where}headers")
-        if self._value is not None:
-            known_column(self._value, schema.names, f"{where}value")
-            type_ = schema.field(self._value).type
+        if self._values.column is not None:
+            known_column(self._values.column, schema.names, f"{where}value")
+            type_ = schema.field(self._values.column).type
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
                 hint = 'cast it to text, or use format="json"'
                 raise PlanError(message(f"{where}a value is text or binary", type_, "it has no bytes", hint))
+        self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 
-    def _messages(self, batch: OutputBatch, table: pa.Table, first: int) -> list[Message]:
+    def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> list[Message]:
         """The messages of rows; withdrawals are tombstones or nothing."""
         n = table.num_rows
         ops = table.column(_OP).to_pylist() if self._upsert and _OP in table.column_names else ["+I"] * n
-        names = [name for name in table.column_names if not (self._upsert and name == _OP)]
-        values = _bytes(table.column(self._value) if self._value else texts.objects(table, names))
-        keys = self._keys(table)
-        own: list[tuple[str, bytes | None]] = [
-            ("krishiv-query", batch.query_id.encode()),
-            ("krishiv-output", batch.output.encode()),
-            ("krishiv-batch", str(batch.batch_id).encode()),
-        ]
-        columns = [[(name, v) for v in _bytes(_text(table.column(c)))] for name, c in self._headers]
+        keys, own = self._keys(table), _own_headers(batch)
+        columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c)))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n
         return [
             (None if ops[at] == "-D" else values[at], keys[at], [*own, ("krishiv-row", b"%d" % (first + at)), *more[at]])
@@ -217,12 +267,19 @@ class KafkaSink(TransactionalSink):
             if ops[at] != "-U" or not self._upsert
         ]
 
+    def _streams(self, batch: OutputBatch, table: pa.Table, first: int) -> list[Message]:
+        """Messages of many rows each, none larger than what the broker takes."""
+        told = dict(self._connection.settings).get("message.max.bytes", "1000000")
+        parts = encoding.messages_of_rows(table, int(told) - _BESIDE)
+        own = _own_headers(batch)
+        return [(value, None, [*own, ("krishiv-row", b"%d" % (first + begin))]) for value, begin in parts]
+
     def _keys(self, table: pa.Table) -> list[bytes | None]:
         if not self._key:
             return [None] * table.num_rows
         if len(self._key) > 1:
-            return _bytes(texts.objects(table, self._key))
-        keys = _bytes(_text(table.column(self._key[0])))
+            return encoding.as_bytes(texts.objects(table, self._key))
+        keys = encoding.as_bytes(_text(table.column(self._key[0])))
         if self._upsert and None in keys:
             hint = "name two columns or more, which are written as a JSON object with null"
             raise OperatorError(
@@ -241,6 +298,9 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([written], pa.string())
 
 
-def _bytes(column: pa.ChunkedArray) -> list[bytes | None]:
-    found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-    return found
+def _own_headers(batch: OutputBatch) -> list[tuple[str, bytes | None]]:
+    return [
+        ("krishiv-query", batch.query_id.encode()),
+        ("krishiv-output", batch.output.encode()),
+        ("krishiv-batch", str(batch.batch_id).encode()),
+    ]

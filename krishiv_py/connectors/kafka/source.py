@@ -22,10 +22,11 @@ from krishiv_py.plan.options.malformed import OnMalformed
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.kafka import reading
+    from krishiv_py.connectors.kafka.formats.protobuf import MessageType
 else:
     reading = lazy("krishiv_py.connectors.kafka.reading")
 
-ValueFormat: TypeAlias = Literal["json", "avro", "bytes"]
+ValueFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]
 _LOOK_S = 5.0
 """How often new partitions are looked for."""
@@ -80,6 +81,7 @@ class KafkaSource(Source):
     commit_group: str | None = None
     registry: Connection | None = None
     avro_schema: str | None = None
+    protobuf: MessageType | None = None
     poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _Looked = attrs.field(factory=_Looked, repr=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import fitted, normal
 from krishiv_py.errors import RAISED, ExpressionError, OperatorError, SchemaError, message, told
 from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
-from krishiv_py.kernels.columns.fit import fitted, normal
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 

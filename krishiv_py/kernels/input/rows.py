@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import fitted
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.columns.evaluate import one_batch
-from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.kernels.input.lossless import loses, may_lose
 
 _WHOLE: Final = frozenset({int, str, bytes, bool, type(None)})

@@ -12,9 +12,9 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from krishiv_py.connectors.fit import fitted
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.disk.files import arrow_reads
-from krishiv_py.kernels.columns.fit import fitted
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.spark.reading.filereader import FileReader
 from krishiv_py.spark.reading.json.files import JsonReader

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 import json
-import os
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
+from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, registered
+from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, PlanError, SourceError, message, missing_extra, require_extra, shown, told
+from krishiv_py.errors import RAISED, PlanError, message, require_extra, shown, told
 
-_FRAME: Final = struct.Struct(">bI")
 _PLAIN: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -44,15 +41,6 @@ def avro_modules() -> None:
     require_extra("Avro", ("fastavro",), "kafka", "Avro values cannot be decoded")
 
 
-def registry_modules() -> None:
-    """Raise :class:`MissingExtraError` unless a registry can be asked."""
-    try:
-        importlib.import_module("confluent_kafka.schema_registry")
-    except ImportError as problem:  # what it needs itself has had several names
-        missing = f"{problem.name} (the schema registry's client)"
-        raise missing_extra(missing, "kafka", "no schema can be looked up") from problem
-
-
 def parsed(text: str) -> Any:
     """A schema that a user told.
 
@@ -74,17 +62,9 @@ def parsed(text: str) -> Any:
     return found
 
 
-@functools.lru_cache(maxsize=8)
-def _registry(registry: Connection, _process: int) -> Any:
-    kafka()
-    from confluent_kafka.schema_registry import SchemaRegistryClient
-
-    return SchemaRegistryClient({**dict(registry.settings), "url": registry.servers})
-
-
 @functools.lru_cache(maxsize=1_000)
-def _writer(registry: Connection, number: int, process: int) -> Any:
-    """The schema of this number. It never changes, so it is asked once in a process.
+def _writer(registry: Connection, number: int) -> Any:
+    """The schema of this number.
 
     Raises
     ------
@@ -94,25 +74,11 @@ def _writer(registry: Connection, number: int, process: int) -> Any:
         When it has no such schema, or another kind of schema.
     """
     import fastavro
-    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    try:
-        found = _registry(registry, process).get_schema(number)
-    except SchemaRegistryError as problem:
-        if problem.http_status_code == 404:
-            raise ValueError(f"the schema registry has no schema {number}") from None
-        raise _silent(registry, problem) from None
-    except RAISED as problem:
-        raise _silent(registry, problem) from None
-    if found.schema_type != "AVRO" or found.references:
-        raise ValueError(f"schema {number} of the registry is {found.schema_type}, or refers to others")
+    found = registered(registry, number, "AVRO")
+    if found.references:
+        raise ValueError(f"schema {number} of the registry refers to others")
     return fastavro.parse_schema(json.loads(found.schema_str))
-
-
-def _silent(registry: Connection, problem: BaseException) -> SourceError:
-    got = f"{registry.servers}: {registry.clean(told(problem))}"
-    hint = "see that the registry runs and can be reached, then start the query again"
-    return SourceError(message("the schema registry does not answer", got, "values cannot be decoded", hint))
 
 
 def decode_avro(schema: pa.Schema, registry: Connection | None, text: str | None, values: Sequence[bytes | None]) -> Decoded:
@@ -124,21 +90,21 @@ def decode_avro(schema: pa.Schema, registry: Connection | None, text: str | None
             bad[at] = NO_VALUE
         elif registry is None:
             by_writer.setdefault(-1, []).append(at)
-        elif len(value) < _FRAME.size or value[0] != 0:
-            bad[at] = "it does not begin with the number of a schema"
+        elif len(value) < FRAME.size or value[0] != 0:
+            bad[at] = NO_NUMBER
         else:
-            by_writer.setdefault(_FRAME.unpack_from(value)[1], []).append(at)
+            by_writer.setdefault(FRAME.unpack_from(value)[1], []).append(at)
     rows: dict[int, pa.RecordBatch] = {}
     order: list[int] = []
     for number, places in by_writer.items():
         try:
-            writer = _told(text) if registry is None else _writer(registry, number, os.getpid())
+            writer = _told(text) if registry is None else _writer(registry, number)
             fields = _fields(writer, schema)
         except ValueError as problem:
             bad.update(dict.fromkeys(places, str(problem)))
             continue
-        good = _records(writer, values, places, 0 if registry is None else _FRAME.size, bad)
-        batch, kept = _columns(schema, fields, good, bad)
+        good = _records(writer, values, places, 0 if registry is None else FRAME.size, bad)
+        batch, kept = columns(schema, fields, good, bad)
         rows[number] = batch
         order += kept
     table = pa.Table.from_batches(list(rows.values()), schema).combine_chunks()
@@ -199,73 +165,19 @@ def _inner(type_: Any) -> tuple[Any, bool]:
     return type_, True
 
 
-def _fields(writer: Any, schema: pa.Schema) -> dict[str, tuple[pa.DataType | None, pa.DataType | None]]:
-    """For each column the Arrow types its values have, before and after they are times; None where Arrow is to see."""
+def _fields(writer: Any, schema: pa.Schema) -> list[ValuesOf]:
+    """Where the values of each column are, and the Arrow types they have."""
     by_name = {f["name"]: f["type"] for f in writer["fields"]}
     if not any(name in by_name for name in schema.names):
         raise ValueError(f"none of the columns {', '.join(schema.names[:20])}; it has: {', '.join(list(by_name)[:20])}")
-    found: dict[str, tuple[pa.DataType | None, pa.DataType | None]] = {}
+    found = []
     for field in schema:
         type_, _ = _inner(by_name.get(field.name, "null"))
         name, logical = (type_["type"], type_.get("logicalType")) if isinstance(type_, dict) else (type_, None)
         plain = _PLAIN.get(name) if isinstance(name, str) and logical in (None, *_LOGICAL) else None
-        found[field.name] = (plain, _LOGICAL.get(logical or "", plain))
+        found.append(ValuesOf(functools.partial(_of, field.name), plain, _LOGICAL.get(logical or "", plain)))
     return found
 
 
-def _columns(
-    schema: pa.Schema,
-    fields: dict[str, tuple[pa.DataType | None, pa.DataType | None]],
-    good: list[tuple[int, dict[str, Any]]],
-    bad: dict[int, str],
-) -> tuple[pa.RecordBatch, list[int]]:
-    """Dicts as columns; those whose values do not fit are found one by one."""
-    try:
-        return _batch(schema, fields, [row for _, row in good]), [at for at, _ in good]
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
-        if len(good) <= 1:
-            for at, _ in good:
-                bad[at] = str(problem)
-            return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema), []
-        middle = len(good) // 2
-        parts = [_columns(schema, fields, half, bad) for half in (good[:middle], good[middle:])]
-        table = pa.Table.from_batches([p[0] for p in parts], schema).combine_chunks()
-        batches = table.to_batches()
-        return batches[0] if batches else parts[0][0], [at for p in parts for at in p[1]]
-
-
-def _batch(
-    schema: pa.Schema, fields: dict[str, tuple[pa.DataType | None, pa.DataType | None]], rows: list[dict[str, Any]]
-) -> pa.RecordBatch:
-    arrays = []
-    for field in schema:
-        plain, logical = fields[field.name]
-        values = [row.get(field.name) for row in rows]
-        try:
-            array = pa.array(values, plain if plain is not None else field.type)
-            if plain is not None and logical is not None and logical != plain:
-                array = array.cast(logical)
-            arrays.append(array if array.type == field.type else _strict(array, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
-            raise ValueError(f"column {field.name!r}: {problem}") from problem
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _strict(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Cast where nothing is lost: numbers to wider ones, times to finer ones, no text to a number."""
-    is_ = pa.types
-    kinds: tuple[Callable[[pa.DataType], bool], ...] = (
-        is_.is_integer,
-        lambda t: bool(is_.is_floating(t) or is_.is_integer(t)),
-        is_.is_timestamp,
-        is_.is_string,
-        is_.is_binary,
-    )
-    both = any(kind(array.type) and kind(type_) for kind in kinds) or is_.is_null(array.type)
-    as_millis = is_.is_int64(type_) and is_.is_timestamp(array.type)  # a bigint of event time is in ms
-    if as_millis:
-        return array.cast(pa.timestamp("ms", array.type.tz)).cast(type_)
-    narrowed = is_.is_floating(array.type) and not is_.is_floating(type_)
-    if not both or narrowed or (is_.is_float64(array.type) and is_.is_float32(type_)):
-        raise ValueError(f"a value of Avro's {array.type} is no {type_}")
-    return array.cast(type_)
+def _of(name: str, record: dict[str, Any]) -> Any:
+    return record.get(name)

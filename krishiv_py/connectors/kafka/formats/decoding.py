@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.connectors.json.lines import JsonLines
@@ -23,13 +24,16 @@ class Decoded:
     Attributes
     ----------
     batch : pyarrow.RecordBatch
-        The rows, one for each value that is one.
+        The rows of all good values, in their order.
     bad : tuple of (int, str)
         Which values are no rows, by place, and why.
+    counts : numpy.ndarray or None
+        How many rows each good value has; None where each is one row.
     """
 
     batch: pa.RecordBatch
     bad: tuple[tuple[int, str], ...] = ()
+    counts: npt.NDArray[np.int64] | None = None
 
 
 Decode: TypeAlias = "Callable[[Sequence[bytes | None]], Decoded]"

@@ -53,10 +53,7 @@ def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool) -> p
             )
         )
     try:
-        plain = unpacked(column)
-        if pa.types.is_integer(plain.type) and pa.types.is_decimal(field.type):  # Arrow asks for room for any number
-            plain = plain.cast(pa.decimal128(38, min(field.type.scale, 18)))
-        return plain.cast(field.type)
+        return relaid(column, field.type)
     except pa.ArrowException as problem:
         raise SchemaError(
             message(
@@ -66,6 +63,20 @@ def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool) -> p
                 f"cast the column to {field.type}",
             )
         ) from problem
+
+
+def relaid(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The values of `column` in a type for which its own is :func:`harmless`.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        When a value does not fit.
+    """
+    plain = unpacked(column)
+    if pa.types.is_integer(plain.type) and pa.types.is_decimal(type_):  # Arrow asks for room for any number
+        plain = plain.cast(pa.decimal128(38, min(type_.scale, 18)))
+    return plain.cast(type_)
 
 
 def unpacked(column: pa.Array) -> pa.Array:

@@ -1,0 +1,173 @@
+"""Rows as values of records: how a sink writes them, with the schemas it registers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.kafka.formats.registry import client, registry_at, silent
+from krishiv_py.connectors.kafka.settings import Connection
+from krishiv_py.errors import RAISED, OperatorError, PlanError, message, shown
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.checks import a_text, one_of
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors.json import texts
+    from krishiv_py.connectors.kafka.formats import avro, protobuf, writing_avro, writing_protobuf
+else:
+    avro = lazy("krishiv_py.connectors.kafka.formats.avro")
+    protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
+    texts = lazy("krishiv_py.connectors.json.texts")
+    writing_avro = lazy("krishiv_py.connectors.kafka.formats.writing_avro")
+    writing_protobuf = lazy("krishiv_py.connectors.kafka.formats.writing_protobuf")
+
+SinkFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
+Encode: TypeAlias = Callable[[pa.Table], "list[bytes | None]"]
+"""The value of each row."""
+_DESCRIBED: Final = {
+    "value": ("bytes",),
+    "avro_schema": ("avro",),
+    "protobuf_message": ("protobuf",),
+    "schema_registry": ("avro", "protobuf"),
+}
+"""What describes values, and the formats it is for."""
+
+
+@attrs.frozen
+class Values:
+    """How values are written.
+
+    Attributes
+    ----------
+    format : str
+        One of :data:`SinkFormat`.
+    column : str or None
+        Of bytes: the column that is the value.
+    avro_schema : str or None
+        The schema of Avro records; None for one that follows from the columns.
+    messages : MessageType or None
+        The type of protobuf's messages.
+    registry : Connection or None
+        Where schemas are registered; without it, values have no number of a schema in front.
+    """
+
+    format: SinkFormat
+    column: str | None = None
+    avro_schema: str | None = None
+    messages: protobuf.MessageType | None = None
+    registry: Connection | None = None
+
+    def check(self, schema: pa.Schema, where: str) -> None:
+        """Refuse columns that cannot be written, and a schema that does not fit them; `where` begins errors.
+
+        Raises
+        ------
+        PlanError
+            Each time.
+        """
+        if self.format == "avro":
+            writing_avro.record_schema(schema, self.avro_schema, where)
+        elif self.messages is not None:
+            writing_protobuf.putters(self.messages, schema, where)
+
+    def encoder(self, topic: str, schema: pa.Schema) -> Encode:
+        """What makes values of rows of this `schema`; it registers the schema of a topic's values.
+
+        Raises
+        ------
+        OperatorError
+            When the registry does not take it. The function raises it for a row that cannot be written.
+        """
+        if self.column is not None:
+            return functools.partial(_bytes_of, self.column)
+        if self.format == "json":
+            return functools.partial(_json, schema.names)
+        if self.format == "avro":
+            record = writing_avro.record_schema(schema, self.avro_schema, topic)
+            return writing_avro.encoder(
+                record, _registered(self.registry, writing_avro.head, topic, record), told=bool(self.avro_schema)
+            )
+        assert self.messages is not None
+        head = _registered(self.registry, writing_protobuf.head, topic, self.messages)
+        return writing_protobuf.encoder(self.messages, schema, head)
+
+
+def _registered(registry: Connection | None, head: Callable[..., bytes], topic: str, what: Any) -> bytes:
+    """What stands before each value."""
+    if registry is None:
+        return b""
+    try:
+        return head(client(registry), topic, what)
+    except RAISED as problem:
+        raise OperatorError(str(silent(registry, problem, "the batch was not written"))) from None
+
+
+def _json(names: Sequence[str], table: pa.Table) -> list[bytes | None]:
+    return as_bytes(texts.objects(table, names))
+
+
+def _bytes_of(column: str, table: pa.Table) -> list[bytes | None]:
+    return as_bytes(table.column(column))
+
+
+def as_bytes(column: pa.ChunkedArray) -> list[bytes | None]:
+    """Text or bytes, as Python has them."""
+    found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    return found
+
+
+def values_of(format_: object, value: object, avro_schema: object, protobuf_message: object, schema_registry: Any) -> Values:
+    """What a user told of a sink's values.
+
+    Raises
+    ------
+    PlanError
+        For what does not fit together.
+    MissingExtraError
+        When what the format needs is not installed.
+    """
+    one_of(format_, "format", ("json", "avro", "protobuf", "arrow", "bytes"))
+    given = {
+        "value": value, "avro_schema": avro_schema, "protobuf_message": protobuf_message, "schema_registry": schema_registry,
+    }  # fmt: skip
+    for name, what in given.items():
+        if what is not None and format_ not in _DESCRIBED[name]:
+            shown_as = shown(what) if name == "value" else f"format={format_!r}"
+            hint = f"write format={_DESCRIBED[name][0]!r}, or leave it out"
+            raise PlanError(message(f"`{name}` is not for such values", shown_as, "it describes nothing", hint))
+    if format_ == "bytes" and value is None:
+        hint = 'write format="bytes", value="column"; JSON objects have all columns'
+        raise PlanError(message('`value` belongs to format="bytes"', "None", "no value is meant", hint))
+    if format_ == "avro":
+        avro.avro_modules()
+        if avro_schema is not None:
+            avro.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+    return Values(
+        format=format_,  # type: ignore[arg-type]  # one of them
+        column=None if value is None else a_text(value, "value", "pass the name of a column"),
+        avro_schema=avro_schema,  # type: ignore[arg-type]  # a text
+        messages=protobuf.message_type(protobuf_message) if format_ == "protobuf" else None,
+        registry=None if schema_registry is None else registry_at(schema_registry),
+    )
+
+
+def messages_of_rows(table: pa.Table, most_bytes: int) -> list[tuple[bytes, int]]:
+    """Rows as Arrow IPC streams of at most so many bytes, and the place of the first row of each."""
+    parts, waiting = [], [(0, table.num_rows)]
+    while waiting:
+        begin, end = waiting.pop()
+        written = pa.BufferOutputStream()
+        with pa.ipc.new_stream(written, table.schema) as writer:
+            for batch in table.slice(begin, end - begin).combine_chunks().to_batches():
+                writer.write_batch(batch)
+        found = written.getvalue().to_pybytes()
+        if len(found) > most_bytes and end - begin > 1:
+            middle = (begin + end) // 2
+            waiting += [(middle, end), (begin, middle)]
+        else:
+            parts.append((found, begin))
+    return parts

@@ -1,0 +1,315 @@
+"""Protobuf values as columns: messages of one type, which may have the number of a registry's schema in front."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
+from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, registered
+from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns, readable
+from krishiv_py.connectors.kafka.settings import Connection
+from krishiv_py.errors import RAISED, PlanError, SchemaError, message, require_extra, shown, told, unknown_column
+
+Getter = Callable[[Any], Any]
+_HINT: Final = (
+    'pass a generated class, or the file of `protoc --include_imports --descriptor_set_out` and a name: ("a.pb", "my.Event")'
+)
+_SCALARS: Final[dict[int, pa.DataType]] = {
+    1: pa.float64(), 2: pa.float32(), 3: pa.int64(), 4: pa.uint64(), 5: pa.int32(), 6: pa.uint64(), 7: pa.uint32(),
+    8: pa.bool_(), 9: pa.string(), 12: pa.binary(), 13: pa.uint32(), 15: pa.int32(),
+    16: pa.int64(), 17: pa.int32(), 18: pa.int64(),
+}  # fmt: skip
+"""Types of plain fields by the numbers of ``FieldDescriptorProto.Type``."""
+WRAPPERS: Final = {
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+}
+TIMES: Final[dict[str, pa.DataType]] = {
+    "google.protobuf.Timestamp": pa.timestamp("us", "UTC"),
+    "google.protobuf.Duration": pa.duration("us"),
+}
+_DEEPEST: Final = 50
+
+
+@attrs.frozen
+class MessageType:
+    """A type of messages, with the files that describe it. It can be sent to tasks, as generated classes cannot.
+
+    Attributes
+    ----------
+    name : str
+        With its package: ``my.Event``.
+    files : bytes
+        A ``FileDescriptorSet``.
+    """
+
+    name: str
+    files: bytes = attrs.field(repr=False)
+
+
+def protobuf_modules() -> None:
+    """Raise :class:`MissingExtraError` unless protobuf can be read."""
+    require_extra("protobuf", ("google.protobuf",), "kafka", "protobuf values cannot be decoded")
+
+
+def message_type(given: object) -> MessageType:
+    """What a user told: a generated class, or a file of descriptors and a name.
+
+    Raises
+    ------
+    PlanError
+        For anything else, and for a file that cannot be read or has no such message.
+    """
+    protobuf_modules()
+    descriptor: Any = getattr(given, "DESCRIPTOR", given)
+    if hasattr(descriptor, "fields_by_name") and hasattr(descriptor, "file"):
+        found = MessageType(descriptor.full_name, _files(descriptor.file))
+    elif isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[1], str) and _is_path(given[0]):
+        try:
+            with open(given[0], "rb") as file:
+                found = MessageType(given[1], file.read())
+        except OSError as problem:
+            raise PlanError(
+                message("`protobuf_message` names a file that cannot be read", shown(given), told(problem), _HINT)
+            ) from None
+    else:
+        raise PlanError(message("`protobuf_message` is a type of messages", shown(given), "no column is known", _HINT))
+    message_class(found)
+    return found
+
+
+def _is_path(given: object) -> bool:
+    return isinstance(given, (str, os.PathLike))
+
+
+def _files(file: Any) -> bytes:
+    """A file of descriptors behind all that it imports."""
+    from google.protobuf import descriptor_pb2
+
+    found = descriptor_pb2.FileDescriptorSet()
+    seen: set[str] = set()
+
+    def add(one: Any) -> None:
+        if one.name not in seen:
+            seen.add(one.name)
+            for other in one.dependencies:
+                add(other)
+            one.CopyToProto(found.file.add())
+
+    add(file)
+    return bytes(found.SerializeToString(deterministic=True))
+
+
+@functools.lru_cache(maxsize=64)
+def message_class(type_: MessageType) -> Any:
+    """The class of messages of a type, in a pool of its own: two queries may have types of one name.
+
+    Raises
+    ------
+    PlanError
+        When the files do not describe it.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    try:
+        pool = descriptor_pool.DescriptorPool()
+        for file in descriptor_pb2.FileDescriptorSet.FromString(type_.files).file:
+            pool.AddSerializedFile(file.SerializeToString())
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(type_.name))
+    except RAISED as problem:
+        raise PlanError(message("`protobuf_message` is not described by its file", type_.name, told(problem), _HINT)) from None
+
+
+def known_columns(type_: MessageType) -> pa.Schema:
+    """All fields of a type as columns.
+
+    Raises
+    ------
+    SchemaError
+        For a type without fields, and one that has itself as a field.
+    """
+    fields = message_class(type_).DESCRIPTOR.fields
+    return pa.schema([pa.field(field.name, _signed(typed(field, None, field.name)[0])) for field in fields])
+
+
+def _signed(type_: pa.DataType) -> pa.DataType:
+    return {pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}.get(type_, type_)
+
+
+@functools.lru_cache(maxsize=64)
+def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
+    """Where the columns of `schema` stand in messages.
+
+    Raises
+    ------
+    ColumnError
+        For a column that is no field.
+    SchemaError
+        For a type its values cannot have.
+    """
+    known = message_class(type_).DESCRIPTOR.fields_by_name
+    found = []
+    for column in schema:
+        if column.name not in known:
+            raise unknown_column(column.name, list(known), f"messages {type_.name}")
+        plain, one = typed(known[column.name], column.type, column.name)
+        if not readable(plain, column.type):
+            hint = f"write {column.name!r} as {_signed(plain)} in `schema`, and cast it in the query"
+            raise SchemaError(
+                message(f"field {column.name!r} of {type_.name} is no {column.type}", plain, "values would be lost", hint)
+            )
+        found.append(ValuesOf(one, plain, plain))
+    return found
+
+
+def typed(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
+    """The type of a field's values, and how to get one from a message; of nested messages only what is `wanted`."""
+    name = field.name
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        by_name = field.message_type.fields_by_name
+        pair = (wanted.key_type, wanted.item_type) if wanted is not None and pa.types.is_map(wanted) else (None, None)
+        key, _ = _single(by_name["key"], pair[0], where)
+        item, change = _single(by_name["value"], pair[1], where)
+        return pa.map_(key, item), lambda m: [(k, change(v)) for k, v in sorted(getattr(m, name).items(), key=_first)]
+    if field.is_repeated:
+        inside = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
+        type_, change = _single(field, inside, where)
+        return pa.list_(type_), lambda m: [change(v) for v in getattr(m, name)]
+    type_, change = _single(field, wanted, where)
+    if field.has_presence:
+        return type_, lambda m: change(getattr(m, name)) if m.HasField(name) else None
+    return type_, lambda m: change(getattr(m, name))
+
+
+def _first(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
+
+
+def _single(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
+    """The type of one value of a field, and how it becomes one of Arrow's."""
+    if field.enum_type is not None:
+        if wanted is not None and pa.types.is_integer(wanted):
+            return pa.int32(), _same
+        names = {v.number: v.name for v in reversed(field.enum_type.values)}  # of two names the first
+        return pa.string(), functools.partial(_name_of, names)
+    if field.message_type is None:
+        return _SCALARS[field.type], _same
+    type_ = field.message_type
+    if type_.full_name in TIMES:
+        return TIMES[type_.full_name], _microseconds
+    if type_.full_name in WRAPPERS:
+        return _SCALARS[type_.fields_by_name["value"].type], _value
+    return _struct(type_, wanted, where)
+
+
+def _struct(type_: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
+    fields = list(type_.fields)
+    if wanted is not None and pa.types.is_struct(wanted):
+        asked = [wanted.field(i) for i in range(wanted.num_fields)]
+        for one in asked:
+            if one.name not in type_.fields_by_name:
+                raise unknown_column(
+                    f"{where}.{one.name}", [f"{where}.{f.name}" for f in fields], f"messages {type_.full_name}"
+                )
+        pairs = [(type_.fields_by_name[one.name], one.type) for one in asked]
+    else:
+        pairs = [(field, None) for field in fields]
+    if not pairs or where.count(".") > _DEEPEST:
+        got = "it has no fields" if not pairs else "it has itself as a field"
+        hint = "leave the column out, or write its type in `schema` as deep as you need it"
+        raise SchemaError(message(f"field {where!r}, {type_.full_name}, is no column", got, "it cannot be read", hint))
+    parts = [(field.name, *typed(field, inner, f"{where}.{field.name}")) for field, inner in pairs]
+    getters = [(name, one) for name, _, one in parts]
+    return pa.struct([(name, found) for name, found, _ in parts]), lambda m: {name: one(m) for name, one in getters}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _value(wrapped: Any) -> Any:
+    return wrapped.value
+
+
+def _microseconds(time: Any) -> int:
+    """A time or a duration; digits after the microsecond are cut off, as in JSON."""
+    return int(time.seconds * 1_000_000 + time.nanos // 1_000)
+
+
+def _name_of(names: dict[int, str], number: int) -> str:
+    if number not in names:
+        raise ValueError(f"{number} is none of {', '.join(names[n] for n in sorted(names))}; read the column as int")
+    return names[number]
+
+
+def decode_protobuf(
+    schema: pa.Schema, type_: MessageType, registry: Connection | None, values: Sequence[bytes | None]
+) -> Decoded:
+    """Values that are one message each, in the columns of `schema`; with a registry each begins with a schema's number."""
+    found_in, fields = message_class(type_), fields_of(type_, schema)
+    bad: dict[int, str] = {}
+    good: list[tuple[int, Any]] = []
+    for at, value in enumerate(values):
+        try:
+            if value is None:
+                raise ValueError(NO_VALUE)
+            found = found_in.FromString(value if registry is None else value[_head(registry, type_, value) :])
+            if not found.IsInitialized():
+                raise ValueError(f"{type_.name} has no {', '.join(found.FindInitializationErrors())}")
+        except ValueError as problem:
+            bad[at] = str(problem)
+            continue
+        except _no_message() as problem:
+            bad[at] = f"no message {type_.name}: {problem}"
+            continue
+        good.append((at, found))
+    batch, _ = columns(schema, fields, good, bad)
+    return Decoded(batch, tuple(sorted(bad.items())))
+
+
+@functools.cache
+def _no_message() -> type[Exception]:
+    from google.protobuf.message import DecodeError
+
+    found: type[Exception] = DecodeError
+    return found
+
+
+def _head(registry: Connection, type_: MessageType, value: bytes) -> int:
+    """How many bytes stand before the message: a zero, a schema's number, and where in its file the message is described."""
+    if len(value) < FRAME.size or value[0] != 0:
+        raise ValueError(NO_NUMBER)
+    number = FRAME.unpack_from(value)[1]
+    registered(registry, number, "PROTOBUF")
+    for head in _places(type_):
+        if value.startswith(head, FRAME.size):
+            return FRAME.size + len(head)
+    raise ValueError(f"it is another message of schema {number} than {type_.name}")
+
+
+@functools.lru_cache(maxsize=64)
+def _places(type_: MessageType) -> tuple[bytes, ...]:
+    """How the place of a message in its file is written: how many numbers, and these; the first message has a short form."""
+    descriptor: Any = message_class(type_).DESCRIPTOR
+    path: list[int] = []
+    while descriptor.containing_type is not None:
+        path.insert(0, [d.full_name for d in descriptor.containing_type.nested_types].index(descriptor.full_name))
+        descriptor = descriptor.containing_type
+    path.insert(0, list(descriptor.file.message_types_by_name).index(descriptor.name))
+    written = b"".join(map(_zigzag, [len(path), *path]))
+    return (b"\0", written) if path == [0] else (written,)
+
+
+def _zigzag(number: int) -> bytes:
+    """A number from 0 as protobuf writes a ``sint64``."""
+    left, found = number * 2, bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])

@@ -1,0 +1,89 @@
+"""Schemas that a schema registry keeps by number. They never change, so each is asked for once in a process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from krishiv_py.connectors.kafka.client import kafka
+from krishiv_py.connectors.kafka.settings import Connection, connection
+from krishiv_py.errors import RAISED, SourceError, message, missing_extra, told
+
+FRAME: Final = struct.Struct(">bI")
+"""What a value begins with: a zero byte, and the number of its schema."""
+NO_NUMBER: Final = "it does not begin with the number of a schema"
+"""What is wrong with a value that does not."""
+
+
+def registry_at(told: object) -> Connection:
+    """A registry, from its address or from settings with ``url``.
+
+    Raises
+    ------
+    PlanError
+        When it is neither.
+    MissingExtraError
+        When what its client needs is not installed.
+    """
+    try:
+        importlib.import_module("confluent_kafka.schema_registry")
+    except ImportError as problem:  # what it needs itself has had several names
+        missing = f"{problem.name} (the schema registry's client)"
+        raise missing_extra(missing, "kafka", "no schema can be looked up") from problem
+    if isinstance(told, Mapping):
+        return connection(told.get("url"), {k: v for k, v in told.items() if k != "url"})
+    return connection(told, None)
+
+
+def client(registry: Connection) -> Any:
+    """The registry's client of this process."""
+    return _client(registry, os.getpid())
+
+
+@functools.lru_cache(maxsize=8)
+def _client(registry: Connection, _process: int) -> Any:
+    kafka()
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    return SchemaRegistryClient({**dict(registry.settings), "url": registry.servers})
+
+
+def registered(registry: Connection, number: int, kind: str) -> Any:
+    """The schema of a number, which is of this `kind` (``AVRO``, ``PROTOBUF``).
+
+    Raises
+    ------
+    SourceError
+        When the registry does not answer.
+    ValueError
+        When it has no such schema, or one of another kind.
+    """
+    found = _registered(registry, number, os.getpid())
+    if found.schema_type != kind:
+        raise ValueError(f"schema {number} of the registry is {found.schema_type}, not {kind}")
+    return found
+
+
+@functools.lru_cache(maxsize=1_000)
+def _registered(registry: Connection, number: int, _process: int) -> Any:
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    try:
+        return client(registry).get_schema(number)
+    except SchemaRegistryError as problem:
+        if problem.http_status_code == 404:
+            raise ValueError(f"the schema registry has no schema {number}") from None
+        raise silent(registry, problem, "values cannot be decoded") from None
+    except RAISED as problem:
+        raise silent(registry, problem, "values cannot be decoded") from None
+
+
+def silent(registry: Connection, problem: BaseException, consequence: str) -> SourceError:
+    """The error for a registry that does not do what it was asked."""
+    got = f"{registry.servers}: {registry.clean(told(problem))}"
+    hint = "see that the registry runs and can be reached, then start the query again"
+    return SourceError(message("the schema registry does not answer", got, consequence, hint))

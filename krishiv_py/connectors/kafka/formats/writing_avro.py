@@ -1,0 +1,134 @@
+"""Rows as Avro records, in a schema that was told or follows from the columns."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from krishiv_py.connectors.kafka.formats.avro import parsed
+from krishiv_py.connectors.kafka.formats.encoding import Encode
+from krishiv_py.connectors.kafka.formats.registry import FRAME
+from krishiv_py.errors import RAISED, OperatorError, PlanError, message, told
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN: Final[dict[pa.DataType, Any]] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
+    """The JSON text of the schema of records with these columns; `where` begins errors.
+
+    Raises
+    ------
+    PlanError
+        For a name or a type that Avro does not have, and for columns that are not those of a `given` schema.
+    """
+    if given is None:
+        return json.dumps(_record("row", [(field.name, field.type) for field in schema], where))
+    fields = {field["name"]: field for field in parsed(given)["fields"]}
+    for name in schema.names:
+        if name not in fields:
+            hint = f"the fields are: {', '.join(list(fields)[:20])}; leave the column out with select(), or add a field"
+            raise PlanError(message(f"{where}: `avro_schema` has no field for a column", name, "it would be lost", hint))
+    for name, field in fields.items():
+        if name not in schema.names and "default" not in field:
+            hint = "add a column of this name, or give the field a default"
+            raise PlanError(message(f"{where}: a field of `avro_schema` has no column", name, "no record can be written", hint))
+    return given
+
+
+def _record(name: str, fields: list[tuple[str, pa.DataType]], where: str) -> dict[str, Any]:
+    for field, _ in fields:
+        if not _NAME.fullmatch(field):
+            hint = "rename the column: letters, digits and _, and no digit first"
+            raise PlanError(message(f"{where}: Avro has no such name", repr(field), "no record can be written", hint))
+    # every column may be null
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [
+            {"name": field, "type": ["null", _type(type_, f"{name}_{field}", where)], "default": None}
+            for field, type_ in fields
+        ],
+    }
+
+
+def _type(type_: pa.DataType, name: str, where: str) -> Any:
+    if type_ in _PLAIN:
+        return _PLAIN[type_]
+    if pa.types.is_decimal128(type_):
+        return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
+    if pa.types.is_list(type_):
+        return {"type": "array", "items": ["null", _type(type_.value_type, name, where)]}
+    if pa.types.is_map(type_) and pa.types.is_string(type_.key_type):
+        return {"type": "map", "values": ["null", _type(type_.item_type, name, where)]}
+    if pa.types.is_struct(type_):
+        return _record(name, [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)], where)
+    hint = 'cast the column, or use format="json"'
+    raise PlanError(
+        message(f"{where}: Avro has no such type", f"{name.partition('_')[2]}: {type_}", "it cannot be written", hint)
+    )
+
+
+def head(registry: Any, topic: str, record: str) -> bytes:
+    """Register the schema of a topic's values: the bytes before each of them."""
+    from confluent_kafka.schema_registry import Schema
+
+    return FRAME.pack(0, registry.register_schema(f"{topic}-value", Schema(record, "AVRO")))
+
+
+def encoder(record: str, head_: bytes, *, told: bool) -> Encode:
+    """What writes rows as records; those of a schema that was `told` are checked one by one."""
+    return functools.partial(_encoded, _parsed(record), head_, told)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(record: str) -> Any:
+    import fastavro
+
+    return fastavro.parse_schema(json.loads(record))
+
+
+def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[bytes | None]:
+    import fastavro
+    from fastavro.validation import validate
+
+    maps = [field.name for field in table.schema if _has_map(field.type)]
+    rows, found = table.to_pylist(maps_as_pydicts="strict") if maps else table.to_pylist(), []
+    for row in rows:
+        stream = io.BytesIO()
+        stream.write(head_)
+        try:
+            if checked:
+                validate(row, schema)
+            fastavro.schemaless_writer(stream, schema, row)
+        except RAISED as problem:
+            hint = "see which column it is, and cast it or change the schema"
+            raise OperatorError(
+                message("a row is no record of the Avro schema", told(problem), "the batch was not written", hint)
+            ) from None
+        found.append(stream.getvalue())
+    return list(found)
+
+
+def _has_map(type_: pa.DataType) -> bool:
+    if pa.types.is_map(type_):
+        return True
+    return any(_has_map(type_.field(i).type) for i in range(type_.num_fields))
