@@ -132,6 +132,10 @@ class FrameSource(Source):
     bounded: bool
     lags_us: dict[str, int] | None = None
 
+    def __reduce__(self) -> tuple[type[FrameSource], tuple[Any, ...]]:
+        """In another process without the frame, which is one of its session's."""
+        return FrameSource, (None, self.schema, self.bounded, self.lags_us)
+
     @property
     def watermarked(self) -> bool:
         """Whether Spark's watermark is its own."""

@@ -255,12 +255,12 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkp
             claim_folder(found, _PEOPLE[name], mark, checkpoint)
 
 
-def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, *, durable: bool) -> TaskOutput:
+def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str, *, durable: bool) -> TaskOutput:
     """What tasks write to files themselves."""
     results = dict(zip(result_kinds(plan), sinks, strict=True))
     late = {kind_of(LATE_ROWS, number, plan.last): to for number, to in enumerate(late_sinks(plan))}
     written = {kind: s for kind, s in {**results, **late}.items() if isinstance(s, FileSink)}
-    return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable)
+    return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable, checkpoint)
 
 
 def write_once(spark: SparkSession, sink: Sink, late: pa.Table, query: str) -> None:

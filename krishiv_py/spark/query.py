@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -41,6 +41,11 @@ _WAITS_UNTOLD: Final = 5
 
 class StreamQuery:
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
+
+    _gone_types: ClassVar[tuple[type[Exception], ...]] = (Py4JError, OSError)
+    """What is raised where nobody answers."""
+    _end_types: ClassVar[tuple[type[Exception], ...]] = (StreamingQueryException, Py4JError, OSError)
+    """That, and Spark's word of a query that failed."""
 
     def __init__(
         self,
@@ -80,7 +85,7 @@ class StreamQuery:
         for follow in then:
             try:
                 self._query.awaitTermination()
-            except (StreamingQueryException, Py4JError, OSError):
+            except self._end_types:
                 return  # told to whoever waits for the query
             if self._halt.stopping.is_set():
                 return
@@ -113,7 +118,7 @@ class StreamQuery:
                 if self._query.isActive or (self._follow is not None and self._follow.is_alive()):
                     return "running"
                 self._end = "failed" if self._problem() is not None else "stopped"
-            except (Py4JError, OSError) as problem:
+            except self._gone_types as problem:
                 self._gone(problem)
                 return "failed"
         return self._end
@@ -149,7 +154,7 @@ class StreamQuery:
             if self._follow is not None:
                 self._follow.join()
             self._query.awaitTermination()
-        except (StreamingQueryException, Py4JError, OSError) as problem:
+        except self._end_types as problem:
             self._gone(problem)
 
     def process_all_available(self, *, progress: Show = False) -> None:
@@ -167,7 +172,7 @@ class StreamQuery:
             while self.status == "running" and self._behind():  # sends that are made to wait
                 time.sleep(0.02)
                 self._query.processAllAvailable()
-        except (StreamingQueryException, Py4JError, OSError) as problem:
+        except self._end_types as problem:
             self._gone(problem)
 
     def exception(self) -> Exception | None:
@@ -189,7 +194,7 @@ class StreamQuery:
             return self._lost
         try:
             found: BaseException | None = self._query.exception()
-        except (Py4JError, OSError) as problem:
+        except self._gone_types as problem:
             self._gone(problem)
             return self._lost
         return None if found is None else self._halt.problem or found
@@ -241,7 +246,7 @@ class StreamQuery:
                     self._follow.join()
                     self._query.stop()
                 _ = self.status
-            except (Py4JError, OSError) as problem:
+            except self._gone_types as problem:
                 if not is_gone(problem):
                     raise
                 self._gone(problem)

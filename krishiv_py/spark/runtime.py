@@ -10,7 +10,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
@@ -23,6 +23,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.handed import Handed
@@ -60,12 +61,17 @@ from krishiv_py.spark.setup.progress import counted
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
 from krishiv_py.spark.sinks_in_use import Owner, check_free, take_sinks
-from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
+from krishiv_py.spark.start_checks import Opened, open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.storage.folders import new_folder, remove_leftovers, spark_folder
-from krishiv_py.spark.storage.shuffle_files import handed_over, shuffle_files
+from krishiv_py.spark.storage.shuffle_files import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.batch import deliver
 from krishiv_py.spark.tasks.failures import as_own, require_alive
+
+if TYPE_CHECKING:
+    from krishiv_py.spark.remote import starting as remote
+else:  # it needs what the extra `connect` installs
+    remote = lazy("krishiv_py.spark.remote.starting")
 
 CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client of Spark Connect imports, and the extra `connect` installs."""
@@ -140,15 +146,6 @@ class SparkRunner:
         self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        if is_connect(self.spark):
-            raise PlanError(
-                message(
-                    "start() needs the driver in this process",
-                    "a Spark Connect session",
-                    "outputs could not be published together",
-                    "use collect(), or to_dataframe() and its writeStream",
-                )
-            )
         require_alive(self.spark, "start()", stopped=self._stopped)
         self._check_name(name)
         check_checkpoint(self.profile, checkpoint, mounted=folders_shared(self.spark))
@@ -167,9 +164,7 @@ class SparkRunner:
         owner = Owner(title, opened.checkpoint)
         try:
             take_sinks(owner, *outputs)
-            check_outputs(plan, sinks)
-            with as_own("start()"):
-                query = streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
+            query = self._started(plan, sinks, opened, batches, title, chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
             cleanup()
@@ -178,6 +173,22 @@ class SparkRunner:
         release_at_end(opened.lease, query)
         self.queries = [*(q for q in self.queries if q.status == "running"), query]
         return query
+
+    def _started(
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        opened: Opened,
+        batches: Batches,
+        title: str,
+        chunks: ShuffleFiles,
+        cleanup: Callable[[], None],
+    ) -> StreamQuery:
+        with as_own("start()"):
+            if is_connect(self.spark):
+                return remote.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), cleanup)
+            check_outputs(plan, sinks)
+            return streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
 
     def trim(self, spool: str) -> int:
         """Remove the sends of a memory stream that no query will read again."""

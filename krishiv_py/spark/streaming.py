@@ -9,6 +9,7 @@ from collections.abc import Callable
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.notes import Report
@@ -22,13 +23,14 @@ from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.spark.checkpoint.lease import Lease
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes, Claim
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.checkpoint.sparklog import batches_of, forget_unplanned
+from krishiv_py.spark.clock.beats import Beats
 from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
-from krishiv_py.spark.clock.heartbeats import Heartbeats, by_clock_us, period_us
+from krishiv_py.spark.clock.heartbeats import Heartbeats
 from krishiv_py.spark.clock.wakes import Wakes
 from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
@@ -195,6 +197,45 @@ class BatchSteps:
         return whole
 
 
+def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[CheckpointNotes, Claim]:
+    """Take the checkpoint for a plan, and mend what an earlier run left."""
+    notes = CheckpointNotes(opened.checkpoint, opened.durable)
+    notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
+    check_rescaled(opened.checkpoint, durable=opened.durable)
+    sources = [read.source for read in plan.reads]
+    check_log(opened.checkpoint, len(sources))
+    forget_unplanned(opened.checkpoint)
+    follow(opened.checkpoint, sources)
+    return notes, notes.claim(plan, buckets_wanted(spark))
+
+
+def first_clock(plan: PhysicalPlan, opened: Opened, now: Callable[[], int]) -> SparkClock | LedgerClock:
+    """The clock of a plan; what is in force in a first batch is on record."""
+    clock = clock_for(plan, opened.checkpoint, durable=opened.durable)
+    if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint):
+        clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
+    return clock
+
+
+def chunk_folder(spark: SparkSession, opened: Opened) -> ChunkFolder:
+    """Where large chunks of state are."""
+    kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
+    return ChunkFolder(opened.checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), opened.durable)
+
+
+def writing(
+    frame: DataFrame, steps: Callable[[DataFrame, int], None], checkpoint: str, batches: Batches, title: str
+) -> DataStreamWriter:
+    """A query that is not started yet."""
+    written = frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint)
+    written = written.outputMode("append").queryName(title)
+    if batches.kind == "available_now":
+        return written.trigger(availableNow=True)
+    if batches.kind == "every":
+        return written.trigger(processingTime=f"{batches.interval_us // 1_000} milliseconds")
+    return written
+
+
 def start(
     spark: SparkSession,
     plan: PhysicalPlan,
@@ -213,48 +254,26 @@ def start(
     reached: list[Ledger] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, now)
     checkpoint, durable = opened.checkpoint, opened.durable
-    notes = CheckpointNotes(checkpoint, durable)
-    notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
-    check_rescaled(checkpoint, durable=durable)
-    check_log(checkpoint, len(sources))
-    forget_unplanned(checkpoint)
-    follow(checkpoint, sources)
-    claim = notes.claim(plan, buckets_wanted(spark))
+    notes, claim = claimed(spark, plan, opened)
     ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values()))
     reached.append(ledger)
     ledger.restore()
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
-    clock = clock_for(plan, checkpoint, durable=durable)
-    if isinstance(clock, LedgerClock) and not batches_of(checkpoint):
-        clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
-    asked = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
-    by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
-    period = min(filter(None, (asked, by_clock)), default=None)
-    goes_on = batches.goes_on and not plan.keeps_nothing  # nothing is open
-    woken = plan.watermarked and not plan.keeps_nothing
-    goes_on = goes_on or (woken and batches.kind == "available_now")
-    controls = ControlFolder.of(checkpoint, wanted=period is not None or goes_on or woken, sources=len(sources))
-    heartbeats = None
-    if controls is not None and period is not None:
-        heartbeats = Heartbeats(controls, period, now, (lambda: bool(ledger.open)) if asked is None else lambda: True)
-    wakes = Wakes(controls, heartbeats is None, now) if controls is not None and woken else None
-    kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
-    blobs = ChunkFolder(checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), durable)
-    output = task_output(plan, sinks, claim.outputs, durable=durable)
+    clock = first_clock(plan, opened, now)
+    beats = Beats.of(plan, batches)
+    controls = ControlFolder.of(checkpoint, wanted=beats.wanted, sources=len(sources))
+    heartbeats = beats.heartbeats(controls, now, lambda: bool(ledger.open))
+    wakes = beats.wakes(controls, now)
+    output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
     planning = planners(sources, checkpoint, now, aligned, durable=durable)
+    blobs = chunk_folder(spark, opened)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, checkpoint)
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
     steps = BatchSteps(plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes)
-    writer = (
-        frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint).outputMode("append").queryName(title)
-    )
-    if batches.kind == "available_now":
-        writer = writer.trigger(availableNow=True)
-    elif batches.kind == "every":
-        writer = writer.trigger(processingTime=f"{batches.interval_us // 1_000} milliseconds")
+    writer = writing(frame, steps, checkpoint, batches, title)
 
     def stop() -> None:
         for planner in planning:
@@ -279,11 +298,11 @@ def start(
     query = StreamQuery(
         launch(),
         # where files wake it, one more run reads the word that the end of input has moved the watermark
-        [go_on, *([launch] if woken and batches.flush else [])] if goes_on else [],
+        [go_on, *([launch] if beats.woken and batches.flush else [])] if beats.goes_on else [],
         title,
         ledger,
         plan,
-        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and goes_on else [])]),
+        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and beats.goes_on else [])]),
         Rows.of(plan, sinks),
         stop,
         halt,

@@ -1,4 +1,4 @@
-"""Spark Connect: bounded runs and streaming DataFrames; start() is refused with what to do instead."""
+"""Spark Connect: bounded runs, streaming DataFrames, and queries with both outputs, restarted from their checkpoint."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pytest.importorskip("grpc", reason="the `connect` extra is not installed")
 
 PROGRAM = textwrap.dedent("""
-    from krishiv_py import MemorySink, Session, count
+    import tempfile
+    from pyarrow.parquet import read_table
+    from krishiv_py import MemorySink, ParquetSink, Session, SideOutputLateEventHandler, count
     from krishiv_py.errors import PlanError
 
     session = Session.connect("local[2]")
+    session.spark.conf.set("spark.sql.shuffle.partitions", "2")
     stream, sender = session.memory_stream("user string, at bigint")
     plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
     sender.send([{"user": "a", "at": 1}, {"user": "a", "at": 2}, {"user": "b", "at": 20}])
@@ -24,10 +27,16 @@ PROGRAM = textwrap.dedent("""
     query.processAllAvailable()
     print([tuple(r) for r in session.spark.table("out").collect()])
     query.stop()
-    try:
-        plan.start(MemorySink())
-    except PlanError as refused:
-        print(refused)
+    folder, rows = tempfile.mkdtemp(), MemorySink()
+    kept = plan.with_late_event_handler(SideOutputLateEventHandler(ParquetSink(f"{folder}/late")))
+    with kept.start(rows, checkpoint=f"{folder}/checkpoint") as query:
+        query.process_all_available()
+        print(sorted(tuple(r.values()) for r in query.results().to_pylist()), query.progress.rows)
+    sender.send([{"user": "b", "at": 30}, {"user": "a", "at": 5}])
+    with kept.start(rows, checkpoint=f"{folder}/checkpoint") as query:
+        query.process_all_available()
+        print(sorted(tuple(r.values()) for r in rows.table().to_pylist()), query.progress.late["late"])
+    print(read_table(f"{folder}/late").to_pylist())
     marked = session.spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
     for frame in (marked.selectExpr("timestamp AS at"), marked.selectExpr("unix_millis(timestamp) AS at")):
         windows = session.from_dataframe(frame).watermark("at", 0).tumbling_window(1_000).agg(count())
@@ -45,5 +54,7 @@ def test_connect() -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "[('a', 0, 10, 2), ('b', 20, 30, 1)]"
     assert lines[1] == "[('a', 0, 10, 2)]"
-    assert "use collect(), or to_dataframe()" in lines[2]
-    assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[3:5]] == [True, True]
+    assert lines[2] == "[('a', 0, 10, 2)] 3"
+    assert lines[3] == "[('a', 0, 10, 2), ('b', 20, 30, 1)] 1"
+    assert lines[4] == "[{'user': 'a', 'at': 5, 'reason': 'late', 'watermark': 20, 'lateness': 15}]"
+    assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[5:7]] == [True, True]

@@ -16,7 +16,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import file_system, is_local_path, make_folder
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.nodes import Source
-from krishiv_py.spark.setup.config import SHARED, folders_shared, is_here
+from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
 from krishiv_py.spark.setup.survey import TOKEN, Folder, Found, put, survey
 
 _LINGER_S: Final = 0.02
@@ -31,6 +31,8 @@ def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink 
     PlanError
         Naming the path.
     """
+    if is_connect(spark):  # tasks are asked whether they find them
+        return
     master = str(spark.sparkContext.master)
     if master.startswith("local") or folders_shared(spark):
         return
@@ -58,10 +60,11 @@ def check_reach(spark: SparkSession, written: Sequence[str], read: Sequence[str]
     PlanError
         Naming the folder, the executor, its machine and what went wrong there.
     """
-    if is_here(str(spark.sparkContext.master)):
+    if not is_connect(spark) and is_here(str(spark.sparkContext.master)):
         return
     with probed(written, read) as folders:
-        for found in survey(spark, folders, _LINGER_S):
+        # over Connect nobody knows how many executors there are, and when all of them were asked
+        for found in survey(spark, folders, _LINGER_S, *([1] if is_connect(spark) else [])):
             for path, problem in found.problems.items():
                 raise _unreached(path, problem, found)
 

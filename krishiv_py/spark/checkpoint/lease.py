@@ -96,8 +96,8 @@ class Lease:
         self._over.set()
 
 
-def take(checkpoint: str, query: str) -> Lease:
-    """Take a checkpoint for a query.
+def take(checkpoint: str, query: str, of: str = "") -> Lease:
+    """Take a checkpoint for a query; `of` tells apart the rights of several processes to it.
 
     Raises
     ------
@@ -109,10 +109,10 @@ def take(checkpoint: str, query: str) -> Lease:
     make_folder(system, folder)
     if isinstance(system, pafs.LocalFileSystem):
         try:
-            return _locked(checkpoint, f"{folder}/lock", query)
+            return _locked(checkpoint, f"{folder}/{of}lock", query)
         except OSError:  # a mounted file system without locks
             pass
-    return _noted(system, checkpoint, f"{folder}/lease.json", query)
+    return _noted(system, checkpoint, f"{folder}/{of}lease.json", query)
 
 
 def _locked(checkpoint: str, path: str, query: str) -> Lease:

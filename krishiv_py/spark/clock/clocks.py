@@ -10,6 +10,7 @@ repeated batch sees the same watermark.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, Protocol
 
@@ -29,11 +30,16 @@ from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 _KEPT = 50
 
 
-def batch_number() -> int:
-    """The number of the running micro-batch, from the task."""
+def batch_setting(checkpoint: str) -> str:
+    """Where tasks find the number of the running micro-batch over Spark Connect, which does not tell it them."""
+    return f"spark.krishiv.batch.{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
+
+
+def batch_number(checkpoint: str) -> int:
+    """The number of the running micro-batch of the query with this checkpoint, from the task."""
     context = TaskContext.get()
     assert context is not None
-    number = context.getLocalProperty("streaming.sql.batchId")
+    number = context.getLocalProperty("streaming.sql.batchId") or context.getLocalProperty(batch_setting(checkpoint))
     assert number is not None
     return int(number)
 

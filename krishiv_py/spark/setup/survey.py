@@ -93,7 +93,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def survey(spark: SparkSession, folders: Sequence[Folder] = (), linger_s: float = _LINGER_S) -> list[Found]:
+def survey(
+    spark: SparkSession, folders: Sequence[Folder] = (), linger_s: float = _LINGER_S, rounds: int = _ROUNDS
+) -> list[Found]:
     """Run tasks until every executor has been seen; each executor once, in order of host and number.
 
     Executors that are busy with other work may be missed: tasks are sent a few times, not for ever.
@@ -106,7 +108,7 @@ def survey(spark: SparkSession, folders: Sequence[Folder] = (), linger_s: float 
     _await_executor(spark)
     wanted, slots = _executors(spark), _slots(spark)
     seen: dict[tuple[str, int], Found] = {}
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         asked = _asking([attrs.astuple(folder) for folder in folders], linger_s)
         began = time.time()
         rows = spark.range(0, 2 * slots, 1, 2 * slots).mapInArrow(asked, "found string").collect()

@@ -27,6 +27,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _JAVA: Final = re.compile(r"^(?:Caused by: )?(?:[a-z_$][\w$]*\.)+([A-Z]\w*(?:Error|Exception)): ([^\n]+)", re.MULTILINE)
 _VANISHED: Final = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?reading file (\S.*?)\. File does not exist")
 _HEADER: Final = re.compile(r"CSV header does not conform to the schema\.(.*?)CSV file: ([^\n]+)", re.DOTALL)
+_SERVER_GONE: Final = re.compile(r"StatusCode\.UNAVAILABLE|failed to connect|Connection refused|INVALID_HANDLE\.SESSION_")
 _LONGEST_CHAIN: Final = 20
 _LONGEST_TEXT: Final = 100_000
 _WRAPPERS: Final = ("PythonException", "Py4JException", "ExecutionException", "StreamingQueryException")
@@ -144,6 +145,8 @@ def is_gone(problem: BaseException) -> bool:
     """Whether an exception says that nobody answers: the JVM was killed, or has crashed."""
     if isinstance(problem, Py4JJavaError):
         return False  # it has answered
+    if type(problem).__name__ == "SparkConnectGrpcException":
+        return bool(_SERVER_GONE.search(str(problem)))
     return isinstance(problem, (Py4JNetworkError, ConnectionError, EOFError)) or (
         type(problem) is Py4JError and "An error occurred while calling" in str(problem)
     )

@@ -84,15 +84,19 @@ def _noted(system: pafs.FileSystem, path: str) -> dict[str, Any]:
 
 @attrs.frozen
 class TaskOutput:
-    """Where tasks write: folder and sink by kind of row (``result``, ``late``); kinds without one go to the driver."""
+    """Where tasks write: folder and sink by kind of row (``result``, ``late``); kinds without one go to the driver.
+
+    `checkpoint` is that of the query, by which tasks know the number of the batch.
+    """
 
     sinks: dict[str, tuple[str, FileSink]]
     mark: str
     durable: bool = False
+    checkpoint: str = ""
 
     def write(self, kind: str, bucket: int, table: pa.Table) -> Written | None:
         """Write one table; returns what the driver must publish, or None when this kind has no folder."""
-        return self.write_batch(kind, bucket, table, batch_number()) if kind in self.sinks else None
+        return self.write_batch(kind, bucket, table, batch_number(self.checkpoint)) if kind in self.sinks else None
 
     def write_batch(self, kind: str, bucket: int, table: pa.Table, batch_id: int) -> Written:
         """Write one table of a micro-batch, of a kind that has a folder."""

@@ -129,7 +129,7 @@ class Pack:
         settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
-        number = batch_number()
+        number = batch_number(self.clock.checkpoint)
         with in_task(self.spec.name, PREPARE, number):
             task = _Task(self, number, context.partitionId() << 32)
             others = [one.begun(context.partitionId()) for one in self.passed]

@@ -107,7 +107,7 @@ class BucketProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
-        batch = batch_number()
+        batch = self._batch()
         with in_task(self._spec.name, f"{STEP} of bucket {key[0]}", batch):
             yield from self._fold(int(key[0]), batch, rows, timerValues)
 
@@ -189,13 +189,16 @@ class BucketProcessor(StatefulProcessor):
         """Fire what is due although no row came."""
         bucket = int(key[0])
         if bucket not in self._stepped:
-            batch = batch_number()
+            batch = self._batch()
             with in_task(self._spec.name, f"{STEP} of bucket {bucket}", batch):
                 yield from self._step(bucket, batch, self._in_force(batch, timerValues), NO_ROWS)
 
     def close(self) -> None:
         """The task is over."""
         release_memory()
+
+    def _batch(self) -> int:
+        return batch_number(self._clock.checkpoint if self._clock is not None else "")
 
     def _in_force(self, batch: int, timers: Any) -> Moment:
         if self._clock is not None:

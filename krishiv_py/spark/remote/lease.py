@@ -1,0 +1,107 @@
+"""The right of a server's process to a checkpoint.
+
+The client has one of its own as long as it lives. A client that was killed leaves its query running, for nobody has told the
+server: whoever goes on from the checkpoint then asks that process to stop, and waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.errors import CheckpointError
+from krishiv_py.spark.checkpoint.lease import Lease, take
+
+SERVER: Final = "server-"
+_POLL_S: Final = 0.1
+_LOOK_S: Final = 1.0
+_LOOK_STORE_S: Final = 5.0
+_PATIENCE_S: Final = 2.0
+"""How long a process that was told to end may take before it is asked to by a file."""
+_END_S: Final = 150.0
+"""For how long whoever goes on waits for another process to end: longer than a note without renewal is good."""
+
+
+def take_server(checkpoint: str, query: str, wait_s: float = _END_S) -> Lease:
+    """Take the right of the server's process, which an earlier one may have still.
+
+    Raises
+    ------
+    CheckpointError
+        When that one does not end.
+    """
+    began = time.monotonic()
+    asked = False
+    while True:
+        try:
+            lease = take(checkpoint, query, SERVER)
+        except CheckpointError:
+            waited = time.monotonic() - began
+            if waited > wait_s:
+                raise
+            if waited > _PATIENCE_S and not asked:
+                _ask(checkpoint)
+                asked = True
+            time.sleep(_POLL_S)
+            continue
+        _unask(checkpoint)
+        return lease
+
+
+@contextlib.contextmanager
+def server_at_rest(checkpoint: str, query: str) -> Iterator[None]:
+    """For the time of the body no process of a server runs from the checkpoint."""
+    lease = take_server(checkpoint, query)
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def await_end(checkpoint: str, query: str, wait_s: float) -> None:
+    """Wait a while for the server's process to end, which has been told to."""
+    with contextlib.suppress(CheckpointError, OSError):
+        take_server(checkpoint, query, min(wait_s, _PATIENCE_S)).release()
+
+
+def heed(checkpoint: str, stop: Callable[[], None]) -> None:
+    """In the server's process: `stop` when somebody asks for it."""
+
+    def look() -> None:
+        wait = _LOOK_S if is_local_path(checkpoint) else _LOOK_STORE_S
+        system, path = _asking(checkpoint)
+        while True:
+            time.sleep(wait)
+            with contextlib.suppress(OSError):
+                if read_whole(system, path) is not None:
+                    stop()
+
+    threading.Thread(target=look, name="krishiv-stop", daemon=True).start()
+
+
+def query_id(checkpoint: str) -> str | None:
+    """Spark's id of the query of a checkpoint."""
+    system, root = file_system(checkpoint)
+    data = read_whole(system, f"{root}/metadata")
+    return None if data is None else str(json.loads(data)["id"])
+
+
+def _asking(checkpoint: str) -> tuple[pafs.FileSystem, str]:
+    return file_system(f"{checkpoint}/krishiv/server-stop")
+
+
+def _ask(checkpoint: str) -> None:
+    write_whole(*_asking(checkpoint), b"{}")
+
+
+def _unask(checkpoint: str) -> None:
+    system, path = _asking(checkpoint)
+    with contextlib.suppress(FileNotFoundError):
+        system.delete_file(path)

@@ -1,0 +1,179 @@
+"""Rows for whoever takes them in the client: files beside the checkpoint, which the server's process writes.
+
+A file is there whole or not at all, and goes when the client has taken it. What nobody has taken yet, because the client has
+ended before, is taken first by the next one that goes on from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.connectors.publish import blamed
+from krishiv_py.connectors.side_output import SideOutputLateEventHandler, side_output
+from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
+from krishiv_py.connectors.sinks.console import ConsoleSink
+from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.errors import KrishivError
+from krishiv_py.plan.options.late import LateWanted
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.spark.storage.codec import decode, encode
+from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.spark.tasks.batch import deliver
+
+_POLL_S: Final = 0.2
+_POLL_STORE_S: Final = 2.0
+_HEAD: Final = 4
+Taker = Callable[[OutputBatch, pa.Table], None]
+
+
+@attrs.frozen(eq=False)
+class ForClient(TableSink):
+    """In the server's process: the rows of an output that the client takes.
+
+    Attributes
+    ----------
+    folder : str
+        Where its files are.
+    key : str
+        Which output it is.
+    """
+
+    folder: str
+    key: str
+    on_repeat: ClassVar[OnRepeat] = "replace"
+
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """See TableSink."""
+        if not tables:
+            return  # a repeated batch has the same rows, so there were none before
+        head = attrs.asdict(batch, filter=lambda at, _: at.name != "schema")
+        told = json.dumps(head).encode()
+        data = len(told).to_bytes(_HEAD, "big") + told + encode(pa.concat_tables(tables))
+        system, root = file_system(self.folder)
+        write_whole(system, f"{root}/{batch.batch_id:012d}-{self.key}", sealed(data))
+
+
+@attrs.frozen(eq=False)
+class Away(SideOutputLateEventHandler):
+    """In the server's process: stands for a late handler that is in the client."""
+
+    wanted: LateWanted = "rows"
+
+    @property
+    def wants(self) -> LateWanted:
+        """What that one wants."""
+        return self.wanted
+
+
+def stays(sink: Sink | None) -> bool:
+    """Whether a sink is one of the client's process: in another one nobody would see its rows."""
+    return isinstance(sink, (MemorySink, ConsoleSink))
+
+
+def client_folder(checkpoint: str) -> str:
+    """Where the rows for the client are."""
+    return f"{checkpoint}/krishiv/client"
+
+
+def with_client(
+    plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str
+) -> tuple[PhysicalPlan, tuple[Sink, ...], dict[str, Taker]]:
+    """Plan and sinks as the server's process has them, and who takes what it writes for the client."""
+    folder, takers, there = client_folder(checkpoint), dict[str, Taker](), list[Sink]()
+    for at, sink in enumerate(sinks):
+        if isinstance(sink, (MemorySink, ConsoleSink)):
+            takers[f"results-{at}"] = _sinking(sink)
+        there.append(ForClient(folder, f"results-{at}") if stays(sink) else sink)
+    stages = []
+    for at, stage in enumerate(plan.stages):
+        to, key = side_output(stage.late), f"late-{at}"
+        if isinstance(to, (MemorySink, ConsoleSink)):
+            takers[key] = _sinking(to)
+        elif to is None:
+            takers[key] = _handing(stage.late, stage.spec.name)
+        away = Away(ForClient(folder, key), stage.late.wants)
+        stages.append(attrs.evolve(stage, late=away) if key in takers else stage)
+    return attrs.evolve(plan, stages=tuple(stages), parts=()), tuple(there), takers
+
+
+def _sinking(sink: MemorySink | ConsoleSink) -> Taker:
+    def take(batch: OutputBatch, rows: pa.Table) -> None:
+        with blamed(sink, batch.batch_id):
+            sink.write_tables(batch, [rows])
+
+    return take
+
+
+def _handing(handler: Any, operator: str) -> Taker:
+    return lambda batch, rows: deliver(handler, [rows], operator, batch.batch_id)
+
+
+@attrs.define(eq=False)
+class Arrivals:
+    """In the client: takes what the server's process has written.
+
+    Attributes
+    ----------
+    folder : str
+        Where the files are.
+    takers : dict
+        Who takes which output.
+    fail : callable
+        Told of a taker that fails.
+    """
+
+    folder: str
+    takers: dict[str, Taker]
+    fail: Callable[[KrishivError], None] = lambda problem: None
+    _over: threading.Event = attrs.field(factory=threading.Event)
+    _lock: Any = attrs.field(factory=threading.RLock)
+
+    def take(self) -> None:
+        """Take all there is; what a taker fails over stays, and is given to it again by the next run."""
+        system, root = file_system(self.folder)
+        with self._lock:
+            for found in sorted(system.get_file_info(pafs.FileSelector(root, allow_not_found=True)), key=lambda f: f.path):
+                _, _, key = found.base_name.partition("-")
+                data = read_whole(system, found.path) if key in self.takers else None
+                if data is None:
+                    continue
+                data = unsealed(data, found.path, BEGIN_ANEW)
+                end = _HEAD + int.from_bytes(data[:_HEAD], "big")
+                rows = decode(data[end:])
+                self.takers[key](OutputBatch(**json.loads(data[_HEAD:end]), schema=rows.schema), rows)
+                system.delete_file(found.path)
+
+    def start(self) -> None:
+        """Go on taking until :meth:`stop`."""
+        threading.Thread(target=self._run, name="krishiv-arrivals", daemon=True).start()
+
+    def stop(self) -> None:
+        """Take what is left, and no more."""
+        self._over.set()
+        self._try()
+
+    def _run(self) -> None:
+        wait = _POLL_S if is_local_path(self.folder) else _POLL_STORE_S
+        while not self._over.wait(wait):
+            if not self._try():
+                return
+
+    def _try(self) -> bool:
+        try:
+            self.take()
+        except KrishivError as problem:
+            self._over.set()
+            self.fail(problem)
+            return False
+        except OSError:  # the store does not answer, or the folder has gone with its query
+            pass
+        return True

@@ -1,0 +1,136 @@
+"""Starting a query over Spark Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.running.control import Control
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
+from krishiv_py.spark.clock.beats import Beats
+from krishiv_py.spark.clock.controls import ControlFolder
+from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.spark.publishing import claim_outputs, described_outputs, task_output
+from krishiv_py.spark.query_rows import Rows
+from krishiv_py.spark.reading.scan import arrow_scanned
+from krishiv_py.spark.remote.lease import await_end, server_at_rest
+from krishiv_py.spark.remote.query import NotedLedger, RemoteQuery
+from krishiv_py.spark.remote.rows import Arrivals, client_folder, with_client
+from krishiv_py.spark.remote.steps import RemoteSteps, Told
+from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
+from krishiv_py.spark.start_checks import Opened
+from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.streaming import chunk_folder, claimed, first_clock, stateful, writing
+from krishiv_py.spark.tasks.batch import Halt
+from krishiv_py.version import __version__
+
+_END_S = 10.0
+
+
+def start(
+    spark: SparkSession,
+    plan: PhysicalPlan,
+    sinks: tuple[Sink, ...],
+    opened: Opened,
+    batches: Batches,
+    title: str,
+    now: Callable[[], int],
+    cleanup: Callable[[], None],
+) -> RemoteQuery:
+    """Start a query whose driver is in another process.
+
+    Raises
+    ------
+    PlanError
+        For what only a driver in this process can do.
+    """
+    check_remote(plan)
+    if batches.snapshot:
+        check_snapshot(plan)
+    checkpoint, durable = opened.checkpoint, opened.durable
+    there, sinks_there, takers = with_client(plan, sinks, checkpoint)
+    shuffle_files = ShuffleFiles(None, setting(spark, CHUNK_FILE_BYTES))
+    with server_at_rest(checkpoint, title):
+        notes, claim = claimed(spark, plan, opened)
+        ledger = NotedLedger(notes, plan.stages, plan.last, plan.clocks.initial)
+        ledger.restore()
+        warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
+        clock = first_clock(plan, opened, now)
+        beats = Beats.of(plan, batches)
+        controls = ControlFolder.of(checkpoint, wanted=beats.wanted, sources=len(plan.reads))
+        claim_outputs(plan, sinks, claim.outputs, checkpoint)
+        arrivals = Arrivals(client_folder(checkpoint), takers)
+        arrivals.take()
+    output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
+    blobs = chunk_folder(spark, opened)
+    frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
+    told = Told(__version__, there, sinks_there, title, checkpoint, claim.outputs, durable, beats, shuffle_files)
+    away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)
+    writer = writing(frame, RemoteSteps.of(told, away), checkpoint, batches, title)
+    every = [*sinks, *(stage.late for stage in plan.stages)]
+    rows_in_jvm = not all(arrow_scanned(read.source) for read in plan.reads) or any(
+        getattr(sink, "delivery", "") == "frame" for sink in every
+    )
+
+    def launch() -> StreamingQuery:
+        with server_at_rest(checkpoint, title):
+            forget_unplanned(checkpoint)
+        with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
+            return with_sources(writer.start())
+
+    def go_on() -> StreamingQuery:
+        assert controls is not None
+        controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
+        return launch()
+
+    def end() -> None:
+        await_end(checkpoint, title, _END_S)
+        arrivals.stop()
+        cleanup()
+
+    query = RemoteQuery(
+        launch(),
+        [go_on, *([launch] if beats.woken and batches.flush else [])] if beats.goes_on else [],
+        title,
+        ledger,
+        plan,
+        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and beats.goes_on else [])]),
+        Rows.of(plan, sinks),
+        end,
+        Halt(),
+        spark,
+        lambda: False,
+    )
+    query.arrivals = arrivals
+    arrivals.fail = query.fail
+    arrivals.start()
+    return query
+
+
+def check_remote(plan: PhysicalPlan) -> None:
+    """Refuse what only a driver in this process can do.
+
+    Raises
+    ------
+    PlanError
+        Naming it.
+    """
+    for read in plan.reads:
+        if isinstance(read.source, RangeSource) or plan.drift_us(read) is not None:
+            raise PlanError(
+                message(
+                    "over Spark Connect no process plans the batches of this source",
+                    f"{read.source.title} {read.source.detail()}",
+                    "the query would read nothing",
+                    "read files, a memory stream or from_dataframe, without max_drift; or use Session.builder()",
+                )
+            )

@@ -1,0 +1,219 @@
+"""What is done with a micro-batch in a process of the server.
+
+Spark Connect runs the function of ``foreachBatch`` in a Python process beside the server, from a pickled copy. So the copy has
+values only, and what a driver keeps (locks, ledger, open sinks, threads) is made there, when the copy is unpickled: that is
+before the query begins, so what goes wrong is raised by ``start()``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.connect.session import SparkSession
+
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, message, told
+from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.checkpoint.sparklog import batches_of
+from krishiv_py.spark.clock.beats import Beats
+from krishiv_py.spark.clock.clocks import batch_setting, clock_for
+from krishiv_py.spark.clock.controls import ControlFolder
+from krishiv_py.spark.publishing import check_outputs, outputs_of
+from krishiv_py.spark.query_metrics import Ledger
+from krishiv_py.spark.remote.lease import heed, query_id, take_server
+from krishiv_py.spark.remote.rows import Away, ForClient
+from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.streaming import BatchSteps
+from krishiv_py.spark.tasks.batch import Halt
+from krishiv_py.version import __version__
+
+_SECOND_S = 10.0
+
+
+@attrs.frozen(eq=False)
+class Told:
+    """What the server's process is told of a query.
+
+    Attributes
+    ----------
+    version : str
+        That of the library in the client.
+    plan : PhysicalPlan
+        Its plan; late handlers of the client are stood in for.
+    sinks : tuple of Sink
+        Its sinks, likewise.
+    title : str
+        Its name.
+    checkpoint : str
+        Its checkpoint.
+    mark : str
+        The mark of its outputs in that.
+    durable : bool
+        Whether what is written must survive a loss of power.
+    beats : Beats
+        Which control files it needs.
+    shuffle_files : ShuffleFiles
+        How chunks are handed on.
+    """
+
+    version: str
+    plan: PhysicalPlan
+    sinks: tuple[Sink, ...]
+    title: str
+    checkpoint: str
+    mark: str
+    durable: bool
+    beats: Beats
+    shuffle_files: ShuffleFiles
+
+
+@attrs.frozen(eq=False)
+class RemoteSteps:
+    """The function of ``foreachBatch`` in the client, which never calls it: it goes to the server as :func:`begin`."""
+
+    pickled: bytes
+
+    @classmethod
+    def of(cls, told: Told, away: tuple[LateEventHandler, ...]) -> RemoteSteps:
+        """What is told; the handlers `away`, which stay in the client, may be met anywhere in the plan.
+
+        Raises
+        ------
+        PlanError
+            For a function, sink or source that cannot be sent.
+        """
+        out = io.BytesIO()
+        try:
+            pickler: pickle.Pickler = _Pickler(out, {id(handler): handler for handler in away})
+            pickler.dump(told)
+        except RAISED as problem:
+            raise _cannot_be_sent(problem) from problem
+        return cls(out.getvalue())
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        return begin, (self.pickled,)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        raise AssertionError("it runs in the server's process only")
+
+
+_CloudPickler: Any = cloudpickle.CloudPickler  # has no types
+
+
+class _Pickler(_CloudPickler):  # type: ignore[misc]
+    def __init__(self, out: io.BytesIO, away: dict[int, LateEventHandler]) -> None:
+        super().__init__(out)
+        self._away = away
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Pickle a stand-in for what stays in the client."""
+        if id(obj) in self._away:
+            return Away, (ForClient("", ""), self._away[id(obj)].wants)
+        return super().reducer_override(obj)
+
+
+@attrs.frozen(eq=False)
+class ServerSteps:
+    """The function of ``foreachBatch`` in the server's process."""
+
+    steps: BatchSteps
+    number: str
+    """The setting by which tasks know the batch."""
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        frame.sparkSession.conf.set(self.number, str(batch_id))
+        self.steps(frame, batch_id)
+
+
+def begin(pickled: bytes) -> ServerSteps:
+    """Make all that a driver keeps of a query.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        For another version of the library than the client's.
+    CheckpointError
+        When the checkpoint cannot be seen from here, or another process runs from it.
+    KrishivError
+        As sinks raise it that refuse their output.
+    """
+    told: Told = pickle.loads(pickled)  # the client's own program, which Spark unpickles too
+    if told.version != __version__:
+        raise EnvironmentSetupError(
+            message(
+                "client and server have different versions of krishiv_py",
+                f"{told.version} in the client, {__version__} in the server's Python",
+                "they might not understand each other",
+                "install the same version in both",
+            )
+        )
+    plan, checkpoint = told.plan, told.checkpoint
+    lease = take_server(checkpoint, told.title, _SECOND_S)
+    notes = CheckpointNotes(checkpoint, told.durable)
+    noted = notes.plan()
+    if noted is None or noted["outputs"] != told.mark:
+        raise CheckpointError(
+            message(
+                "the Spark Connect server does not see the checkpoint of the client",
+                checkpoint,
+                "nothing would be kept of the query",
+                "use a folder that client, server and executors reach under one path",
+            )
+        )
+    check_outputs(plan, told.sinks)
+    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial)
+    ledger.restore()
+    clock = clock_for(plan, checkpoint, durable=told.durable)
+    controls = ControlFolder.of(checkpoint, wanted=False)
+    heartbeats = told.beats.heartbeats(controls, wall_clock_us, lambda: bool(ledger.open))
+    steps = BatchSteps(
+        plan,
+        outputs_of(plan, told.sinks, told.title, told.mark, durable=told.durable),
+        max(batches_of(checkpoint), default=-1),
+        ledger,
+        clock,
+        wall_clock_us,
+        told.shuffle_files,
+        Halt(),
+        heartbeats,
+        lease,
+        (),
+        told.beats.wakes(controls, wall_clock_us),
+    )
+    if heartbeats is not None:
+        heartbeats.start(lambda: True)  # the process ends with the query
+    root = SparkSession.getActiveSession()
+
+    def stop() -> None:
+        found = query_id(checkpoint)
+        query = None if root is None or found is None else root.streams.get(found)
+        if query is not None:
+            query.stop()
+
+    def asked() -> None:
+        with contextlib.suppress(*RAISED):
+            stop()
+
+    heed(checkpoint, asked)
+    return ServerSteps(steps, batch_setting(checkpoint))
+
+
+def _cannot_be_sent(problem: BaseException) -> PlanError:
+    return PlanError(
+        message(
+            "over Spark Connect functions, sinks and sources are pickled and sent to the server",
+            told(problem),
+            "the query cannot run there",
+            "leave open connections, locks and sessions out of what they hold, and make them at their first use",
+        )
+    )
