@@ -84,11 +84,13 @@ def _jar(folder: Path, path: str, expected: str) -> Path:
     return jar
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def free_ports(number: int) -> list[int]:
+    """Ports nobody listens on, each another one: all are held until the last is found."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for found in sockets:
+            found.bind(("127.0.0.1", 0))
+        return [int(found.getsockname()[1]) for found in sockets]
 
 
 class Broker:
@@ -102,7 +104,8 @@ class Broker:
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         self.folder = folder
-        self.port = free_port() if port is None else port
+        free, self._control = free_ports(2)
+        self.port = free if port is None else port
         self.address = f"127.0.0.1:{self.port}"
         self._classpath = ":".join(map(str, fetch()))
         self._process: subprocess.Popen[bytes] | None = None
@@ -128,14 +131,13 @@ class Broker:
         return [f"{home}/bin/java" if home else "java", *_FLAGS, "-cp", self._classpath]
 
     def _properties(self) -> str:
-        control = free_port()
         return "\n".join(
             [
                 "process.roles=broker,controller",
                 "node.id=1",
-                f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{control}",
+                f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._control}",
                 f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}",
-                f"controller.quorum.bootstrap.servers=127.0.0.1:{control}",
+                f"controller.quorum.bootstrap.servers=127.0.0.1:{self._control}",
                 "controller.listener.names=CONTROLLER",
                 f"log.dirs={self.folder / 'data'}",
                 "offsets.topic.replication.factor=1",
@@ -191,12 +193,20 @@ class Broker:
 
 @contextlib.contextmanager
 def running(port: int | None = None) -> Iterator[Broker]:
-    """A broker with a temporary folder."""
+    """A broker with a temporary folder. A free port that another process took meanwhile is left for another one."""
     folder = Path(tempfile.mkdtemp(prefix="krishiv-kafka-"))
     broker: Broker | None = None
     try:
-        broker = Broker(folder, port)
-        yield broker.start()
+        for left in (2, 1, 0):
+            broker = Broker(folder / str(left), port)
+            try:
+                broker.start()
+                break
+            except RuntimeError:
+                if port is not None or not left:
+                    raise
+        assert broker is not None
+        yield broker
     finally:
         if broker is not None:
             broker.stop()
