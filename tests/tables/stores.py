@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ def catalog(folder: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
 
 
-def iceberg(folder: Path, name: str) -> IcebergSink:
+def iceberg(folder: Path, name: str, key: Sequence[str] = ()) -> IcebergSink:
     """A sink for a table of that catalog."""
-    return IcebergSink(f"reports.{name}", catalog=catalog(folder))
+    return IcebergSink(f"reports.{name}", catalog=catalog(folder), key=key)
 
 
 def iceberg_rows(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def sink_of(kind: str, server: Server, name: str, folder: Path, keyed: bool) -> 
     key = ["k"] if keyed else []
     if kind == "postgres":
         return PostgresSink(server.address(), name, key=key)
-    return DeltaSink(folder / name, key=key) if kind == "delta" else iceberg(folder, name)
+    return DeltaSink(folder / name, key=key) if kind == "delta" else iceberg(folder, name, key)
 
 
 def rows_of(kind: str, server: Server, name: str, folder: Path) -> list[dict[str, Any]]:
@@ -43,7 +43,8 @@ def rows_of(kind: str, server: Server, name: str, folder: Path) -> list[dict[str
 
 
 @pytest.mark.parametrize(
-    ("kind", "keyed"), [("postgres", True), ("postgres", False), ("delta", True), ("delta", False), ("iceberg", False)]
+    ("kind", "keyed"),
+    [("postgres", True), ("postgres", False), ("delta", True), ("delta", False), ("iceberg", True), ("iceberg", False)],
 )
 def test_every_row_is_there_once_whenever_it_dies(
     kind: str, keyed: bool, server: Server, table: Callable[[], str], tmp_path: Path

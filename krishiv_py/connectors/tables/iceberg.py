@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import options
+from krishiv_py.connectors.tables.keys import a_key, check_key, kept
 from krishiv_py.connectors.tables.keys import create as told_create
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, message, require_extra, told
+from krishiv_py.errors import (
+    RAISED,
+    CheckpointError,
+    KrishivError,
+    OperatorError,
+    PlanError,
+    SchemaError,
+    message,
+    require_extra,
+    told,
+)
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
 
+if TYPE_CHECKING:
+    from krishiv_py.connectors.tables import changes, icebergmerge
+else:  # with the first batch: they need Arrow's functions
+    changes = lazy("krishiv_py.connectors.tables.changes")
+    icebergmerge = lazy("krishiv_py.connectors.tables.icebergmerge")
+
 _NOTE: Final = "krishiv.batch"
+_TRIES: Final = 8
+"""How often a batch is tried while others commit to the table."""
 
 
 def iceberg(name: str) -> Any:
@@ -54,10 +75,11 @@ def _shown(value: Mapping[str, str]) -> str:
 
 @attrs.frozen(eq=False)
 class IcebergSink(TransactionalSink):
-    """Rows added to an Iceberg table, exactly once; needs the extra ``iceberg`` (docs/tables.md).
+    """Rows into an Iceberg table, exactly once; needs the extra ``iceberg`` (docs/tables.md).
 
-    A batch is one commit to the catalog. The summary of its snapshot and a property of the table note query and batch, so that
-    a batch is recognised also after snapshots expire. Change logs are kept as they are, with ``op``.
+    Without a `key` all rows are added. With one, each key has one row: the last result, and none where a change log withdraws
+    it. A batch is one commit to the catalog. The summary of its snapshot and a property of the table note query and batch, so
+    that a batch is recognised also after snapshots expire.
 
     Parameters
     ----------
@@ -66,6 +88,8 @@ class IcebergSink(TransactionalSink):
     catalog : str or mapping of str
         The name of a catalog in ``~/.pyiceberg.yaml``, or its properties: ``{"type": "sql", "uri": ..., "warehouse": ...}``.
         Secrets are not shown.
+    key : sequence of str
+        The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
     create : bool
         Whether namespace and table are made if they are missing.
 
@@ -79,6 +103,7 @@ class IcebergSink(TransactionalSink):
 
     table: str = attrs.field(converter=_name)
     catalog: Mapping[str, str] = attrs.field(converter=_catalog, repr=_shown, kw_only=True)
+    key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
     _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
 
@@ -92,6 +117,8 @@ class IcebergSink(TransactionalSink):
 
         Raises
         ------
+        ColumnError
+            For a key that is no column.
         SchemaError
             For a type that Iceberg has not, and for a table with other columns.
         PlanError
@@ -99,20 +126,22 @@ class IcebergSink(TransactionalSink):
         OperatorError
             When the catalog does not answer.
         """
-        for field in schema:
+        check_key(self.title, self.key, schema)
+        rows = kept(schema, self.key)
+        for field in rows:
             _check_type(field)
         try:
             catalog = self._opened()
             if self.create:
                 catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-                catalog.create_table_if_not_exists(self.table, schema=schema)
+                catalog.create_table_if_not_exists(self.table, schema=rows)
             there = catalog.load_table(self.table).schema().as_arrow()
         except iceberg("exceptions").NoSuchTableError:
             hint = "create it, or leave create=True"
             raise PlanError(message("there is no such Iceberg table", self.table, "rows would have no place", hint)) from None
         except RAISED as problem:
             raise self._refused(problem) from None
-        self._check_columns(there, _written(schema))
+        self._check_columns(there, _written(rows))
 
     def _check_columns(self, there: pa.Schema, rows: pa.Schema) -> None:
         for field in rows:
@@ -157,17 +186,52 @@ class IcebergSink(TransactionalSink):
 
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
-        noted = {_note(batch): str(batch.batch_id)}
         rows = pa.concat_tables(self._rows)
+        net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
-            table = self._opened().load_table(self.table)
-            with table.transaction() as transaction:
-                transaction.append(rows.cast(_written(rows.schema)), snapshot_properties=noted)
-                transaction.set_properties(noted)
+            for tried in range(_TRIES):
+                try:
+                    self._try(batch, rows, net, again=tried > 0)
+                    return
+                except iceberg("exceptions").CommitFailedException:
+                    if tried == _TRIES - 1:
+                        raise
+                    time.sleep(0.1 * 2**tried)
+        except KrishivError:
+            raise
         except RAISED as problem:
             raise self._refused(problem) from None
         finally:
             self._rows.clear()
+
+    def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None, *, again: bool) -> None:
+        """Commit on top of the table as it is now, unless the batch is there.
+
+        When another commit came first, it is looked at the table anew. pyiceberg's own repetition would put the same rows on
+        top of whatever was committed meanwhile, the same batch of another process too.
+        """
+        table, note = self._opened().load_table(self.table), _note(batch)
+        found = table.properties.get(note)
+        if again and found == str(batch.batch_id):
+            return  # it was committed, although the catalog said that it was not
+        if found is not None and int(found) >= batch.batch_id:
+            raise CheckpointError(
+                message(
+                    f"{self.title} holds batch {found} of this query already",
+                    f"batch {batch.batch_id} of {batch.output}",
+                    "another process writes the same query, and rows would be doubled",
+                    "let one query run from a checkpoint",
+                )
+            )
+        table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object; the catalog does not get it
+        noted = {note: str(batch.batch_id)}
+        with table.transaction() as transaction:
+            if net is None:
+                transaction.append(rows.cast(_written(rows.schema)), snapshot_properties=noted)
+            else:
+                put = net.put.cast(_written(net.put.schema))
+                icebergmerge.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
+            transaction.set_properties(noted)
 
     def abort(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.abort`."""
