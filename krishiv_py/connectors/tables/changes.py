@@ -42,7 +42,7 @@ def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
     OperatorError
         For two valid rows of one key in a change log: the key does not tell results apart, and one would be lost.
     """
-    rows = pa.concat_tables(tables)
+    rows = _one_zero(pa.concat_tables(tables), key)
     schema = kept(rows.schema, key)
     if is_log(rows.schema):
         op = rows[OP].combine_chunks()
@@ -66,6 +66,14 @@ def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
     return Net(
         rows.select(schema.names).take(last.filter(pc.invert(removed))), rows.select(list(key)).take(last.filter(removed))
     )
+
+
+def _one_zero(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Rows without negative zeros in the key: databases and Spark take them for zero, Arrow does not."""
+    for at, field in enumerate(rows.schema):
+        if field.name in key and pa.types.is_floating(field.type):
+            rows = rows.set_column(at, field, pc.add(rows[field.name], pa.scalar(0.0, field.type)))
+    return rows
 
 
 def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:

@@ -22,6 +22,9 @@ _MEANINGS: Final = {
     "42P01": ("the table is gone", "make it again with what it held, or begin anew with another checkpoint"),
     "42703": ("the table has lost a column", "add the column again, with the type it had"),
     "42P10": ("the table has no unique index over `key`", "create one: CREATE UNIQUE INDEX ON table (columns of the key)"),
+    "3F000": ("there is no such schema in PostgreSQL", "create it: CREATE SCHEMA name; upper and lower case count"),
+    "22003": ("a column of the table is too narrow", "make it as wide as the values, then start the query again"),
+    "23514": ("a rule of the table refuses a row", "add the partition, or drop the rule, then start the query again"),
     "23505": (
         "rows of the table have one value where it must be unique",
         "name the unique columns with key=, or drop the index",

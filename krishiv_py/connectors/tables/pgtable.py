@@ -12,6 +12,7 @@ from krishiv_py.connectors.tables.pgtypes import column_type, takes
 from krishiv_py.errors import PlanError, SchemaError, message
 
 _LONGEST = 63
+_TABLES = ("r", "p", "f")  # ordinary, partitioned, foreign
 
 
 def make_table(connection: Any, path: Sequence[str], columns: pa.Schema, key: Sequence[str]) -> None:
@@ -75,20 +76,29 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
     if oid is None:
         hint = "create it, or leave create=True; upper and lower case count"
         raise PlanError(message("there is no such table in PostgreSQL", title, "rows would have no place", hint))
+    kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()[0]
+    if kind not in _TABLES:
+        hint = "name the table behind it"
+        raise PlanError(message("rows can be copied into a table only", f"{title} is no table", "they would be refused", hint))
     needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
     _check_rights(connection, title, oid, needed)
     found = _oid(connection, ledger)
     assert found is not None
     _check_rights(connection, ".".join(ledger), found, ["SELECT", "INSERT", "UPDATE"])
     asked = (
-        "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
+        "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
+        "attgenerated <> '' "
         "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
     )
-    there = {name: (kind, needs) for name, kind, needs in connection.execute(asked, (oid,)).fetchall()}
+    found_columns = connection.execute(asked, (oid,)).fetchall()
+    there = {name: (kind, needs) for name, kind, needs, _ in found_columns}
+    computed = {name for name, _, _, is_computed in found_columns if is_computed}
     for field in columns:
         if field.name not in there:
             has = ", ".join(there)
             raise _other(title, f"there is no column {field.name}; it has {has}", f"add one of type {column_type(field.type)}")
+        if field.name in computed:
+            raise _other(title, f"its column {field.name} is computed", "leave the column out with .select(...)")
         if not takes(there[field.name][0], field.type):
             got = f"{field.name} is {there[field.name][0]}, and values are {field.type}"
             raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")

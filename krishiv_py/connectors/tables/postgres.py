@@ -25,7 +25,7 @@ else:  # with the first batch: they need Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
     texts = lazy("krishiv_py.connectors.tables.texts")
 
-_STAGE, _GONE = "krishiv_put", "krishiv_gone"
+_STAGE, _GONE = "krishiv$put", "krishiv$gone"  # as no other table is called: they hide one of the same name
 
 
 def _place(value: object) -> Place:
@@ -203,14 +203,14 @@ class PostgresSink(TransactionalSink):
                     sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(k)) for k in self.key
                 )
                 execute(asked + sql.SQL("({}) AND ").format(nulls) + same)
-        if changed.put.num_rows:
+        if changed.put.num_rows:  # in one order, lest two queries of one table wait for each other
             self._staged(_STAGE, changed.put)
             names = changed.put.schema.names
             sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(n)) for n in names if n not in self.key]
             does = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets) if sets else sql.SQL("NOTHING")
             execute(
-                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO ").format(
-                    target, _names(names), _names(names), sql.Identifier(_STAGE), _names(self.key)
+                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
+                    target, _names(names), _names(names), sql.Identifier(_STAGE), _names(self.key), _names(self.key)
                 )
                 + does
             )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import RAISED, OperatorError, PlanError, message, require_extra, shown, told
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
+
+_ESCAPED: Final = re.compile("%[0-9a-fA-F]{2}")
 
 
 def delta() -> Any:
@@ -31,7 +34,11 @@ def a_place(value: str | os.PathLike[str]) -> str:
     delta()
     text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
     found = absolute(text)
-    return found if isinstance(found, str) else str(found)
+    if _ESCAPED.search(found) and ("://" not in found or found.startswith("file:")):
+        got, consequence = shown(text), "delta-rs takes it for another sign, and would read another folder"
+        hint = "give the folder a name without % before two digits"
+        raise PlanError(message("a folder of a Delta table cannot be called so", got, consequence, hint))
+    return found
 
 
 def options(value: object) -> Mapping[str, str]:

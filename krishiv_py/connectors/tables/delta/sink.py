@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import a_place, delta, opened, options, refused
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import RAISED, CheckpointError, KrishivError, SchemaError, message, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.redaction import shown_settings, shown_text
 
@@ -22,6 +23,8 @@ else:  # with the first batch: it needs Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
 
 _GONE: Final = "__krishiv_gone"
+_TRIES: Final = 8
+"""How often a batch is tried while others commit to the table."""
 
 
 def _partition(value: object) -> tuple[str, ...]:
@@ -87,6 +90,11 @@ class DeltaSink(TransactionalSink):
             raise SchemaError(message("all columns are partitions", got, "no file would have a column", "leave one out"))
         for field in rows:
             _check_type(field)
+        lower = [name.lower() for name in rows.names]
+        if len(set(lower)) < len(lower):
+            got = ", ".join(name for name in rows.names if lower.count(name.lower()) > 1)
+            hint = "rename one with .alias(...) or .rename(...)"
+            raise SchemaError(message("Delta tells no upper from lower case", got, "two columns would have one name", hint))
         table = opened(self.path, self.storage_options)
         if table is not None:
             self._check_table(table, rows)
@@ -126,13 +134,16 @@ class DeltaSink(TransactionalSink):
 
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
-        module = delta()
-        noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
+        rows = pa.concat_tables(self._rows)
+        net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
-            if self.key:
-                self._merge(noted)
-            else:
-                self._append(pa.concat_tables(self._rows), noted)
+            for tried in range(_TRIES):
+                try:
+                    return self._try(batch, rows, net)
+                except delta().exceptions.CommitFailedError:
+                    if tried == _TRIES - 1:
+                        raise
+                    time.sleep(0.1 * 2**tried)
         except KrishivError:
             raise
         except RAISED as problem:
@@ -140,27 +151,48 @@ class DeltaSink(TransactionalSink):
         finally:
             self._rows.clear()
 
+    def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None) -> None:
+        """Commit on top of the table as it is now, unless the batch is there: delta-rs would not see that it is."""
+        module, table = delta(), opened(self.path, self.storage_options)
+        found = None if table is None else table.transaction_version(_app(batch))
+        if found is not None and int(found) >= batch.batch_id:
+            raise CheckpointError(
+                message(
+                    f"{self.title} holds batch {found} of this query already",
+                    f"batch {batch.batch_id} of {batch.output}",
+                    "another process writes the same query, and rows would be doubled",
+                    "let one query run from a checkpoint",
+                )
+            )
+        noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
+        if net is None:
+            self._append(table, rows, noted)
+        elif table is None:
+            self._append(table, net.put, noted)
+        else:
+            self._merge(table, net, noted)
+
     def abort(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.abort`."""
         self._rows.clear()
 
-    def _append(self, rows: pa.Table, noted: Any) -> None:
+    def _append(self, table: Any, rows: pa.Table, noted: Any) -> None:
+        """Add rows; columns that only the table has are null, which delta-rs does not do by itself."""
+        there = pa.schema([]) if table is None else pa.schema(table.schema().to_arrow())
+        for field in there:
+            if field.name not in rows.schema.names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         delta().write_deltalake(
-            self.path,
+            self.path if table is None else table,
             rows,
             mode="append",
             partition_by=list(self.partition_by) or None,
-            storage_options=dict(self.storage_options) or None,
+            storage_options=(dict(self.storage_options) or None) if table is None else None,
             commit_properties=noted,
         )
 
-    def _merge(self, noted: Any) -> None:
+    def _merge(self, table: Any, changed: changes.Net, noted: Any) -> None:
         """Put the last row of each key in place of what is there, and take out keys that are withdrawn, in one version."""
-        changed = changes.net(self._rows, self.key, self.title)
-        table = opened(self.path, self.storage_options)
-        if table is None:
-            self._append(changed.put, noted)
-            return
         gone = changed.gone
         nulls = [
             pa.nulls(gone.num_rows, f.type) if f.name not in gone.schema.names else gone[f.name] for f in changed.put.schema
