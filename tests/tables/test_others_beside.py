@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
 
-from krishiv_py import CheckpointError, DeltaSink, PlanError, PostgresSink, SchemaError
-from krishiv_py.connectors import TransactionalSink
+from krishiv_py import CheckpointError, DeltaSink, PlanError, PostgresSink, SchemaError, SourceError
+from krishiv_py.connectors import TransactionalSink, delta_source
 from krishiv_py.connectors.publish import OutputOf, TablePublisher, check_sink
 from tests.tables.server import Server
 from tests.tables.stores import delta_rows
@@ -124,3 +125,22 @@ def test_a_table_may_be_called_as_the_sink_calls_its_own(server: Server) -> None
     publisher.publish(0, rows(("a", 1)), is_replay=False)
     publisher.publish(1, rows(("a", 2), ("b", 3)), is_replay=False)
     assert server.rows("SELECT * FROM krishiv_put ORDER BY k") == [("a", 2), ("b", 3)]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_partition_that_delta_rs_cannot_read_again_is_refused(there: bool, tmp_path: Path) -> None:
+    schema = pa.schema([("price", pa.decimal128(9, 2)), ("n", pa.int64())])
+    if there:
+        deltalake.write_deltalake(tmp_path / "t", pa.table([[Decimal("1.50")], [1]], schema=schema), partition_by=["price"])
+    with pytest.raises(SchemaError, match=r"partitioned by it .*price is decimal128\(9, 2\)"):
+        to(DeltaSink(tmp_path / "t", partition_by=[] if there else ["price"]), schema=schema)
+
+
+def test_a_delta_table_that_lost_columns_is_not_read_on(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"a": [1], "b": [2]}))
+    source = delta_source(tmp_path / "t", streaming=True, on_change="skip")
+    first = source.plan(None)
+    assert first is not None
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"c": [3]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SourceError, match=r"has lost columns .*a, b, in version 1"):
+        source.plan(first.position)

@@ -50,11 +50,14 @@ class Commit:
         How many files with rows it took out; compacting a table takes out none.
     table : str or None
         Identity of the table, where the version states its metadata.
+    columns : tuple of str or None
+        The names of its columns, likewise.
     """
 
     added: tuple[DataFile, ...]
     removed: int
     table: str | None
+    columns: tuple[str, ...] | None = None
 
 
 def table_at(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
@@ -109,7 +112,7 @@ def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
             text = entry.read()
     except FileNotFoundError:
         return None
-    added, removed, table = [], 0, None
+    added, removed, table, columns = [], 0, None, None
     for action in _actions(text, path, version):
         if (new := action.get("add")) is not None and new.get("dataChange", True):
             if new.get("deletionVector"):
@@ -119,9 +122,11 @@ def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
             removed += 1
         elif (data := action.get("metaData")) is not None:
             table = str(data["id"])
+            if "schemaString" in data:
+                columns = tuple(field["name"] for field in json.loads(data["schemaString"])["fields"])
             if (data.get("configuration") or {}).get(_MAPPED, "none") != "none":
                 raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
-    return Commit(tuple(added), removed, table)
+    return Commit(tuple(added), removed, table, columns)
 
 
 def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:

@@ -74,6 +74,7 @@ def delta_source(
         path=place,
         schema=as_schema(pa.schema(table.schema().to_arrow())),
         table=str(table.metadata().id),
+        columns_at=latest,
         base=begin - 1 if isinstance(begin, int) else latest,
         whole=begin == "earliest",
         finite=not streaming,

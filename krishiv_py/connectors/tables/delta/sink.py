@@ -82,9 +82,7 @@ class DeltaSink(TransactionalSink):
         for name in self.partition_by:
             if name not in rows.names:
                 raise unknown_column(name, rows.names, "`partition_by` of DeltaSink")
-            if pa.types.is_nested(rows.field(name).type):
-                got = f"{name} is {rows.field(name).type}"
-                raise SchemaError(message("a table cannot be partitioned by it", got, "it is no plain value", "name another"))
+            _check_partition(rows.field(name))
         if set(self.partition_by) >= set(rows.names):
             got = ", ".join(self.partition_by)
             raise SchemaError(message("all columns are partitions", got, "no file would have a column", "leave one out"))
@@ -111,6 +109,9 @@ class DeltaSink(TransactionalSink):
             if name not in rows.names and not field.nullable:
                 raise self._other(f"its column {name} takes no nulls, and rows have no such column")
         parts = tuple(table.metadata().partition_columns)
+        for name in parts:
+            if name in rows.names:
+                _check_partition(rows.field(name))
         if self.partition_by and parts != self.partition_by:
             raise self._other(f"partitions {shown(parts)}, and the sink says {shown(self.partition_by)}")
 
@@ -218,6 +219,17 @@ def _app(batch: OutputBatch) -> str:
 
 def _plain(kind: Any) -> str:
     return str(kind.to_json())
+
+
+def _check_partition(field: pa.Field) -> None:
+    got = f"{field.name} is {field.type}"
+    if pa.types.is_nested(field.type):
+        raise SchemaError(message("a table cannot be partitioned by it", got, "it is no plain value", "name another"))
+    if pa.types.is_decimal(field.type) and field.type.scale:
+        consequence = "delta-rs writes negative fractions so that nobody can read the table again"
+        raise SchemaError(
+            message("a table cannot be partitioned by it", got, consequence, "cast it to string, or name another")
+        )
 
 
 def _check_type(field: pa.Field) -> None:

@@ -67,8 +67,8 @@ class DeltaSource(Source):
         Folder or address of the table.
     schema : pyarrow.Schema
         The columns of the table when the source was made.
-    first : int or None
-        The version whose changes are read first; None for the whole table before that.
+    columns_at : int
+        The version whose columns these are.
     base : int
         The version of the whole table, or the one before the first.
     """
@@ -76,6 +76,7 @@ class DeltaSource(Source):
     path: str
     schema: pa.Schema
     table: str
+    columns_at: int
     base: int
     whole: bool
     finite: bool
@@ -152,6 +153,13 @@ class DeltaSource(Source):
             raise self._shorter(at.version, at.version - 1)
         if commit.table is not None and commit.table != self.table:
             raise self._another(commit.table)
+        # versions before the source was made may not have had all columns yet
+        if (
+            commit.columns is not None
+            and at.version > self.columns_at
+            and (lost := [name for name in self.schema.names if name not in commit.columns])
+        ):
+            raise self._narrower(at.version, lost)
         return () if commit.removed and self._skipped(commit, at.version) else commit.added
 
     def _skipped(self, commit: Commit, version: int) -> bool:
@@ -186,6 +194,16 @@ class DeltaSource(Source):
                 f"{shown(self.path)}: its id is {found} now",
                 "versions of the two do not fit together",
                 "begin with a new checkpoint",
+            )
+        )
+
+    def _narrower(self, version: int, lost: Sequence[str]) -> SourceError:
+        return SourceError(
+            message(
+                "a Delta table has lost columns",
+                f"{shown(self.path)}: {', '.join(lost)}, in version {version}",
+                "they would be null from there on",
+                "begin with a new checkpoint and the columns there are now",
             )
         )
 
