@@ -22,6 +22,7 @@ from krishiv_py.connectors import Malformed, Source, kafka_source
 from krishiv_py.connectors.kafka.client import admin_module
 from krishiv_py.connectors.kafka.source import shares
 from krishiv_py.connectors.ranges import node_of
+from krishiv_py.connectors.source import Planned
 from krishiv_py.errors import PlanError, SchemaError, SourceError
 from krishiv_py.testing import Driver, micro_batches
 from tests.kafka.broker import Broker
@@ -38,6 +39,12 @@ def numbers(broker: Broker, topic: str, first: int, n: int, partitions: int = 1)
 def taken(source: Source) -> list[int]:
     """All numbers that a source gives."""
     return [n for table in micro_batches(source) for n in table["n"].to_pylist()]
+
+
+def places(planned: Planned) -> list[Any]:
+    """Topic, partition, first offset and end of what is read."""
+    ranges: Any = planned.ranges
+    return [each[:4] for each in ranges]
 
 
 def test_a_query_begins_where_it_is_told(broker: Broker, topic: Topic) -> None:
@@ -65,7 +72,7 @@ def test_a_query_begins_where_it_is_told(broker: Broker, topic: Topic) -> None:
     assert first is not None, "where it begins is noted although nothing is there"
     numbers(broker, name, 20, 5)
     again = kafka_source(name, starting="latest", **told).plan(first.position)  # type: ignore[arg-type]
-    assert again is not None and again.ranges == [[name, 0, 20, 25]]
+    assert again is not None and places(again) == [[name, 0, 20, 25]]
     with pytest.raises(SourceError, match=r"`starting` lies behind the last record.*offset 99"):
         kafka_source(name, starting={0: 99}, **told).plan(None)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=r"names a partition that does not exist.*partition 3"):
@@ -172,7 +179,7 @@ def test_what_expired_or_went_is_told(broker: Broker, topic: Topic) -> None:
     patient = kafka_source(name, on_lost="warn", **told)
     with pytest.warns(RuntimeWarning, match="2 offsets are passed over, the next one is 12"):
         planned = patient.plan(first.position)
-    assert planned is not None and planned.ranges == [[name, 0, 12, 15]]
+    assert planned is not None and places(planned) == [[name, 0, 12, 15]]
     for done in asked.delete_topics([name]).values():
         done.result()
     time.sleep(0.5)

@@ -128,10 +128,10 @@ def test_what_means_nothing_is_refused(broker: Broker, topic: Topic) -> None:
             KafkaSink("t", bootstrap_servers=broker.address, **told)
     shown = repr(KafkaSink("t", bootstrap_servers="host:1", options={"sasl.password": "hunter2"}))
     assert "hunter2" not in shown
-    with pytest.raises(OperatorError, match=r"KafkaSink nowhere failed.*topic cannot be read.*nowhere"):
+    with pytest.raises(OperatorError, match=r"topic cannot be read.*nowhere.*nothing can be written"):
         sink = KafkaSink("nowhere", bootstrap_servers=broker.address, timeout="2 s")
         Driver(stream_of("n bigint").watermark("n", 0).tumbling_window(1).agg(count()), sink=sink).send([{"n": 1}, {"n": 9}])
-    with pytest.raises((OperatorError, ColumnError), match="there is no column 'user'"):
+    with pytest.raises(ColumnError, match="there is no column 'user'"):
         sink = KafkaSink(topic(), bootstrap_servers=broker.address, key="user")
         Driver(stream_of("n bigint").watermark("n", 0).tumbling_window(1).agg(count()), sink=sink).send([{"n": 1}, {"n": 9}])
 

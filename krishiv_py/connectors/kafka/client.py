@@ -135,6 +135,31 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
     return {place: last.get(place, offset) for place, offset in found.items()}
 
 
+def identities(connection: Connection, topics: Iterable[str], within_s: float) -> dict[str, str]:
+    """What tells topics from others of the same name, made before or after; brokers before Kafka 2.8 do not say it.
+
+    Raises
+    ------
+    SourceError
+        When a topic does not exist, or no broker answers within so many seconds.
+    """
+    module, asked, until = kafka(), list(topics), time.monotonic() + within_s
+    while True:
+        try:
+            answer = admin(connection).describe_topics(module.TopicCollection(asked), request_timeout=_ASK_S)
+            found = {topic: future.result(timeout=_ASK_S + 1).topic_id for topic, future in answer.items()}
+            break
+        except (module.KafkaException, NoAnswer) as problem:
+            if time.monotonic() > until:
+                raise connection.failed("the topics are not told", problem, "see that the broker runs") from None
+            partitions(connection, asked, max(until - time.monotonic(), 0.1))
+            time.sleep(0.1)
+    known = {topic: id_ for topic, id_ in found.items() if id_ is not None}
+    return {
+        topic: str(id_) for topic, id_ in known.items() if id_.get_most_significant_bits() or id_.get_least_significant_bits()
+    }
+
+
 @functools.lru_cache(maxsize=16)
 def _committer(connection: Connection, group: str, _process: int) -> Any:
     module = kafka()

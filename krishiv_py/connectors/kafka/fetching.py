@@ -1,10 +1,11 @@
-"""Records of a range of offsets, as librdkafka fetches them; a consumer is kept for the life of a process."""
+"""Records of a range of offsets, as librdkafka fetches them; consumers are kept for the life of a process."""
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -17,22 +18,51 @@ CHUNK: Final = 20_000
 _WAIT_S: Final = 0.1
 
 
-@functools.lru_cache(maxsize=4)
-def _consumer(connection: Connection, _process: int) -> Any:
+_KEPT: Final = 4
+_idle: dict[tuple[Connection, int], list[Any]] = {}
+"""Consumers that nobody reads with, by connection and process. One reads one range at a time: it has one position."""
+
+
+@contextlib.contextmanager
+def _consumer(connection: Connection) -> Iterator[Any]:
+    """A consumer for the time of the body, for nobody else."""
+    waiting = _idle.setdefault((connection, os.getpid()), [])
+    try:
+        found = waiting.pop()
+    except IndexError:
+        found = _connected(connection)
+    try:
+        yield found
+    finally:
+        found.unassign()
+        if len(waiting) < _KEPT:
+            waiting.append(found)
+        else:
+            found.close()
+
+
+def _connected(connection: Connection) -> Any:
     own = {
         "fetch_queue_backoff_ms": "5",
+        "fetch_wait_max_ms": "20",  # what is asked for is there; a request that waits holds up the next range
         "max_partition_fetch_bytes": str(4 << 20),
         "enable_partition_eof": "true",
         "auto_offset_reset": "error",
         "enable_auto_commit": "false",
     }
-    return kafka().Consumer(connection.config(group_id="krishiv", **own))
+    try:
+        return kafka().Consumer(connection.config(group_id="krishiv", **own))
+    except kafka().KafkaException as problem:
+        raise connection.failed("a setting of Kafka is refused", problem, "see the settings of librdkafka") from None
 
 
-def records(connection: Connection, topic: str, partition: int, begin: int, end: int, within_s: float) -> Iterator[list[Any]]:
+def records(
+    connection: Connection, topic: str, partition: int, begin: int, end: int, within_s: float, *, pass_over: bool = False
+) -> Iterator[list[Any]]:
     """The records from offset `begin` up to, but not including, `end`, in chunks of messages; none has an error.
 
-    There may be fewer than offsets: markers of transactions and what compaction removed are no records.
+    There may be fewer than offsets: markers of transactions and what compaction removed are no records. Those that have expired
+    are passed over with a warning where `pass_over` says so.
 
     Raises
     ------
@@ -41,14 +71,10 @@ def records(connection: Connection, topic: str, partition: int, begin: int, end:
     """
     if begin >= end:
         return
-    module = kafka()
-    try:
-        consumer = _consumer(connection, os.getpid())
+    module, where = kafka(), f"{topic}, partition {partition}"
+    with _consumer(connection) as consumer:
         consumer.assign([module.TopicPartition(topic, partition, begin)])
-    except module.KafkaException as problem:
-        raise connection.failed("a setting of Kafka is refused", problem, "see the settings of librdkafka") from None
-    at, until = begin, time.monotonic() + within_s
-    try:
+        at, until = begin, time.monotonic() + within_s
         while at < end:
             found = consumer.consume(min(CHUNK, end - at), timeout=_WAIT_S)
             kept = [m for m in found if m.error() is None]
@@ -63,27 +89,62 @@ def records(connection: Connection, topic: str, partition: int, begin: int, end:
                     error = told.error()
                     if error is not None and error.code() == module.KafkaError._PARTITION_EOF:
                         at = max(at, told.offset())
+                    elif error is not None and pass_over and _is_expired(error):
+                        at = _passed_over(consumer, where, module.TopicPartition(topic, partition), at, end, within_s)
                     elif error is not None:
-                        _check(connection, error, f"{topic}, partition {partition}", at, end)
+                        _check(connection, error, where, at, end)
             if found:
                 until = time.monotonic() + within_s
             elif time.monotonic() > until:
                 raise SourceError(
                     message(
                         "records of a topic do not come",
-                        f"{topic}, partition {partition}, offsets {at} to {end}, for {within_s:g} s",
+                        f"{where}, offsets {at} to {end}, for {within_s:g} s",
                         "the batch cannot be finished",
                         "see to the broker, then start the query again: it goes on with this batch",
                     )
                 )
-    finally:
-        consumer.unassign()
+
+
+def _is_expired(error: Any) -> bool:
+    codes = kafka().KafkaError
+    return bool(error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE))
+
+
+def _passed_over(consumer: Any, where: str, place: Any, at: int, end: int, within_s: float) -> int:
+    """Go on with the first record that is kept; its offset.
+
+    Raises
+    ------
+    SourceError
+        When the broker does not say which one it is, or it lies before: then it is not that records expired.
+    """
+    try:
+        first, _ = consumer.get_watermark_offsets(place, timeout=within_s)
+    except kafka().KafkaException:
+        first = at
+    if first <= at:
+        raise expired(where, f"offset {at} of a batch up to {end}")
+    warn_passed(where, min(first, end) - at, first)
+    place.offset = first
+    consumer.assign([place])
+    return int(first)
+
+
+def warn_passed(where: str, lost: int, first: int) -> None:
+    """Say that records expired and are passed over."""
+    warnings.warn(
+        f"records of topic {where} expired before they were read: {lost} offsets are passed over, the next one is {first}. "
+        "Hint: keep records for longer",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _check(connection: Connection, error: Any, where: str, at: int, end: int) -> None:
     """Raise what will not pass by itself."""
     codes = kafka().KafkaError
-    if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+    if _is_expired(error):
         raise expired(where, f"offset {at} of a batch up to {end}")
     if error.fatal() or error.code() in (
         codes.UNKNOWN_TOPIC_OR_PART,

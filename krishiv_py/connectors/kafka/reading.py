@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.kafka.columns import meta_column
 from krishiv_py.connectors.kafka.fetching import expired as expired
 from krishiv_py.connectors.kafka.fetching import records
+from krishiv_py.connectors.kafka.fetching import warn_passed as warn_passed
 from krishiv_py.connectors.kafka.formats import arrow, avro, protobuf
 from krishiv_py.connectors.kafka.formats.decoding import Decode, Decoded, decode_json
 from krishiv_py.connectors.malformed import Malformed
@@ -32,7 +33,9 @@ def rows(
     wanted = [name for name in source.known if name in columns]
     schema = pa.schema([source.schema.field(name) for name in wanted])
     decode = _decoder(source, schema) if wanted or source.value_format == "arrow" else None
-    for found in _pieces(source, records(source.connection, topic, partition, begin, end, source.within_s)):
+    pass_over = source.on_lost == "warn"
+    fetched = records(source.connection, topic, partition, begin, end, source.within_s, pass_over=pass_over)
+    for found in _pieces(source, fetched):
         decoded = None if decode is None else decode([m.value() for m in found])
         bad = dict(decoded.bad) if decoded is not None else {}
         bad |= _bad_keys(source, found, columns, bad)

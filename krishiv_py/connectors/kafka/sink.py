@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, connection
 from krishiv_py.connectors.kafka.writing import Message, Writer
-from krishiv_py.connectors.sink import OnRepeat, OutputBatch
+from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
 from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import OperatorError, PlanError, message, shown
 from krishiv_py.lazy import lazy
@@ -131,7 +132,7 @@ class KafkaSink(TransactionalSink):
     PlanError
         For arguments that mean nothing, and for options that the library sets itself.
     MissingExtraError
-        When what the format needs is not installed.
+        When confluent-kafka, or what the format needs, is not installed.
     """
 
     __slots__ = ("_connection", "_headers", "_key", "_outputs", "_upsert", "_values", "_within_s", "guarantee", "topic")
@@ -153,6 +154,7 @@ class KafkaSink(TransactionalSink):
         timeout: str = "60 s",
         options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
+        kafka()
         self.topic = a_text(topic, "topic", 'pass the name of a topic: KafkaSink("results", ...)')
         self._connection: Connection = connection(bootstrap_servers, options)
         self._key = _columns(key)
@@ -182,6 +184,19 @@ class KafkaSink(TransactionalSink):
     def title(self) -> str:
         """What errors and plans call it."""
         return f"KafkaSink {self.topic}"
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Refuse columns of the `schema` of an `output` that cannot be written, and a topic that is not there.
+
+        Raises
+        ------
+        ColumnError, PlanError
+            For columns that there are not, or that the format has not.
+        OperatorError
+            When there is no such topic, or no broker answers.
+        """
+        self._check(schema)
+        Writer(self._connection, self.topic, self.title, False, self._within_s).find()
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """Connect, and read the note of the last transaction of this query and output of `batch`."""

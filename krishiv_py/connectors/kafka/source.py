@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import Offsets, Place, commit, offsets, partitions
+from krishiv_py.connectors.kafka.client import Offsets, Place, commit, identities, offsets, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.connectors.kafka.starting import Where, resolved
@@ -97,7 +96,8 @@ class KafkaSource(Source):
             return self._first()
         assert isinstance(last, dict)
         at, ends = _noted(last["at"]), _noted(last["ends"]) if "ends" in last else None
-        return self._next(at, ends, always=False)
+        ids: Any = last.get("ids", {})  # checkpoints of versions before did not note them
+        return self._next(at, ends, ids, always=False)
 
     def _first(self) -> Planned | None:
         places = self._places()
@@ -105,7 +105,7 @@ class KafkaSource(Source):
         ends = None if self.ending is None else resolved(self.connection, self.ending, places, "ending", self.within_s)
         for told, name in ((at, "starting"), (ends or {}, "ending")):
             self._exist(told, name)
-        return self._next(at, ends, always=True)
+        return self._next(at, ends, {}, always=True)
 
     def _exist(self, told: Offsets, name: str) -> None:
         """Refuse offsets behind the last record: which records will come there, nobody knows."""
@@ -121,7 +121,7 @@ class KafkaSource(Source):
                     )
                 )
 
-    def _next(self, at: Offsets, ends: Offsets | None, *, always: bool) -> Planned | None:
+    def _next(self, at: Offsets, ends: Offsets | None, ids: Mapping[str, str], *, always: bool) -> Planned | None:
         bounds = dict(self.until) if self.until is not None else ends
         known = list(at)
         if ends is None:
@@ -135,10 +135,14 @@ class KafkaSource(Source):
         if not full and not (always or len(at) > len(known)):
             return None
         shown = full or [(place, begin, begin) for place, (begin, _) in ranges.items()][:1]
-        position: dict[str, Any] = {"at": _written({p: end for p, (_, end) in ranges.items()})}
+        found = identities(self.connection, self.topics, self.within_s)  # after the offsets, so these are of the same topics
+        for topic, known_id in ids.items():
+            if found.get(topic, known_id) != known_id:
+                raise _made_anew(topic, "its offsets mean other records than those that were read")
+        position: dict[str, Any] = {"at": _written({p: end for p, (_, end) in ranges.items()}), "ids": {**ids, **found}}
         if ends is not None:
             position["ends"] = _written(ends)
-        return Planned(position, [[topic, number, begin, end] for (topic, number), begin, end in shown])
+        return Planned(position, [[topic, number, begin, end, found.get(topic)] for (topic, number), begin, end in shown])
 
     def _kept(self, needed: Offsets, at: Offsets, latest: Offsets, goals: Offsets) -> Offsets:
         """Where to go on: what has expired before it was read is an error, or is passed over with a warning.
@@ -164,13 +168,7 @@ class KafkaSource(Source):
             )
         if self.on_lost == "fail":
             raise reading.expired(where, f"offset {at[place]} is next, and the first one kept is {to}")
-        lost = sum(first - at[p] for p, first in gone.items())
-        warnings.warn(
-            f"records of topic {where} expired before they were read: {lost} offsets are passed over, the next one is {to}. "
-            "Hint: keep records for longer",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        reading.warn_passed(where, sum(first - at[p] for p, first in gone.items()), to)
         return {**at, **gone}
 
     def _places(self) -> list[Place]:
@@ -181,9 +179,12 @@ class KafkaSource(Source):
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Malformed]:
         """Fetch and decode the records of a range."""
-        assert isinstance(planned, list)
-        topic, number, begin, end = planned
-        yield from reading.rows(self, str(topic), int(number), int(begin), int(end), tuple(columns))
+        told: Any = planned
+        topic, number, begin, end, *ids = told
+        yield from reading.rows(self, topic, number, begin, end, tuple(columns))
+        known = ids[0] if ids and end > begin else None
+        if known is not None and identities(self.connection, [topic], self.within_s).get(topic, known) != known:
+            raise _made_anew(topic, "the batch was planned over records that are gone")
 
     def finished(self, position: JsonValue) -> None:
         """Commit the offsets of a published batch, where a group was told; a failure is a warning."""
@@ -195,6 +196,17 @@ class KafkaSource(Source):
         """Up to the records there are now."""
         now = offsets(self.connection, dict.fromkeys(self._places(), "latest"), self.within_s)
         return attrs.evolve(self, until=tuple(now.items()))
+
+
+def _made_anew(topic: str, consequence: str) -> SourceError:
+    return SourceError(
+        message(
+            "a topic was deleted and made anew",
+            topic,
+            consequence,
+            "begin with a new checkpoint; what the old topic held and was not read is lost",
+        )
+    )
 
 
 def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -10,11 +11,27 @@ import attrs
 
 from krishiv_py.connectors.kafka.client import kafka, partitions
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import RAISED, OperatorError, SourceError, message
 
 _POLL_S: Final = 0.1
+_OVERRUN_S: Final = 2.0
 _OPEN_MS: Final = "300000"
 """How long a transaction may be open. A restarted query ends at once what the one before it left open."""
+
+
+_AGAIN: Final = "see to the broker and to the rights of the user, then start the query again: it goes on with this batch"
+_HINTS: Final = {
+    "MSG_SIZE_TOO_LARGE": 'allow larger ones, with options={"message.max.bytes": ...} and max.message.bytes of the topic',
+    "INVALID_RECORD": "a compacted topic takes no record without a key: name its columns with key=",
+    "UNKNOWN_TOPIC_OR_PART": "make the topic again, then start the query again: it goes on with this batch",
+    "_UNKNOWN_TOPIC": "make the topic again, then start the query again: it goes on with this batch",
+    "TOPIC_AUTHORIZATION_FAILED": "give the user the right to write the topic",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "give the user the right to use transactional ids that begin with krishiv-",
+    "GROUP_AUTHORIZATION_FAILED": "give the user the right to commit for groups that begin with krishiv-",
+    "_FENCED": "another process goes on with this query; let one query run from a checkpoint",
+    "_MSG_TIMED_OUT": "see to the broker, or allow more time with timeout=; started again, the query goes on with this batch",
+}
+"""What helps, by the name of librdkafka's error."""
 
 
 Message: TypeAlias = tuple["bytes | None", "bytes | None", "list[tuple[str, bytes | None]]"]
@@ -46,23 +63,38 @@ class Writer:
     within_s: float
     _producer: Any = None
     _group: Any = None
-    _failed: list[str] = attrs.field(factory=list)
+    _failed: list[Any] = attrs.field(factory=list)
 
     def open(self) -> None:
         """Connect; end what an earlier process left open, and refuse it whatever it still sends."""
-        partitions(self.connection, (self.topic,), self.within_s)
+        self.find()
         module, waits = kafka(), str(int(self.within_s * 1_000))
         told = {"linger_ms": "5", "partitioner": "murmur2_random", "queue_buffering_max_messages": "500000"}
-        if not self.transactional:
+        if self.transactional:
+            told |= {"transactional_id": self.name, "transaction_timeout_ms": _OPEN_MS}
+        else:
             told |= {"enable_idempotence": "true", "delivery_timeout_ms": waits}
-            config = _written(self.connection.config(**told))
-            self._producer = module.Producer({**config, "delivery.report.only.error": True, "on_delivery": self._delivered})
+        config = _written(self.connection.config(**told))
+        self._producer = module.Producer({**config, "delivery.report.only.error": True, "on_delivery": self._delivered})
+        if not self.transactional:
             return
-        own = {"transactional_id": self.name, "transaction_timeout_ms": _OPEN_MS}
-        self._producer = module.Producer(_written(self.connection.config(**told, **own)))
         self._repeat(lambda: self._producer.init_transactions(self.within_s))
         reads = self.connection.config(group_id=self.name, enable_auto_commit="false", isolation_level="read_committed")
         self._group = module.Consumer(reads)
+
+    def find(self) -> None:
+        """See that the topic is there.
+
+        Raises
+        ------
+        OperatorError
+            When it is not, or no broker answers.
+        """
+        try:
+            partitions(self.connection, (self.topic,), self.within_s)
+        except SourceError as problem:
+            text = str(problem).replace("its rows are unknown", "nothing can be written")
+            raise OperatorError(text.replace("there are no rows", "nothing can be written")) from None
 
     def last(self) -> int | None:
         """Number of the last batch whose transaction was committed."""
@@ -73,18 +105,31 @@ class Writer:
 
     def begin(self) -> None:
         """Begin a transaction."""
+        self._failed = []
         self._repeat(self._producer.begin_transaction)
 
     def write(self, messages: Sequence[Message]) -> None:
-        """Hand messages over; they are sent in the background."""
+        """Hand messages over; they are sent in the background.
+
+        Raises
+        ------
+        OperatorError
+            For a message that is too large, and when the broker takes none for too long.
+        """
         produce, poll = self._producer.produce, self._producer.poll
         for value, key, headers in messages:
+            full_s = 0.0
             while True:
                 try:
                     produce(self.topic, value, key, headers=headers)
                     break
                 except BufferError:
+                    full_s = full_s or time.monotonic()
+                    if time.monotonic() > full_s + self.within_s:
+                        raise self._error(None, f"no message was taken within {self.within_s:g} s") from None
                     poll(_POLL_S)
+                except kafka().KafkaException as problem:
+                    raise self._error(problem.args[0]) from None
         poll(0)
 
     def commit(self, batch_id: int) -> None:
@@ -98,8 +143,8 @@ class Writer:
         """Take back what was written since :meth:`begin`."""
         if self._producer is not None:
             try:
-                self._producer.abort_transaction(self.within_s)
-            except kafka().KafkaException:
+                self._in_time(lambda: self._producer.abort_transaction(self.within_s))
+            except (kafka().KafkaException, OperatorError):
                 self._producer = None  # fenced, or no broker: whoever comes next ends the transaction
 
     def flush(self) -> None:
@@ -112,8 +157,7 @@ class Writer:
         """
         left = self._producer.flush(self.within_s + 1)
         if left or self._failed:
-            failed, self._failed = self._failed, []
-            raise self._error(failed[0] if failed else f"{left} messages were not taken within {self.within_s:g} s")
+            raise self._error(None, f"{left} messages were not taken within {self.within_s:g} s")
 
     def close(self) -> None:
         """Forget the connections."""
@@ -123,25 +167,54 @@ class Writer:
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
-            self._failed.append(self.connection.clean(error.str()))
+            self._failed.append(error)
 
     def _repeat(self, call: Callable[[], Any]) -> None:
         """Make a call, and again while the broker says that this helps."""
         until = time.monotonic() + self.within_s
         while True:
             try:
-                call()
+                self._in_time(call)
                 return
             except kafka().KafkaException as problem:
                 error = problem.args[0]
                 if not error.retriable() or time.monotonic() > until:
-                    raise self._error(self.connection.clean(error.str())) from None
+                    raise self._error(error) from None
                 time.sleep(_POLL_S)
 
-    def _error(self, text: str) -> OperatorError:
-        got = f"topic {self.topic} at {self.connection.servers}: {text}"
-        hint = "see to the broker and to the rights of the user, then start the query again: it goes on with this batch"
-        return OperatorError(message("Kafka did not take a batch", got, "its rows are not visible", hint))
+    def _in_time(self, call: Callable[[], Any]) -> None:
+        """Make a call in a thread of its own, and give up the producer where librdkafka overruns the time it was given.
+
+        It does so for as long as a transaction may be open, in `send_offsets_to_transaction`, when the broker goes away.
+        """
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                call()
+            except RAISED as problem:
+                failed.append(problem)
+
+        thread = threading.Thread(target=run, name="krishiv-kafka", daemon=True)
+        thread.start()
+        thread.join(self.within_s + _OVERRUN_S)
+        if thread.is_alive():
+            self._producer = None
+            raise self._error(None, f"no answer within {self.within_s + _OVERRUN_S:g} s")
+        if failed:
+            raise failed[0]
+
+    def _error(self, error: Any, text: str = "") -> OperatorError:
+        """What went wrong: a message that was not taken says it better than the transaction that it spoiled."""
+        if self._producer is not None:
+            self._producer.poll(0)
+        failed, self._failed = self._failed, []
+        error = failed[0] if failed else error
+        said = text if error is None else self.connection.clean(error.str())
+        got = f"topic {self.topic} at {self.connection.servers}: {said}"
+        seen = "its rows are not visible" if self.transactional else "some of its rows may be there"
+        hint = _AGAIN if error is None else _HINTS.get(error.name(), _AGAIN)
+        return OperatorError(message("Kafka did not take a batch", got, seen, hint))
 
 
 def _written(config: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
