@@ -159,7 +159,7 @@ def _of_a_user(file: str) -> bool:
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:
     """A :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
-    hint = f'install the extra krishiv_py[{extra}]: pip install ".[{extra}]" in the folder of the project'
+    hint = f'install the extra krishiv_py[{extra}]: pip install "krishiv_py[{extra}]", or ".[{extra}]" in a checkout'
     return MissingExtraError(message(f"{package} is not installed", "no such module", consequence, hint))
 
 

@@ -11,6 +11,7 @@ from krishiv_py.cli.warm import warm
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.session import Session
+from krishiv_py.testing.broker import cache, fetch, serve
 from krishiv_py.version import __version__
 
 
@@ -21,6 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "warm":
             made = warm()
             print(f"{made}: {made.stat().st_size >> 20} MB; sessions of this Java and Spark start with it from now on")
+            return 0
+        if given.command == "broker":
+            if given.fetch:
+                print(f"{len(fetch())} jars in {cache()}")
+            else:
+                serve(given.port)
             return 0
         report = examine(_session(given), given.checkpoint)
     except KrishivError as problem:
@@ -51,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"krishiv_py {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("warm", help="make the class archive that shortens the start of local sessions (180 MB, half a minute)")
+    broker = commands.add_parser("broker", help="run a Kafka broker of one process, to try things out, until Ctrl-C")
+    broker.add_argument("--port", type=int, default=9092, help="its port on this machine (default 9092)")
+    broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
     where = doctor.add_mutually_exclusive_group()
     where.add_argument(

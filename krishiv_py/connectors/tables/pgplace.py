@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.errors import OperatorError, PlanError, message, require_extra
+from krishiv_py.errors import OperatorError, PlanError, message, missing_extra, require_extra
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
 
@@ -44,9 +44,12 @@ def driver() -> Any:
     MissingExtraError
         When it is not installed.
     """
-    require_extra("PostgreSQL", ("psycopg",), "postgres", "no table of PostgreSQL can be written")
-    import psycopg
-
+    consequence = "no table of PostgreSQL can be written"
+    require_extra("PostgreSQL", ("psycopg",), "postgres", consequence)
+    try:
+        import psycopg
+    except ImportError:  # psycopg without its binary part, and no libpq on the machine
+        raise missing_extra("libpq (PostgreSQL)", "postgres", consequence) from None
     return psycopg
 
 
