@@ -15,7 +15,8 @@ class TransactionalSink(TableSink):
     """Exactly once into anything that has transactions, such as a database (docs/outputs.md, "Your own sink").
 
     For each micro-batch with rows the driver calls :meth:`begin`, :meth:`write` for each table, and :meth:`commit`, in one
-    thread. The next batch may come in another thread. If one of them raises, it calls :meth:`abort` and the query stops.
+    thread. The next batch may come in another thread. If :meth:`write` or :meth:`commit` raises, it calls :meth:`abort`. If any
+    raises, the query stops.
 
     :meth:`commit` must make the rows visible together with a note of ``batch.query_id``, ``batch.output`` and
     ``batch.batch_id``; :meth:`last_committed` reads the note. After a crash the query runs the unfinished batch again: if
