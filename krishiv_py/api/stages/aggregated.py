@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
+from typing_extensions import Self
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.outputs import Output

@@ -180,7 +180,8 @@ def _by_text(x: float, digits: int) -> float:
     exponent = exact.as_tuple().exponent
     if isinstance(exponent, int) and -exponent <= digits:
         return x
-    with decimal.localcontext(prec=700):
+    with decimal.localcontext() as context:
+        context.prec = 700
         return float(exact.quantize(decimal.Decimal(1).scaleb(-digits), decimal.ROUND_HALF_UP)) if digits > -400 else 0.0
 
 

@@ -1,0 +1,20 @@
+"""The library uses nothing that the oldest Python it claims to run on has not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_types_hold_on_the_oldest_python() -> None:
+    """NumPy's own types are vaguer there, so what only that brings is not counted."""
+    claimed = re.search(r'requires-python = ">=(3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert claimed is not None
+    command = [sys.executable, "-m", "mypy", "--python-version", claimed[1], "--disable-error-code", "no-any-return"]
+    cache = ["--cache-dir", str(ROOT / ".mypy_cache" / "oldest")]
+    done = subprocess.run([*command, *cache, "krishiv_py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
