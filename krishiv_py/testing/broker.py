@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -176,6 +177,8 @@ class Broker:
 
     def start(self) -> Broker:
         """Start it, and wait until it answers."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            raise _failed("the port is taken", f"127.0.0.1:{self.port}", "end what listens there, or take another port")
         with (self.folder / "broker.log").open("ab") as log:
             command = [*self._java(), "kafka.Kafka", str(self._settings)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -236,8 +239,13 @@ def running(port: int | None = None) -> Iterator[Broker]:
 
 
 def serve(port: int) -> None:
-    """Run a broker on a port until Ctrl-C."""
-    with running(port) as broker, contextlib.suppress(KeyboardInterrupt):
+    """Run a broker on a port until Ctrl-C, or until the process is asked to end."""
+    signal.signal(signal.SIGTERM, _interrupted)  # else the broker would go on alone
+    with contextlib.suppress(KeyboardInterrupt), running(port) as broker:
         print(f"Kafka listens on {broker.address}; Ctrl-C ends it", flush=True)
         while True:
             time.sleep(1)
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt

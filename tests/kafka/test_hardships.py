@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -15,12 +16,14 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink, OperatorError, SourceError, count
+from krishiv_py.cli.main import main
 from krishiv_py.connectors import Malformed, Source, kafka_source
 from krishiv_py.connectors.kafka.client import admin_module
 from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.connectors.source import Planned
-from krishiv_py.errors import ColumnError
+from krishiv_py.errors import ColumnError, EnvironmentSetupError
 from krishiv_py.testing import Driver, micro_batches, stream_of
+from krishiv_py.testing.broker import pinned
 from tests.kafka.broker import Broker
 from tests.kafka.conftest import send
 from tests.kafka.test_planning import numbers, taken
@@ -205,3 +208,13 @@ def test_tombstones_of_a_compacted_topic_are_told_apart(broker: Broker, topic: T
         warnings.simplefilter("error")
         (whole,) = micro_batches(kafka_source(name, bootstrap_servers=broker.address, value_format="bytes", key="key"))
     assert whole["value"].to_pylist() == [b'{"n": 1}', None, b'{"n": 2}']
+
+
+def test_a_broker_does_not_start_on_a_port_that_is_taken(broker: Broker, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentSetupError, match=rf"the port is taken .*{broker.port}"):
+        Broker(tmp_path, broker.port).start()
+
+
+def test_the_command_fetches_what_a_broker_needs(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--fetch"]) == 0
+    assert capsys.readouterr().out.startswith(f"{len(pinned())} jars in ")
