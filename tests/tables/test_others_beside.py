@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from krishiv_py import CheckpointError, DeltaSink, PlanError, PostgresSink, SchemaError, SourceError
+from krishiv_py import CheckpointError, DeltaSink, IcebergSink, OperatorError, PlanError, PostgresSink, SchemaError, SourceError
 from krishiv_py.connectors import TransactionalSink, delta_source
 from krishiv_py.connectors.publish import OutputOf, TablePublisher, check_sink
 from tests.tables.server import Server
@@ -144,3 +144,12 @@ def test_a_delta_table_that_lost_columns_is_not_read_on(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"c": [3]}), mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SourceError, match=r"has lost columns .*a, b, in version 1"):
         source.plan(first.position)
+
+
+def test_what_a_store_says_is_one_plain_line() -> None:
+    told = {"account_name": "me", "account_key": "hunter2"}
+    with pytest.raises(OperatorError) as refused:
+        check_sink(DeltaSink("az://container/table", storage_options=told), "results", PLAIN)
+    assert "hunter2" not in str(refused.value) and str(refused.value).isprintable()
+    with pytest.raises(PlanError, match="`catalog` is no catalog"):
+        IcebergSink("a.b", catalog=5)

@@ -66,6 +66,9 @@ def _name(value: object) -> str:
 def _catalog(value: object) -> Mapping[str, str]:
     if isinstance(value, str):
         return {"name": a_text(value, "catalog", "pass the name of a catalog of ~/.pyiceberg.yaml, or its properties")}
+    if not isinstance(value, Mapping):
+        hint = 'pass {"type": "sql", "uri": ..., "warehouse": ...}, or the name of a catalog of ~/.pyiceberg.yaml'
+        raise PlanError(message("`catalog` is no catalog", type(value).__name__, "the table would not be found", hint))
     return options(value)
 
 

@@ -12,6 +12,7 @@ from krishiv_py.errors import RAISED, OperatorError, PlanError, message, require
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
 
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 _ESCAPED: Final = re.compile("%[0-9a-fA-F]{2}")
 
 
@@ -90,7 +91,7 @@ def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None
 
 def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:
     """What an exception says, without the calls inside of delta-rs and without secrets of the store."""
-    text = told(problem).split("\n   0: ")[0]
+    text = " ".join(_COLOUR.sub("", told(problem).split("\n   0: ")[0]).split())
     for name, value in storage.items():
         if is_secret(name) and value:
             text = text.replace(value, HIDDEN)
