@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.transforms import BucketTransform, DayTransform
 from pyiceberg.types import StringType
 
 from krishiv_py import CheckpointError, ColumnError, SchemaError
@@ -126,3 +127,27 @@ def test_a_key_that_is_none_is_refused(tmp_path: Path) -> None:
         check_sink(iceberg(tmp_path, "t", ["kk"]), "results", PLAIN)
     with pytest.raises(SchemaError, match="cannot be compared"):
         check_sink(iceberg(tmp_path, "t", ["l"]), "results", pa.schema([("l", pa.list_(pa.int64()))]))
+
+
+def test_a_partitioned_table_equals_the_fold(tmp_path: Path) -> None:
+    log = pa.schema([("k", pa.string()), ("day", pa.timestamp("us", tz="UTC")), ("n", pa.int64()), ("op", pa.string())])
+    catalog_ = load_catalog("default", **catalog(tmp_path))
+    catalog_.create_namespace("reports")
+    table = catalog_.create_table("reports.t", schema=pa.schema(list(log)[:3]))
+    with table.update_spec() as change:
+        change.add_field("day", DayTransform(), "by_day")
+        change.add_field("k", BucketTransform(4), "by_key")
+    to, seeded, valid = publisher(tmp_path, "t", ["k", "day"], log), random.Random(1), dict[tuple[str, dt.datetime], int]()
+    for batch in range(6):
+        lines: list[dict[str, Any]] = []
+        for _ in range(60):
+            key = seeded.choice("abcdef"), dt.datetime(2024, 1, seeded.randrange(1, 5), tzinfo=UTC)
+            named = {"k": key[0], "day": key[1]}
+            if key in valid:
+                lines.append({**named, "n": valid.pop(key), "op": "-U"})
+            if seeded.random() < 0.6:
+                valid[key] = seeded.randrange(100)
+                lines.append({**named, "n": valid[key], "op": "+U"})
+        to.publish(batch, [pa.Table.from_pylist(lines, log)], is_replay=False)
+        found = sorted((row["k"], row["day"], row["n"]) for row in iceberg_rows(tmp_path, "t"))
+        assert found == sorted((k, day, n) for (k, day), n in valid.items()), batch

@@ -128,6 +128,8 @@ class IcebergSink(TransactionalSink):
             When there is no such table, and none is to be made.
         OperatorError
             When the catalog does not answer.
+        MissingExtraError
+            For a table with partitions by day, bucket and so on, without pyiceberg-core.
         """
         check_key(self.title, self.key, schema)
         rows = kept(schema, self.key)
@@ -138,12 +140,15 @@ class IcebergSink(TransactionalSink):
             if self.create:
                 catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
                 catalog.create_table_if_not_exists(self.table, schema=rows)
-            there = catalog.load_table(self.table).schema().as_arrow()
+            table = catalog.load_table(self.table)
+            there, parts = table.schema().as_arrow(), table.spec().fields
         except iceberg("exceptions").NoSuchTableError:
             hint = "create it, or leave create=True"
             raise PlanError(message("there is no such Iceberg table", self.table, "rows would have no place", hint)) from None
         except RAISED as problem:
             raise self._refused(problem) from None
+        if not all(str(part.transform) in ("identity", "void") for part in parts):
+            require_extra("partitions of Iceberg", ("pyiceberg_core",), "iceberg", "no row could be written")
         self._check_columns(there, _written(rows))
 
     def _check_columns(self, there: pa.Schema, rows: pa.Schema) -> None:
