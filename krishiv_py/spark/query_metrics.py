@@ -29,6 +29,8 @@ class Ledger:
     """What is in force in the next batch."""
     aligned: tuple[Alignment, ...] = ()
     """Which sources wait for which."""
+    every_batch: bool = False
+    """Whether batches in which no bucket had anything to do are noted too: over Connect the client knows what is noted."""
     buckets: dict[str, Report] = attrs.field(factory=dict)
     batch_id: int = -1
     sources_us: dict[str, int] = attrs.field(factory=dict)
@@ -52,9 +54,10 @@ class Ledger:
             self.advances += now.later(self.moment)
             self.moment = now
             self.sources_us = sources_us
-            if reported:
+            if reported or self.every_batch:
                 saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
                 told = {"buckets": saved, "watermark": now.watermark_us, "sources": sources_us, "advances": self.advances}
+                told |= {"batch": batch_id} if self.every_batch else {}
                 told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
                 self.notes.keep_metrics(told)
 

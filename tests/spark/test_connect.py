@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,8 @@ PROGRAM = textwrap.dedent("""
     kept = plan.with_late_event_handler(SideOutputLateEventHandler(ParquetSink(f"{folder}/late")))
     with kept.start(rows, checkpoint=f"{folder}/checkpoint") as query:
         query.process_all_available()
-        print(sorted(tuple(r.values()) for r in query.results().to_pylist()), query.progress.rows)
+        seen = query.progress
+        print(sorted(tuple(r.values()) for r in query.results().to_pylist()), seen.rows, seen.watermark_us, seen.batch_id)
     sender.send([{"user": "b", "at": 30}, {"user": "a", "at": 5}])
     with kept.start(rows, checkpoint=f"{folder}/checkpoint") as query:
         query.process_all_available()
@@ -54,7 +56,14 @@ def test_connect() -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "[('a', 0, 10, 2), ('b', 20, 30, 1)]"
     assert lines[1] == "[('a', 0, 10, 2)]"
-    assert lines[2] == "[('a', 0, 10, 2)] 3"
+    assert lines[2] == "[('a', 0, 10, 2)] 3 20000 1", "that of the batch without rows"
     assert lines[3] == "[('a', 0, 10, 2), ('b', 20, 30, 1)] 1"
     assert lines[4] == "[{'user': 'a', 'at': 5, 'reason': 'late', 'watermark': 20, 'lateness': 15}]"
     assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[5:7]] == [True, True]
+
+
+def test_a_golden_case() -> None:
+    """One of them; `nox -s goldens` runs all."""
+    command = [sys.executable, "-m", "tests.goldens", "--engine", "connect", "--only", "la-bytewax-fold-tumbling"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]

@@ -17,8 +17,9 @@ class NotedLedger(Ledger):
     """What the server's process notes of the query beside the checkpoint."""
 
     def progress(self) -> Progress:
-        """The sums over all buckets, as they were noted with the last batch that had rows."""
+        """The sums over all buckets, as they were noted with the last batch."""
         self.restore()
+        self.batch_id = max(self.batch_id, self.notes.metrics().get("batch", -1))
         return super().progress()
 
 

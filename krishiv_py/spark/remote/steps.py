@@ -171,7 +171,7 @@ def begin(pickled: bytes) -> ServerSteps:
             )
         )
     check_outputs(plan, told.sinks)
-    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial)
+    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, every_batch=True)
     ledger.restore()
     clock = clock_for(plan, checkpoint, durable=told.durable)
     controls = ControlFolder.of(checkpoint, wanted=False)

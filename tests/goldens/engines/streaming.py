@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 import krishiv_py as kv
+from krishiv_py import Session
 from krishiv_py.testing import ManualClock
 from tests.goldens.cases import Case
 from tests.goldens.engines import Observed
@@ -21,14 +22,19 @@ class StreamingEngine:
 
     unsupported = frozenset({"policy_max"})
 
+    @property
+    def session(self) -> Session:
+        """Where the queries run."""
+        return session()
+
     def run(self, case: Case) -> Observed:
         """Every step as one micro-batch of a running query; restarts go through the checkpoint."""
         clock = ManualClock((case.watermark.start_now_ms or 0) * 1_000)
-        session().use_clock(lambda: clock.now_us)
-        stream, sender = session().memory_stream(SCHEMA)
+        self.session.use_clock(lambda: clock.now_us)
+        stream, sender = self.session.memory_stream(SCHEMA)
         out, refused = kv.MemorySink(), kv.MemorySink()
         plan = pipeline(case, stream).with_late_event_handler(kv.SideOutputLateEventHandler(refused))
-        checkpoint = session().temporary_folder("golden")
+        checkpoint = self.session.temporary_folder("golden")
         query = plan.start(out, checkpoint=checkpoint)
         seen = Observed(watermark_after_ms=[], late=[])
         assert seen.watermark_after_ms is not None and isinstance(seen.late, list)
