@@ -1,13 +1,13 @@
-"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark ...``, or all in turn (``suite.py``)."""
+"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark|kafka ...``, or all (``suite.py``)."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-MODULES = {"summarise": "record", "nexmark": "nexmark.run"}
+MODULES = {"summarise": "record", "nexmark": "nexmark.run", "kafka": "kafka.run"}
 """Parts whose module has another name."""
-PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report", "nexmark")
+PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report", "nexmark", "kafka")
 
 
 def main() -> int:

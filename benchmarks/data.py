@@ -2,7 +2,7 @@
 
     python -m benchmarks.data --events 2000000 --set A
 
-Set A has 10 000 keys with Zipf weights, set B 500 000 keys with equal weights. The parts are cached under
+Set A has 10 000 keys with Zipf weights, set B 500 000 and set K 5 000 keys with equal weights. The parts are cached under
 ``benchmarks/.data``, their modification times strictly increasing, so that a file source takes them one by one in
 arrival order.
 """
@@ -30,8 +30,8 @@ ORIGIN_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 SOURCES = 4  # of J8
 OPEN_STATE_ROWS, OPEN_STATE_TOUCHED = 10_000, 50_000
 Ints = npt.NDArray[np.int64]
-KeySet = Literal["A", "B"]
-KEYS: dict[KeySet, int] = {"A": 10_000, "B": 500_000}
+KeySet = Literal["A", "B", "K"]
+KEYS: dict[KeySet, int] = {"A": 10_000, "B": 500_000, "K": 5_000}
 JOINED_SCHEMA = pa.schema([("user_id", pa.int64()), ("event_time", pa.timestamp("ms", tz="UTC")), ("amount", pa.int64())])
 SCHEMA = pa.schema([("user_id", pa.int64()), ("event_time", pa.timestamp("us", tz="UTC")), ("amount", pa.int64())])
 
@@ -58,8 +58,8 @@ class Spec:
 
 def key_table(spec: Spec) -> tuple[int, npt.NDArray[np.float64] | None]:
     """Number of keys and, for the Zipf set, the cumulative weights."""
-    if spec.keys == "B":
-        return KEYS["B"], None
+    if spec.keys != "A":
+        return KEYS[spec.keys], None
     weights = 1.0 / np.arange(1, KEYS["A"] + 1)
     return KEYS["A"], np.cumsum(weights) / weights.sum()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -18,8 +18,8 @@ SCHEMA = "user_id BIGINT, event_time TIMESTAMP, amount BIGINT"
 NAME = "native_spark"
 
 
-def session(task: Task) -> SparkSession:
-    """Local session as the benchmark prescribes it."""
+def session(task: Task, more: Mapping[str, str] | None = None) -> SparkSession:
+    """Local session as the benchmark prescribes it, with more settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName(f"{NAME} {task.job.name}")
     settings = {
@@ -31,6 +31,7 @@ def session(task: Task) -> SparkSession:
         "spark.driver.memory": HEAP,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        **(more or {}),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)

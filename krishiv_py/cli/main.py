@@ -11,7 +11,7 @@ from krishiv_py.cli.warm import warm
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.session import Session
-from krishiv_py.testing.broker import cache, fetch, serve
+from krishiv_py.testing.broker import JARS, serve
 from krishiv_py.version import __version__
 
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if given.command == "broker":
             if given.fetch:
-                print(f"{len(fetch())} jars in {cache()}")
+                print(f"{len(JARS.fetch())} jars in {JARS.cache()}")
             else:
                 serve(given.port)
             return 0

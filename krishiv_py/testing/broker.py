@@ -8,8 +8,6 @@ and the extra ``kafka``. The jars come from Maven Central, once, and are checked
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import os
 import shutil
 import signal
@@ -17,17 +15,15 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from krishiv_py.connectors.kafka.client import admin_module, kafka
 from krishiv_py.errors import EnvironmentSetupError, message, told
+from krishiv_py.testing.servers import Jars, free_ports
 
-CENTRAL: Final = "https://repo1.maven.org/maven2"
-PINNED: Final = Path(__file__).with_name("kafka_jars.sha256")
+JARS: Final = Jars(Path(__file__).with_name("kafka_jars.sha256"), "kafka", "KRISHIV_KAFKA_JARS")
 _START_S: Final = 120
 _FLAGS: Final = (
     "-Xmx512m",
@@ -39,70 +35,8 @@ _FLAGS: Final = (
 """One process that lives for a minute: the quick compiler alone takes half the CPU time."""
 
 
-def pinned() -> dict[str, str]:
-    """Check sum by path below the repository."""
-    lines = PINNED.read_text().splitlines()
-    return {path: found for found, path in (line.split() for line in lines)}
-
-
-def cache() -> Path:
-    """Where the jars are kept."""
-    told = os.environ.get("KRISHIV_KAFKA_JARS")
-    return Path(told) if told else Path.home() / ".cache" / "krishiv_py" / "kafka"
-
-
-def fetch(folder: Path | None = None) -> list[Path]:
-    """The jars, fetched where they are not there yet; two processes may ask at once.
-
-    Raises
-    ------
-    EnvironmentSetupError
-        When one cannot be fetched, or is another one than was pinned.
-    """
-    folder = cache() if folder is None else folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with ThreadPoolExecutor(8) as threads:
-            return list(threads.map(lambda item: _jar(folder, *item), pinned().items()))
-
-
-def _jar(folder: Path, path: str, expected: str) -> Path:
-    jar = folder / path.rpartition("/")[2]
-    if jar.exists() and hashlib.sha256(jar.read_bytes()).hexdigest() == expected:
-        return jar
-    for attempt in range(3):
-        try:
-            with urllib.request.urlopen(f"{CENTRAL}/{path}", timeout=60) as answer:
-                data = answer.read()
-            break
-        except OSError as problem:
-            if attempt == 2:
-                raise _failed(
-                    "a jar of Kafka cannot be fetched", f"{CENTRAL}/{path}: {told(problem)}", "see to the network"
-                ) from None
-            time.sleep(2 * (attempt + 1))
-    if hashlib.sha256(data).hexdigest() != expected:
-        raise _failed(
-            "a jar of Kafka is another one than was pinned", path, "do not use it; see who answers for the repository"
-        )
-    waiting = jar.with_suffix(".part")
-    waiting.write_bytes(data)
-    waiting.rename(jar)
-    return jar
-
-
 def _failed(what: str, got: str, hint: str) -> EnvironmentSetupError:
     return EnvironmentSetupError(message(what, got, "there is no broker", hint))
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports nobody listens on, each another one: all are held until the last is found."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for found in sockets:
-            found.bind(("127.0.0.1", 0))
-        return [int(found.getsockname()[1]) for found in sockets]
 
 
 class Broker:
@@ -127,7 +61,7 @@ class Broker:
         free, self._control = free_ports(2)
         self.port = free if port is None else port
         self.address = f"127.0.0.1:{self.port}"
-        self._classpath = ":".join(map(str, fetch()))
+        self._classpath = ":".join(map(str, JARS.fetch()))
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._settings = folder / "server.properties"

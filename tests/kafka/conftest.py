@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from krishiv_py.connectors.kafka.client import admin_module
-from tests.kafka.broker import Broker, running
+from krishiv_py.testing.broker import Broker, running
 
 _NUMBER = itertools.count()
 

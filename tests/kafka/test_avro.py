@@ -22,7 +22,7 @@ from krishiv_py.connectors import kafka_source
 from krishiv_py.connectors.kafka.formats.avro import decode_avro
 from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.testing import MicroBatch, micro_batches
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kafka.conftest import send
 
 Topic = Callable[..., str]

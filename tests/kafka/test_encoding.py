@@ -21,7 +21,7 @@ from krishiv_py.connectors.kafka.formats.encoding import values_of
 from krishiv_py.connectors.kafka.formats.writing_avro import record_schema
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, micro_batches, stream_of
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kafka.messages import classes_of, registry
 from tests.kafka.test_formats import CLASSES, COLUMNS, LONG, PLACE, PLACES, UTC
 from tests.spark.conftest import DDL, row

@@ -23,8 +23,7 @@ from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.connectors.source import Planned
 from krishiv_py.errors import ColumnError, EnvironmentSetupError
 from krishiv_py.testing import Driver, micro_batches, stream_of
-from krishiv_py.testing.broker import pinned
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import JARS, Broker
 from tests.kafka.conftest import send
 from tests.kafka.test_planning import numbers, taken
 from tests.kafka.test_sink import committed
@@ -217,4 +216,4 @@ def test_a_broker_does_not_start_on_a_port_that_is_taken(broker: Broker, tmp_pat
 
 def test_the_command_fetches_what_a_broker_needs(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "--fetch"]) == 0
-    assert capsys.readouterr().out.startswith(f"{len(pinned())} jars in ")
+    assert capsys.readouterr().out.startswith(f"{len(JARS.pinned())} jars in ")

@@ -25,7 +25,7 @@ from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Planned
 from krishiv_py.errors import PlanError, SchemaError, SourceError
 from krishiv_py.testing import Driver, micro_batches
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kafka.conftest import send
 
 Topic = Callable[..., str]

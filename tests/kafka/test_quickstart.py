@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import Session
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 

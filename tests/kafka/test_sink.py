@@ -17,7 +17,7 @@ from krishiv_py import KafkaSink, MemorySink, Session, SideOutputLateEventHandle
 from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.errors import CheckpointError, ColumnError, OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.spark.conftest import DDL, found, per_second, row
 from tests.spark.test_own_sinks import take_back
 

@@ -26,7 +26,7 @@ from krishiv_py.api.runner import NoRunner
 from krishiv_py.connectors import Source, kafka_source
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.testing import Driver, micro_batches
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kafka.conftest import send
 from tests.spark.conftest import found
 from tests.spark.test_own_sinks import take_back

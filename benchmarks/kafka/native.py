@@ -1,0 +1,45 @@
+"""The same by hand in PySpark: Spark's Kafka connector, ``from_json``, ``withWatermark``, RocksDB.
+
+The connector is that of Spark 4.2.0, whose jars are listed in ``jars.sha256`` and kept in ``~/.cache/krishiv_py/spark_kafka``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import functions as f
+
+from benchmarks.kafka.task import task_of
+from benchmarks.peers.native_spark import columns, session, window_of
+from krishiv_py.testing.servers import Jars
+
+JARS = Jars(Path(__file__).with_name("jars.sha256"), "spark_kafka", "KRISHIV_SPARK_KAFKA_JARS")
+"""The connector and what it needs beside Spark's own jars."""
+SCHEMA = "user_id BIGINT, event_time BIGINT, amount BIGINT"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one job to the end of the topic."""
+    given = task_of(argv, "native")
+    task, job = given.task, given.task.job
+    spark = session(task, {"spark.jars": ",".join(map(str, JARS.fetch()))})
+    settings = {
+        "kafka.bootstrap.servers": given.address,
+        "subscribe": given.topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(given.batch_rows),
+    }
+    records = spark.readStream.format("kafka").options(**settings).load()
+    event = records.select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("event")).select("event.*")
+    stream = event.withColumn("event_time", f.timestamp_millis("event_time"))
+    groups = stream.withWatermark("event_time", f"{job.lag_ms} milliseconds").groupBy("user_id", window_of(job).alias("window"))
+    result = columns(groups.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount")), job)
+    writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
+    writer.trigger(availableNow=True).start(str(task.out)).awaitTermination()
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,82 @@
+"""What was measured over Kafka, as a table: medians of the rounds, start-up subtracted."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+
+from attrs import asdict
+
+from benchmarks.record import Record
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "kafka.jsonl"
+HEAD = (
+    "events, keys",
+    "job",
+    "side",
+    "rounds",
+    "CPU s, whole run (of which the short one)",
+    "thousand events per CPU s, marginal",
+    "wall s",
+    "MB",
+    "ours over it, marginal (least and most)",
+)
+
+
+def write(kept: Record, path: Path = RESULTS) -> None:
+    """Add a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(kept), separators=(",", ":")) + "\n")
+
+
+def read(path: Path = RESULTS) -> list[Record]:
+    """All turns that went well."""
+    found = [Record(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return [turn for turn in found if turn.ok]
+
+
+def rate(turn: Record) -> float:
+    """Events per CPU second, start-up subtracted; infinite where the difference is below the noise."""
+    each = turn.marginal("cpu_s")
+    return 1 / each if each > 0 else float("inf")
+
+
+def ratios(ours: Iterable[Record], other: Iterable[Record]) -> list[float]:
+    """How many times the events per CPU second of the other side ours takes, round by round in the order they ran."""
+    mine, theirs = (sorted(turns, key=lambda turn: turn.started) for turns in (ours, other))
+    return [rate(one) / rate(two) for one, two in zip(mine, theirs, strict=False) if rate(two) < float("inf")]
+
+
+def table(turns: Iterable[Record]) -> str:
+    """Medians as a Markdown table."""
+    by: dict[tuple[str, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for turn in turns:
+        by[turn.data, turn.job][turn.side].append(turn)
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    for (data, job), sides in sorted(by.items()):
+        for side, found in sides.items():
+            whole, short = (median(leg["cpu_s"] for leg in legs) for legs in legs_of(found))
+            beside = ratios(sides["krishiv"], found) if side != "krishiv" and "krishiv" in sides else []
+            lead = f"{median(beside):.2f} ({min(beside):.2f}, {max(beside):.2f})" if beside else ""
+            cells = (
+                data,
+                job,
+                side,
+                str(len(found)),
+                f"{whole:.1f} ({short:.1f})",
+                f"{median(map(rate, found)) / 1e3:,.0f}",
+                f"{median(turn.seconds for turn in found):.1f}",
+                f"{median(turn.long['peak_pss_mb'] for turn in found):,.0f}",
+                lead,
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def legs_of(turns: list[Record]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """The whole runs and the short ones."""
+    return [turn.long for turn in turns], [turn.short or {"cpu_s": 0.0} for turn in turns]

@@ -1,0 +1,42 @@
+"""What needs no broker: the events as JSON, and the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from attrs import evolve
+
+from benchmarks.data import Spec, draw
+from benchmarks.kafka.report import read, table, write
+from benchmarks.kafka.topics import values
+from benchmarks.record import Record
+
+
+def test_a_value_holds_the_row_it_was_made_of() -> None:
+    rows = draw(Spec(2_000, "K"), 3)
+    found = [json.loads(value) for value in values(rows)]
+    assert [f["event_time"] * 1_000 for f in found] == rows["event_time"].cast("int64").to_pylist()
+    assert [(f["user_id"], f["amount"]) for f in found] == list(
+        zip(rows["user_id"].to_pylist(), rows["amount"].to_pylist(), strict=True)
+    )
+    assert all(0 <= f["user_id"] < 5_000 for f in found)
+
+
+def test_only_checked_turns_count_and_a_round_is_compared_with_its_own(tmp_path: Path) -> None:
+    leg = {"cpu_s": 30.0, "wall_s": 20.0, "peak_pss_mb": 900.0, "exit_code": 0, "timed_out": False}
+    first = Record(
+        "kafka", "J1", "2,000,000, 5,000", "krishiv", 0, 42, "event", 2_000_000, leg, 100_000, {**leg, "cpu_s": 20.0}
+    )
+    good = evolve(first, verdict={"ok": True}, started="2026-01-01T08:00")
+    slow = evolve(good, side="native_rocksdb", long={**leg, "cpu_s": 60.0})
+    turns = [good, slow, evolve(good, round=1, started="2026-01-01T09:00", long={**leg, "cpu_s": 40.0})]
+    turns += [
+        evolve(slow, round=1, started="2026-01-01T09:00"),
+        evolve(slow, verdict={"ok": False}, long={**leg, "cpu_s": 1.0}),
+    ]
+    for turn in turns:
+        write(turn, tmp_path / "kafka.jsonl")
+    lines = table(read(tmp_path / "kafka.jsonl")).splitlines()
+    assert lines[2].startswith("| 2,000,000, 5,000 | J1 | krishiv | 2 | 35.0 (20.0) |")
+    assert lines[3].endswith("| 60.0 (20.0) | 48 | 20.0 | 900 | 3.00 (2.00, 4.00) |")

@@ -1,0 +1,57 @@
+"""Generated events as JSON in topics: row i of the input is record ``i // PARTITIONS`` of partition ``i % PARTITIONS``.
+
+So the parts of the input are ranges of offsets that are equally long in each partition, and a batch of k parts holds the same
+rows on every side: connector and library both share a limit of records among partitions by what waits in them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from confluent_kafka import Producer
+
+from benchmarks.data import parts_of
+from krishiv_py.connectors.kafka.client import admin_module
+
+PARTITIONS = 4
+
+
+def values(table: pa.Table) -> list[bytes]:
+    """The rows as JSON objects; event time in milliseconds."""
+    millis = pc.divide(table["event_time"].cast(pa.int64()), 1_000)
+    texts = [column.cast(pa.string()) for column in (table["user_id"], millis, table["amount"])]
+    pieces: list[Any] = ['{"user_id":', texts[0], ',"event_time":', texts[1], ',"amount":', texts[2], "}"]
+    joined: list[bytes] = pc.binary_join_element_wise(*pieces, "").cast(pa.binary()).to_pylist()
+    return joined
+
+
+def fill(address: str, folder: Path, parts: int | None = None) -> tuple[str, int]:
+    """Make a topic of the first parts of a data folder; its name and how many records it has."""
+    topic = f"events-{uuid.uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": address}
+    admin = admin_module().AdminClient(settings)  # it must outlive what it was asked for
+    for made in admin.create_topics([admin_module().NewTopic(topic, PARTITIONS, 1)]).values():
+        made.result()
+    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1 << 18, "queue.buffering.max.messages": 500_000})
+    sent = 0
+    for path in parts_of(folder)[:parts]:
+        table = pq.read_table(path, partitioning=None)
+        if table.num_rows % PARTITIONS:
+            raise SystemExit(f"a part has {table.num_rows} events, no multiple of {PARTITIONS}: batches would differ by side")
+        for value in values(table):
+            while True:
+                try:
+                    producer.produce(topic, value, partition=sent % PARTITIONS)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            sent += 1
+        producer.poll(0)
+    if left := producer.flush(120):
+        raise SystemExit(f"{left} records did not reach the broker")
+    return topic, sent

@@ -1,0 +1,103 @@
+"""What servers for tests need: jars of Maven Central, checked and kept, and free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import socket
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from krishiv_py.errors import EnvironmentSetupError, message, told
+
+CENTRAL: Final = "https://repo1.maven.org/maven2"
+
+
+@attrs.frozen
+class Jars:
+    """A list of jars with their sums, and where they are kept.
+
+    Attributes
+    ----------
+    list : Path
+        A file of lines ``sum path``, the path as below the repository.
+    name : str
+        The folder below ``~/.cache/krishiv_py``.
+    variable : str
+        The environment variable that names another folder.
+    """
+
+    list: Path
+    name: str
+    variable: str
+
+    def pinned(self) -> dict[str, str]:
+        """Check sum by path below the repository."""
+        lines = self.list.read_text().splitlines()
+        return {path: found for found, path in (line.split() for line in lines)}
+
+    def cache(self) -> Path:
+        """Where the jars are kept."""
+        chosen = os.environ.get(self.variable)
+        return Path(chosen) if chosen else Path.home() / ".cache" / "krishiv_py" / self.name
+
+    def fetch(self) -> tuple[Path, ...]:
+        """The jars, fetched where they are not there yet; two processes may ask at once.
+
+        Raises
+        ------
+        EnvironmentSetupError
+            When one cannot be fetched, or is another one than was pinned.
+        """
+        folder = self.cache()
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with ThreadPoolExecutor(8) as threads:
+                return tuple(threads.map(lambda item: _jar(folder, *item), self.pinned().items()))
+
+
+def _jar(folder: Path, path: str, expected: str) -> Path:
+    jar = folder / path.rpartition("/")[2]
+    if jar.exists() and hashlib.sha256(jar.read_bytes()).hexdigest() == expected:
+        return jar
+    data = _read(path)
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise _failed("a jar is another one than was pinned", path, "do not use it; see who answers for the repository")
+    waiting = jar.with_suffix(".part")
+    waiting.write_bytes(data)
+    waiting.rename(jar)
+    return jar
+
+
+def _read(path: str) -> bytes:
+    address = f"{CENTRAL}/{path}"
+    for attempt in range(3):
+        try:
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                return bytes(answer.read())
+        except OSError as problem:
+            if attempt == 2:
+                raise _failed("a jar cannot be fetched", f"{address}: {told(problem)}", "see to the network") from None
+            time.sleep(2 * (attempt + 1))
+    raise AssertionError("the last attempt raises")
+
+
+def _failed(what: str, got: str, hint: str) -> EnvironmentSetupError:
+    return EnvironmentSetupError(message(what, got, "the server cannot be started", hint))
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports nobody listens on, each another one: all are held until the last is found."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for found in sockets:
+            found.bind(("127.0.0.1", 0))
+        return [int(found.getsockname()[1]) for found in sockets]
