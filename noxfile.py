@@ -5,6 +5,7 @@ Everything runs in the environment nox itself is installed in, see README.md; ``
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -145,6 +146,13 @@ def soak(session: nox.Session) -> None:
 def crash(session: nox.Session) -> None:
     """Twenty kills -9 at random moments for each kind of window; the ordinary run has one each."""
     session.run(PYTHON, "-m", "pytest", "tests/crash", *session.posargs, env={"KRISHIV_KILLS": "20"})
+
+
+@nox.session
+def kills(session: nox.Session) -> None:
+    """A hundred kills of process tree, worker, broker and database while a topic goes to Kafka, Delta and PostgreSQL."""
+    told = {"KRISHIV_KILLS": os.environ.get("KRISHIV_KILLS", "100")}
+    session.run(PYTHON, "-m", "pytest", "-s", "tests/kills", *session.posargs, env=told)
 
 
 @nox.session

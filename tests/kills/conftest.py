@@ -1,0 +1,17 @@
+"""A broker of its own, for it is killed, and a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka.broker import Broker, running
+from tests.tables.conftest import server as server
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """A broker on a free port."""
+    with running() as found:
+        yield found

@@ -1,0 +1,30 @@
+"""After kills of all that a query needs, every target holds each row once, as the driver and a plain computation give it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import Broker
+from tests.kills.campaign import campaign, one_run
+from tests.kills.job import KINDS
+from tests.tables.server import Server
+
+KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s kills` sets 100, of all kinds together
+SEED = int(os.environ.get("KRISHIV_SEED", "0"))
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.mark.skipif(KILLS > 1, reason="the long form has more")
+def test_one_of_each(broker: Broker, server: Server, tmp_path: Path) -> None:
+    killed, _ = one_run("all", ["broker", "worker", "database", "tree"], SEED, broker, server, tmp_path)
+    assert killed == 4, "the job ends before it can be killed"
+
+
+@pytest.mark.skipif(KILLS == 1, reason="nox -s kills")
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_or_doubled(kind: str, broker: Broker, server: Server, tmp_path: Path) -> None:
+    each = -(-KILLS // len(KINDS))
+    assert campaign(kind, each, SEED, broker, server, tmp_path) == each
