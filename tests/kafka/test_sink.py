@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink, MemorySink, Session, SideOutputLateEventHandler, count, sum
+from krishiv_py.connectors.kafka.settings import connection
+from krishiv_py.connectors.kafka.writing import Writer
 from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.errors import CheckpointError, ColumnError, OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
@@ -80,6 +83,28 @@ def test_a_checkpoint_of_an_older_copy_is_recognised(broker: Broker, topic: Topi
 def _with_begun(publisher: TablePublisher, last: int) -> TablePublisher:
     publisher._begun, publisher._last = True, last
     return publisher
+
+
+def test_a_note_that_cannot_be_told_yet_is_not_taken_for_none() -> None:
+    place, error = confluent_kafka.TopicPartition("t", 0), confluent_kafka.KafkaError
+    answers = [
+        [SimpleNamespace(offset=-1001, error=error(error.UNSTABLE_OFFSET_COMMIT))],
+        confluent_kafka.KafkaException(error(error.COORDINATOR_LOAD_IN_PROGRESS)),
+        [SimpleNamespace(offset=6, error=None)],
+        [SimpleNamespace(offset=-1001, error=error(error.GROUP_AUTHORIZATION_FAILED))],
+    ]
+
+    def committed(asked: list[Any], _within_s: float) -> Any:
+        assert asked == [place]
+        told = answers.pop(0)
+        if isinstance(told, BaseException):
+            raise told
+        return told
+
+    writer = Writer(connection("h:1", None), "t", "krishiv-q-results", True, 5, group=SimpleNamespace(committed=committed))
+    assert writer.last() == 5
+    with pytest.raises(OperatorError, match="Kafka did not take a batch"):
+        writer.last()
 
 
 def test_a_change_log_folds_to_the_table_it_tells(broker: Broker, topic: Topic) -> None:

@@ -27,7 +27,7 @@ from krishiv_py.connectors import Sink
 
 SCHEMA: Final = "user bigint, at bigint, amount bigint"
 KEY: Final = ["user", "window_start", "window_end"]
-LAG_MS, LATENESS_MS, GAP_MS = 1_000, 1_500, 400
+LAG_MS, LATENESS_MS, GAP_MS = 1_000, 5_000, 400
 BATCH: Final = 240
 """Offsets of a micro-batch."""
 TARGETS: Final = ("kafka", "delta", "postgres")

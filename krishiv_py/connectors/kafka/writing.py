@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -32,6 +32,19 @@ _HINTS: Final = {
     "_MSG_TIMED_OUT": "see to the broker, or allow more time with timeout=; started again, the query goes on with this batch",
 }
 """What helps, by the name of librdkafka's error."""
+_PASSING: Final = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "REQUEST_TIMED_OUT",
+        "UNSTABLE_OFFSET_COMMIT",
+        "_TIMED_OUT",
+        "_TRANSPORT",
+        "_WAIT_COORD",
+    }
+)
+"""Errors of a reader that pass: a broker that has just started gives them. Transactional calls say so themselves."""
 
 
 Message: TypeAlias = tuple["bytes | None", "bytes | None", "list[tuple[str, bytes | None]]"]
@@ -98,10 +111,16 @@ class Writer:
 
     def last(self) -> int | None:
         """Number of the last batch whose transaction was committed."""
-        asked = [kafka().TopicPartition(self.topic, 0)]
-        found: list[Any] = []
-        self._repeat(lambda: found.extend(self._group.committed(asked, self.within_s)))
-        return None if found[0].offset < 0 else int(found[0].offset) - 1
+        found: list[int] = []
+        self._repeat(lambda: found.append(self._noted()), _PASSING)
+        return None if found[-1] < 0 else found[-1] - 1
+
+    def _noted(self) -> int:
+        """The committed offset, negative if there is none. What cannot be told yet must not look like none."""
+        (found,) = self._group.committed([kafka().TopicPartition(self.topic, 0)], self.within_s)
+        if found.error is not None:
+            raise kafka().KafkaException(found.error)
+        return int(found.offset)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -169,8 +188,8 @@ class Writer:
         if error is not None:
             self._failed.append(error)
 
-    def _repeat(self, call: Callable[[], Any]) -> None:
-        """Make a call, and again while the broker says that this helps."""
+    def _repeat(self, call: Callable[[], Any], passing: Set[str] = frozenset()) -> None:
+        """Make a call, and again while the broker says that this helps, or an error is one of those that pass."""
         until = time.monotonic() + self.within_s
         while True:
             try:
@@ -178,7 +197,7 @@ class Writer:
                 return
             except kafka().KafkaException as problem:
                 error = problem.args[0]
-                if not error.retriable() or time.monotonic() > until:
+                if not (error.retriable() or error.name() in passing) or time.monotonic() > until:
                     raise self._error(error) from None
                 time.sleep(_POLL_S)
 
