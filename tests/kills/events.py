@@ -60,7 +60,9 @@ def fill(broker: str, topic: str, seed: int, portions: int) -> None:
     for number in range(portions):
         to.begin_transaction()
         for _ in range(PORTION):
-            to.produce(topic, _value(seeded, number), partition=seeded.randrange(PARTITIONS))
+            row = value(seeded, number)
+            text = '{"user": 1, "at": ' if row is None else json.dumps(row)
+            to.produce(topic, text, partition=seeded.randrange(PARTITIONS))
         if seeded.random() < 1 / 6 and number:
             to.flush()
             to.abort_transaction(60)
@@ -85,12 +87,13 @@ def await_markers(broker: str, topic: str) -> None:
         time.sleep(0.05)
 
 
-def _value(seeded: random.Random, number: int) -> bytes:
+def value(seeded: random.Random, number: int) -> dict[str, int | None] | None:
+    """A row of a portion; None for what is no row."""
     kind, at = seeded.random(), number * 1_000 + seeded.randrange(1_500)
     if kind < 0.01:
-        return b'{"user": 1, "at": '
+        return None
     time = None if kind < 0.02 else at - seeded.randrange(1_000, 12_000) if kind < 0.1 else at
-    return json.dumps({"user": seeded.randrange(40), "at": time, "amount": seeded.randrange(1_000)}).encode()
+    return {"user": seeded.randrange(40), "at": time, "amount": seeded.randrange(1_000)}
 
 
 def expected(broker: str, topic: str) -> Expected:

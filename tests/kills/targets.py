@@ -14,13 +14,14 @@ from tests.tables.server import Server
 from tests.tables.stores import delta_rows
 
 
-def rows_of(places: Places, target: str, name: str, broker: Broker, server: Server) -> list[dict[str, Any]]:
+def rows_of(places: Places, target: str, name: str, broker: Broker | None, server: Server) -> list[dict[str, Any]]:
     """The rows that a reader sees; of a topic of changes, the last record of each key."""
     called = f"{places.prefix}_{name}"
     if target == "delta":
         return delta_rows(Path(places.work) / called)
     if target == "postgres":
         return [found for (found,) in server.rows(f"SELECT row_to_json(t) FROM {called} t")]
+    assert broker is not None
     records = committed(broker, called)
     numbered = [tuple(dict(m.headers())[name] for name in ("krishiv-batch", "krishiv-row")) for m in records]
     assert len(set(numbered)) == len(numbered), "a row was written twice"
