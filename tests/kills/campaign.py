@@ -12,8 +12,8 @@ import time
 import uuid
 from pathlib import Path
 
-from tests.kafka.broker import Broker
-from tests.kafka.broker import running as brokers
+from krishiv_py.testing.broker import Broker
+from krishiv_py.testing.broker import running as brokers
 from tests.kills.events import PARTITIONS, expected, fill, make_topics
 from tests.kills.job import KINDS, Places
 from tests.kills.killing import WHAT, Killer, Tally

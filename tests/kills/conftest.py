@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kafka.broker import Broker, running
+from krishiv_py.testing.broker import Broker, running
 from tests.tables.conftest import server as server
 
 

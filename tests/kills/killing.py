@@ -17,7 +17,7 @@ import attrs
 import psutil
 
 from tests.crash.killing import kill_tree
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kills.job import Places
 from tests.tables.server import Server
 

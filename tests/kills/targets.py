@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kafka.test_sink import committed
 from tests.kills.events import LATE, Expected, Rows, counted
 from tests.kills.job import Places

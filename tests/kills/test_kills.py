@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import Broker
+from krishiv_py.testing.broker import Broker
 from tests.kills.campaign import campaign, one_run
 from tests.kills.job import KINDS
 from tests.tables.server import Server
