@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
@@ -13,6 +13,7 @@ from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
 from krishiv_py.api.ranged_sources import RangedSources
+from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
 from krishiv_py.api.sources import FileSources
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
@@ -23,12 +24,11 @@ from krishiv_py.deprecation import deprecated
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, one_of, setting
+from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.schema import SchemaLike, as_schema
-from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
 
@@ -44,11 +44,9 @@ else:  # importing the package must import no Spark
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
 
-DurabilityProfile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
-
 
 @attrs.frozen
-class SessionBuilder:
+class SessionBuilder(SessionOptions):
     """Collects the settings of a session; every step returns a new builder.
 
     Examples
@@ -56,28 +54,6 @@ class SessionBuilder:
     >>> from krishiv_py import Session
     >>> builder = Session.builder().master("local[2]").app_name("flights").profile("single-node-durable")
     """
-
-    _master: str | None = attrs.field(default=None, repr=shown_text)
-    _app: str = "krishiv_py"
-    _settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
-    _profile: str = "dev-local"
-
-    def master(self, url: str) -> SessionBuilder:
-        """Spark master `url`, ``local[*]`` by default."""
-        return attrs.evolve(self, master=a_text(url, "url", 'write .master("local[2]")'))
-
-    def app_name(self, name: str) -> SessionBuilder:
-        """The `name` shown by Spark."""
-        return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
-
-    def config(self, key: str, value: str | int | bool) -> SessionBuilder:
-        """Any Spark setting: `key` and `value`, as Spark's documentation has them."""
-        return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
-
-    def profile(self, name: DurabilityProfile) -> SessionBuilder:
-        """Durability profile by `name` (SEMANTICS §6.2)."""
-        one_of(name, "profile", PROFILES)
-        return attrs.evolve(self, profile=name)
 
     def get_or_create(self) -> Session:
         """Start Spark, or reuse the running session.
@@ -184,6 +160,15 @@ class Session(FileSources, RangedSources, OtherStreams):
                 raise PlanError(message("`max_batch_rows` needs linger", got, "each send is a micro-batch", hint))
         a_text(name, "name", 'write memory_stream(schema, name="events")')
         given = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
+        if "://" in given:
+            raise PlanError(
+                message(
+                    "the spool of a memory stream needs a file system",
+                    shown(given),
+                    "an object store has no locks, and does not keep the order of what is sent",
+                    "give a folder of this machine, or a mounted one; the checkpoint and all outputs may be on s3a://",
+                )
+            )
         folder = str(Path(given).absolute())
         private_folder(folder)
         durable = spool is not None and self._runner.profile != "dev-local"

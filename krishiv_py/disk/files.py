@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
-from krishiv_py.errors import missing_extra
+from krishiv_py.disk.stores import arrow_store, is_store
+from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -18,18 +20,39 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     scheme, remote, rest = uri.partition("://")
     if not remote:
         return pafs.LocalFileSystem(), uri
-    if scheme in ("s3", "s3a"):
-        _require_s3()
     host, slash, path = rest.partition("/")
-    system, found = pafs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{host}{slash}{quote(path)}")
+    if scheme in ("s3", "s3a"):
+        if "@" in host:
+            raise _secret_in_path(scheme)
+        return arrow_store(host), f"{host}{slash}{path}".rstrip("/")
+    try:
+        system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
+    except (ImportError, OSError, pa.ArrowException) as problem:
+        raise _no_system(scheme, problem) from problem
     return system, str(found)
 
 
-def _require_s3() -> None:
-    try:
-        pafs.S3FileSystem  # noqa: B018  # builds of Arrow without S3 say so when it is asked for
-    except ImportError as problem:
-        raise missing_extra("pyarrow with S3", "s3", "no file there can be read or written") from problem
+def _no_system(scheme: str, problem: Exception) -> EnvironmentSetupError:
+    needs = {"hdfs": "Hadoop's native client: HADOOP_HOME, ARROW_LIBHDFS_DIR and CLASSPATH (`hadoop classpath --glob`)"}
+    return EnvironmentSetupError(
+        message(
+            f"Arrow cannot reach {scheme}://",
+            str(problem).splitlines()[0],
+            "no file there can be read or written",
+            f"install {needs[scheme]}" if scheme in needs else "use s3a://, hdfs://, gs:// or a mounted path",
+        )
+    )
+
+
+def _secret_in_path(scheme: str) -> PlanError:
+    return PlanError(
+        message(
+            "a path holds credentials",
+            f"{scheme}://[redacted]@…",
+            "paths are written into notes, names and errors",
+            'write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
+        )
+    )
 
 
 def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: bool = False) -> None:
@@ -37,6 +60,9 @@ def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: boo
 
     With `durable` it survives a loss of power once this has returned (object stores and HDFS see to that themselves).
     """
+    if is_store(system):  # there what is closed is whole
+        put(system, path, data)
+        return
     make_folder(system, path.rpartition("/")[0])
     with system.open_output_stream(path + ".tmp") as stream:
         stream.write(data)
@@ -45,6 +71,12 @@ def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: boo
     system.move(path + ".tmp", path)
     if durable:
         sync_files(system, [path.rpartition("/")[0]])
+
+
+def put(system: pafs.FileSystem, path: str, data: bytes) -> None:
+    """Write a small file, not safe against a crash but where the file system is an object store."""
+    with system.open_output_stream(path) as stream:
+        stream.write(data)
 
 
 def read_whole(system: pafs.FileSystem, path: str) -> bytes | None:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message, require_extra
@@ -58,6 +59,7 @@ from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, running_session, stop_spark
 from krishiv_py.spark.setup.progress import counted
+from krishiv_py.spark.setup.stores import check_stores, settings_while_running, use_stores_of
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
 from krishiv_py.spark.sinks_in_use import Owner, check_free, take_sinks
@@ -91,6 +93,7 @@ class SparkRunner:
         self.clock: Callable[[], int] = wall_clock_us
         for name, value in query_settings(profile).items():
             spark.conf.set(name, (given or {}).get(name, value))
+        use_stores_of(spark, given or {})
 
     def folder(self, name: str) -> str:
         """A new temporary folder that goes with the session."""
@@ -111,6 +114,7 @@ class SparkRunner:
             check_free(sink)
         what = f"the run of {plan.title}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
+        check_stores(self.spark, map(folder_of, aside), by_spark=False)
         check_outputs(plan, ())
         with as_own(what):
             result = self._run(plan, progress)
@@ -253,6 +257,7 @@ class SparkRunner:
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
+        check_stores(self.spark, [path])
         return attrs.astuple(located(self.spark, path, streaming=streaming))
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
@@ -308,7 +313,8 @@ def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
     """Apply settings to a session that is running already; those fixed at its start stay, with a warning."""
     for key, value in settings.items():
         try:
-            running.conf.set(key, value)
+            for name in settings_while_running(key):
+                running.conf.set(name, value)
         except AnalysisException:
             warnings.warn(
                 f"Spark runs already, and {key!r} can only be set before it starts: it stays "

@@ -22,6 +22,7 @@ from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.checkpoint.lease import Lease, take
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
+from krishiv_py.spark.setup.stores import check_stores
 
 _SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
 
@@ -65,13 +66,18 @@ def open_checkpoint(
         When folders of the query are one, or lie in each other, or where not every task finds them.
     CheckpointError
         While another query runs from the checkpoint.
+    EnvironmentSetupError
+        When an object store does not answer.
     """
     home = absolute(checkpoint).rstrip("/") if checkpoint is not None else None
     check_cluster(spark, home, [*results, *late], source)
     check_places(results[0], late[-1], source, home, late[:-1], results[1:])
+    written = [folder for folder in map(folder_of, (*results, *late)) if folder is not None]
+    check_stores(spark, [home])
+    check_stores(spark, written, by_spark=False)
     where = home if home is not None else temporary()
     _make_private(where)
-    outputs = [folder for folder in map(folder_of, (*results, *late)) if folder is not None and arrow_reads(folder)]
+    outputs = [folder for folder in written if arrow_reads(folder)]
     places = [path for _, path in source.places if arrow_reads(path)]
     check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"

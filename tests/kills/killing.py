@@ -16,8 +16,8 @@ from typing import Final
 import attrs
 import psutil
 
-from tests.crash.killing import kill_tree
 from krishiv_py.testing.broker import Broker
+from tests.crash.killing import kill_tree
 from tests.kills.job import Places
 from tests.tables.server import Server
 

@@ -2,7 +2,8 @@
 
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
-was not renewed for a while, or whose process on this host is gone, is over.
+was not renewed for a while, or whose process on this host is gone, is over. S3 writes the note only if it is still the one that
+was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes, the later note stands.
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
 are published, and when it should be renewed: the query ends with an error.
@@ -25,6 +26,8 @@ import pyarrow.fs as pafs
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
 from krishiv_py.disk.folders import try_lock, unlock
+from krishiv_py.disk.stores import is_store
+from krishiv_py.disk.uploads import put_if, tag_of
 from krishiv_py.errors import CheckpointError, message
 
 _RENEWED_S: Final = 30
@@ -150,12 +153,45 @@ class Note:
     path: str
     says: dict[str, Any]
     _seen: float = 0.0
+    _tag: str | None = None
+    """What the store calls the note as this owner wrote it, where it is written only in place of that one."""
+
+    def begin(self, instead_of: str | None) -> bool:
+        """Write it for the first time, on S3 only `instead_of` the note with this tag; False if another owner was faster."""
+        if is_store(self.system):
+            try:
+                self._tag = put_if(self.system, self.path, self._text(), instead_of)
+            except NotImplementedError:
+                self.renew()
+                return True
+            self._seen = time.monotonic()
+            return self._tag is not None
+        self.renew()
+        return True
 
     def renew(self) -> None:
-        """Write it, or write it anew."""
-        text = json.dumps({**self.says, "renewed": time.time()})
-        write_whole(self.system, self.path, sealed(text.encode()))
+        """Write it anew.
+
+        Raises
+        ------
+        CheckpointError
+            When it is another owner's by now.
+        """
+        if self._tag is None:
+            write_whole(self.system, self.path, self._text())
+        else:
+            tag = put_if(self.system, self.path, self._text(), self._tag)
+            if tag is None:  # it is another's, or it is ours by a request whose answer was lost
+                again = tag_of(self.system, self.path)
+                self.look()
+                tag = put_if(self.system, self.path, self._text(), again)
+            if tag is None:
+                raise _lost(self.path, f"it is of {_named(self.owner())}")
+            self._tag = tag
         self._seen = time.monotonic()
+
+    def _text(self) -> bytes:
+        return sealed(json.dumps({**self.says, "renewed": time.time()}).encode())
 
     def owner(self) -> dict[str, Any]:
         """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
@@ -198,11 +234,11 @@ class Note:
 
 def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
     note = Note(system, path, _me(query))
+    tag = tag_of(system, path)  # before it is read: whatever is written after that is noticed
     found = note.owner()
     if found and not _is_over(found):
         raise _in_use(checkpoint, found)
-    note.renew()
-    if not note.is_mine():  # two began at once: the later note stands
+    if not note.begin(tag) or not note.is_mine():  # two began at once: the later note stands
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
     threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.stores import Stores
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
@@ -78,6 +79,7 @@ class SparkClock:
     tick_us: int
     initial_us: int
     wakes: bool = attrs.field(default=False, init=False)
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
@@ -102,6 +104,7 @@ class LedgerClock:
     initial_us: int
     durable: bool = False
     wakes: bool = False
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def in_force(self, batch: int) -> Moment:
         """See Clock."""

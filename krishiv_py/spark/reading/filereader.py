@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
+from krishiv_py.disk.stores import Stores
 from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.reading.listing import partitions, passed_over
 from krishiv_py.spark.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
@@ -27,6 +28,7 @@ class FileReader:
 
     schema: pa.Schema
     rules: Rules = attrs.field(factory=Rules)
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False, kw_only=True)
 
     kind: ClassVar[str]
     as_lines: ClassVar[bool] = False

@@ -24,6 +24,7 @@ from krishiv_py.connectors.fit import fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
+from krishiv_py.disk.stores import Stores
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
 from krishiv_py.spark.reading.listing import UNFINISHED, Located, every_file, loaded
@@ -92,6 +93,7 @@ class RecordReader:
     schema: pa.Schema
     rules: Rules
     columns: str
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         record, file, replaced = batch.columns[-3:]

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import file_system, read_whole
+from krishiv_py.disk.files import file_system, put, read_whole
+from krishiv_py.disk.stores import Stores
 from krishiv_py.errors import EnvironmentSetupError, message
 from krishiv_py.spark.setup.config import is_connect, is_here
 from krishiv_py.version import __version__
@@ -124,10 +125,13 @@ def survey(
 
 
 def _asking(folders: list[Any], linger_s: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    stores = Stores()  # goes with the function to the tasks
+
     def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         time.sleep(linger_s)  # so that one executor does not take all tasks before another has begun
+        assert stores is not None
         found = look(tuple(Folder(*folder) for folder in folders))
         yield pa.RecordBatch.from_pydict({"found": [json.dumps(attrs.asdict(found))]})
 
@@ -163,12 +167,6 @@ def _problem(folder: Folder) -> str:
     except (OSError, pa.ArrowException) as problem:
         return f"{type(problem).__name__}: {problem}".splitlines()[0]
     return ""
-
-
-def put(system: pafs.FileSystem, path: str, data: bytes) -> None:
-    """Write a small file."""
-    with system.open_output_stream(path) as stream:
-        stream.write(data)
 
 
 def _executor() -> tuple[int, str]:

@@ -23,6 +23,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import block_checksum, damaged, missing
 from krishiv_py.disk.files import file_system, make_folder, sync_files
+from krishiv_py.disk.stores import Stores, is_store
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.spark.storage.codec import decode
 
@@ -60,6 +61,7 @@ class ChunkFolder:
     large_bytes: int
     durable: bool = False
     stage: int = 0
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def of_bucket(self, bucket: int) -> str:
         """The folder of one bucket."""
@@ -116,9 +118,10 @@ class BucketChunks:
         del self._dropped[: len(old)]
 
     def _remove_orphans(self) -> None:
-        make_folder(self._system, self._root)
+        if not is_store(self._system):
+            make_folder(self._system, self._root)
         known = {_on_disk(f) for f in (*self._files.values(), *(str(file) for _, file in self._dropped))}
-        found = self._system.get_file_info(pafs.FileSelector(self._root))
+        found = self._system.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
         ours = [m for f in found if (m := _NAME.fullmatch(f.base_name))]
         self._delete([m[0] for m in ours if int(m[1], 16) < self._batch and m[0] not in known])
 

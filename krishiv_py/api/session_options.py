@@ -1,0 +1,64 @@
+"""What a session is begun with: the steps of its builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import attrs
+from typing_extensions import Self
+
+from krishiv_py.disk.store_options import spark_settings
+from krishiv_py.plan.checks import PROFILES, a_text, one_of, setting
+from krishiv_py.redaction import shown_settings, shown_text
+
+DurabilityProfile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
+
+
+@attrs.frozen
+class SessionOptions:
+    """The settings of a session; every step returns a new value. Base of :class:`krishiv_py.SessionBuilder`."""
+
+    _master: str | None = attrs.field(default=None, repr=shown_text)
+    _app: str = "krishiv_py"
+    _settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
+    _profile: str = "dev-local"
+
+    def master(self, url: str) -> Self:
+        """Spark master `url`, ``local[*]`` by default."""
+        return attrs.evolve(self, master=a_text(url, "url", 'write .master("local[2]")'))
+
+    def app_name(self, name: str) -> Self:
+        """The `name` shown by Spark."""
+        return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
+
+    def config(self, key: str, value: str | int | bool) -> Self:
+        """Any Spark setting: `key` and `value`, as Spark's documentation has them."""
+        return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
+
+    def storage_options(self, options: Mapping[str, str]) -> Self:
+        """How ``s3a://`` is reached (docs/object-stores.md); they become Spark's settings ``spark.hadoop.fs.s3a.…``.
+
+        Parameters
+        ----------
+        options : mapping of str
+            ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``,
+            ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST``, ``AWS_ALLOW_HTTP``, ``AWS_SKIP_SIGNATURE``. Secrets are shown nowhere.
+
+        Raises
+        ------
+        PlanError
+            For other names, and for half of a pair of keys.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.builder().storage_options({"AWS_REGION": "eu-central-1"})
+        SessionBuilder(..., _settings={'spark.hadoop.fs.s3a.endpoint.region': 'eu-central-1'}, ...)
+        """
+        return attrs.evolve(self, settings=(*self._settings, *spark_settings(options)))
+
+    def profile(self, name: DurabilityProfile) -> Self:
+        """Durability profile by `name` (SEMANTICS §6.2)."""
+        one_of(name, "profile", PROFILES)
+        return attrs.evolve(self, profile=name)

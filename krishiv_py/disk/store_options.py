@@ -1,0 +1,87 @@
+"""Options of an object store under the names that delta-rs, Polars and the AWS tools have for them, as Spark's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.checks import setting
+
+_HADOOP: Final = "spark.hadoop.fs.s3a."
+_TEXTS: Final[dict[str, str]] = {
+    "AWS_ACCESS_KEY_ID": "access.key",
+    "AWS_SECRET_ACCESS_KEY": "secret.key",
+    "AWS_SESSION_TOKEN": "session.token",
+    "AWS_REGION": "endpoint.region",
+    "AWS_ENDPOINT_URL": "endpoint",
+}
+_SWITCHES: Final = ("AWS_ALLOW_HTTP", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE")
+_PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
+_YES_OR_NO: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
+    """The settings of Spark's that say the same.
+
+    Raises
+    ------
+    PlanError
+        For a name or value that is none, and for half of a pair of keys.
+    """
+    if not isinstance(options, Mapping):
+        hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
+        raise PlanError(message("`options` is no dict", type(options).__name__, "the store cannot be reached", hint))
+    given = {name.upper(): value for name, value in (setting(name, each) for name, each in options.items())}
+    for name in given:
+        if name not in _TEXTS and name not in _SWITCHES:
+            raise PlanError(
+                message(
+                    "no such option of a store",
+                    shown(name),
+                    "it would be passed over",
+                    f"use {', '.join([*_TEXTS, *_SWITCHES])}, or .config() with one of Hadoop's settings spark.hadoop.fs.s3a.…",
+                )
+            )
+    if ("AWS_ACCESS_KEY_ID" in given) != ("AWS_SECRET_ACCESS_KEY" in given):
+        got = "AWS_ACCESS_KEY_ID" if "AWS_ACCESS_KEY_ID" in given else "AWS_SECRET_ACCESS_KEY"
+        raise PlanError(message("half of a pair of keys", got, "the store would refuse it", "pass both, or neither"))
+    found = {_TEXTS[name]: value for name, value in given.items() if name in _TEXTS}
+    return tuple((_HADOOP + name, value) for name, value in {**found, **_switched(given)}.items())
+
+
+def _switched(given: Mapping[str, str]) -> dict[str, str]:
+    """What the switches say, and what follows from an endpoint and from keys."""
+    found: dict[str, str] = {}
+    endpoint = given.get("AWS_ENDPOINT_URL", "")
+    http = _switch(given, "AWS_ALLOW_HTTP")
+    if endpoint.startswith("http://"):
+        if http is False:
+            raise PlanError(
+                message(
+                    "the endpoint is not encrypted",
+                    endpoint,
+                    "AWS_ALLOW_HTTP is false",
+                    "write https://, or AWS_ALLOW_HTTP true",
+                )
+            )
+        found["connection.ssl.enabled"] = "false"
+    virtual = _switch(given, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")
+    if virtual is not None or endpoint:
+        found["path.style.access"] = "false" if virtual else "true"
+    if "AWS_ACCESS_KEY_ID" in given:
+        kind = "TemporaryAWSCredentialsProvider" if "AWS_SESSION_TOKEN" in given else "SimpleAWSCredentialsProvider"
+        found["aws.credentials.provider"] = _PROVIDERS + kind
+    elif _switch(given, "AWS_SKIP_SIGNATURE"):
+        found["aws.credentials.provider"] = _PROVIDERS + "AnonymousAWSCredentialsProvider"
+    return found
+
+
+def _switch(given: Mapping[str, str], name: str) -> bool | None:
+    if name not in given:
+        return None
+    if given[name].lower() not in _YES_OR_NO:
+        raise PlanError(
+            message(f"{name} is neither true nor false", given[name], "it is not known what is meant", "write true")
+        )
+    return _YES_OR_NO[given[name].lower()]

@@ -1,0 +1,1 @@
+"""S3 as a checkpoint, a source and a place of outputs, against a moto server."""

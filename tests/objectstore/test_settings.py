@@ -1,0 +1,152 @@
+"""How stores are reached: options, Hadoop's settings, and errors that show no secret."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krishiv_py import Session
+from krishiv_py.disk import stores
+from krishiv_py.disk.files import file_system
+from krishiv_py.disk.store_options import spark_settings
+from krishiv_py.disk.stores import Stores, check_store, client, reached
+from krishiv_py.errors import EnvironmentSetupError, PlanError
+from tests.objectstore.store import BUCKET, KEY, SECRET, Store, running
+
+ALL = {
+    "AWS_ACCESS_KEY_ID": KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "aws_session_token": "TOKENnobodymaysee",
+    "AWS_REGION": "eu-central-1",
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+}
+
+
+def test_options_become_settings_and_are_not_shown() -> None:
+    found = dict(spark_settings(ALL))
+    assert found == {
+        "spark.hadoop.fs.s3a.access.key": KEY,
+        "spark.hadoop.fs.s3a.secret.key": SECRET,
+        "spark.hadoop.fs.s3a.session.token": "TOKENnobodymaysee",
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-central-1",
+        "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    }
+    shown = repr(Session.builder().storage_options(ALL))
+    assert "eu-central-1" in shown
+    assert not any(secret in shown for secret in (KEY, SECRET, "TOKEN"))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("AWS_REGION", "no dict"),
+        ({"AWS_ACCESS_KEY_ID": KEY}, "half of a pair of keys"),
+        ({"AWS_SECRET_ACCESS_KEY": SECRET}, "half of a pair of keys"),
+        ({"AWS_SECRET": SECRET}, "no such option of a store"),
+        ({"AWS_ENDPOINT_URL": "http://x", "AWS_ALLOW_HTTP": "false"}, "not encrypted"),
+        ({"AWS_SKIP_SIGNATURE": "maybe"}, "neither true nor false"),
+        ({"AWS_REGION": None}, "AWS_REGION"),
+    ],
+)
+def test_wrong_options_are_refused(options: Any, text: str) -> None:
+    with pytest.raises(PlanError, match=text) as told:
+        Session.builder().storage_options(options)
+    assert SECRET not in str(told.value)
+
+
+def using(monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+    """Reach stores by these settings in a test."""
+    monkeypatch.setattr(stores, "_known", {f"fs.s3a.{k.replace('__', '.')}": v for k, v in settings.items()})
+
+
+def test_a_bucket_may_have_settings_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    own = {"bucket__logs__endpoint": "minio:9000", "bucket__logs__connection__ssl__enabled": "false"}
+    using(monkeypatch, access__key="a", secret__key="b", endpoint="https://s3.example.org/", **own)
+    one, logs = reached("events"), reached("logs")
+    assert (one.scheme, one.host, one.key, one.region, one.path_style) == ("https", "s3.example.org", "a", "us-east-1", None)
+    assert (logs.scheme, logs.host, logs.key) == ("http", "minio:9000", "a")
+    assert "'b'" not in repr(one)
+
+
+def test_without_a_key_the_other_ways_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    using(
+        monkeypatch, secret__key="left over", endpoint="x", aws__credentials__provider="org.x.AnonymousAWSCredentialsProvider"
+    )
+    found = reached("b")
+    assert (found.key, found.secret, found.anonymous) == (None, None, True)
+
+
+def test_settings_go_with_a_pickle_and_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    using(monkeypatch, access__key=KEY, secret__key=SECRET)
+    sent = pickle.dumps(Stores())
+    assert SECRET not in repr(Stores())
+    monkeypatch.setattr(stores, "_known", {})
+    pickle.loads(sent)
+    assert stores._known == {"fs.s3a.access.key": KEY, "fs.s3a.secret.key": SECRET}
+    pickle.loads(pickle.dumps(Stores({})))
+    assert stores._known, "a query without settings takes none away"
+
+
+def test_credentials_in_a_path_are_refused() -> None:
+    for path in (f"s3a://{KEY}:{SECRET}@bucket/events", f"s3://{KEY}@bucket/events"):
+        with pytest.raises(PlanError, match="a path holds credentials") as told:
+            file_system(path)
+        assert SECRET not in str(told.value) and KEY not in str(told.value)
+
+
+def test_what_is_wrong_with_a_store_is_told(used: Store) -> None:
+    check_store(f"s3a://{BUCKET}/any")
+    with pytest.raises(EnvironmentSetupError, match="s3a://nowhere/any cannot be reached: there is no such bucket"):
+        check_store("s3a://nowhere/any")
+    stores.use({**used.settings, "fs.s3a.endpoint": "http://127.0.0.1:1"})
+    with pytest.raises(EnvironmentSetupError, match="no store answers there") as told:
+        check_store(f"s3a://{BUCKET}/any")
+    assert SECRET not in str(told.value)
+
+
+def test_wrong_keys_are_told() -> None:
+    before = dict(stores._known)
+    with running() as store:
+        right = store.checking()
+        try:
+            stores.use(right.settings)
+            check_store(f"s3a://{BUCKET}/any")
+            for wrong in ({"fs.s3a.access.key": "AKIAwrong"}, {"fs.s3a.secret.key": SECRET}):
+                stores.use({**right.settings, **wrong})
+                with pytest.raises(EnvironmentSetupError, match="the credentials are refused") as told:
+                    check_store(f"s3a://{BUCKET}/any")
+                assert SECRET not in str(told.value) and right.secret not in str(told.value)
+        finally:
+            stores.use(before)
+
+
+def test_other_settings_make_another_connection(used: Store) -> None:
+    one, other = client(BUCKET), file_system(f"s3a://{BUCKET}/x")[0]
+    stores.use(used.settings)
+    assert client(BUCKET) is one and file_system(f"s3a://{BUCKET}/y")[0] is other
+    stores.use({**used.settings, "fs.s3a.session.token": "t"})
+    assert client(BUCKET) is not one and file_system(f"s3a://{BUCKET}/x")[0] is not other
+
+
+def test_without_boto3_the_extra_is_named(used: Store) -> None:
+    program = (
+        "import sys; sys.modules['boto3'] = None; from krishiv_py.disk import stores; "
+        f"stores.use({used.settings!r}); stores.client('{BUCKET}')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
+    assert "MissingExtraError: boto3" in done.stderr and "krishiv_py[s3]" in done.stderr
+
+
+def test_a_store_nobody_knows_is_told() -> None:
+    with pytest.raises(EnvironmentSetupError, match="Arrow cannot reach nosuch://"):
+        file_system("nosuch://host/x")
