@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -24,7 +25,9 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     if scheme in ("s3", "s3a"):
         if "@" in host:
             raise _secret_in_path(scheme)
-        return arrow_store(host), f"{host}{slash}{path}".rstrip("/")
+        if not host:
+            raise PlanError(message("a path names no bucket", repr(uri), "there is no such place", "write s3a://bucket/folder"))
+        return arrow_store(host), f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")  # as Hadoop reads it
     try:
         system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
     except (ImportError, OSError, pa.ArrowException) as problem:

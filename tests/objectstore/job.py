@@ -1,17 +1,25 @@
-"""A query whose input, checkpoint and outputs are in a bucket: ``python -m tests.objectstore.job PORT WORK``.
+"""Queries whose input, checkpoints and outputs are in a bucket.
 
-Runs to the end of its input, from wherever it was, as ``tests.crash.job`` does on this machine's disk.
+``python -m tests.objectstore.job PORT KEY SECRET kill WORK`` runs one to the end of its input, from wherever it was, as
+``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs one of each kind in one session, and beside them
+the same over a local FOLDER.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 
-from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler
+from krishiv_py import Batches, JsonSink, ParquetSink, Query, Session, SideOutputLateEventHandler, count, sum
+from krishiv_py.errors import KrishivError
 from krishiv_py.session import SessionBuilder
 from tests.crash.job import SCHEMA, plan
 from tests.objectstore.store import BUCKET, JARS, Store
+
+TO_THE_END = Batches.available_now(flush=True)
 
 
 def builder(store: Store) -> SessionBuilder:
@@ -23,25 +31,95 @@ def builder(store: Store) -> SessionBuilder:
     return settings.config("spark.jars", jars).config("spark.krishiv.chunkFileBytes", 2_000)
 
 
-def run(session: Session, source: str, work: str, kind: str = "tumbling") -> tuple[int, int]:
-    """Run a query to the end of its input; returns rows and late rows."""
+def start(session: Session, source: str, work: str, kind: str, batches: Batches = TO_THE_END) -> Query:
+    """Start a query with both outputs."""
     late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
     found = plan(lambda: session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1), kind, late)
-    batches = Batches.available_now(flush=True)
-    query = found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches)
-    query.await_termination()
-    return query.progress.rows, query.progress.late["late"]
+    return found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches)
 
 
-def main(port: str, work: str) -> None:
-    """Run, or go on."""
-    store = Store(int(port))
+def run(session: Session, source: str, work: str, kind: str, batches: Batches = TO_THE_END) -> None:
+    """Run a query to the end of its input."""
+    start(session, source, work, kind, batches).await_termination()
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The error of a call."""
+    try:
+        call()
+    except KrishivError as problem:
+        return f"{type(problem).__name__}: {problem}"
+    return "nothing was refused"
+
+
+def refusals(session: Session, bucket: str, source: str) -> dict[str, str]:
+    """What is refused before a query begins."""
+    stream = session.read_parquet(source, SCHEMA, streaming=True).watermark("at", 0).tumbling_window(1_000).agg(count())
+    out = ParquetSink(f"{bucket}/never")
+    return {
+        "checkpoint": refused(lambda: stream.start(out, checkpoint="s3a://nowhere/checkpoint")),
+        "sink": refused(lambda: stream.start(ParquetSink("s3a://nowhere/out"), checkpoint=f"{bucket}/never-cp")),
+        "source": refused(lambda: session.read_parquet("s3a://nowhere/in", SCHEMA, streaming=True)),
+        "scheme": refused(lambda: session.read_parquet(source.replace("s3a:", "s3:"), SCHEMA)),
+        "spool": refused(lambda: session.memory_stream(SCHEMA, spool=f"{bucket}/spool")),
+    }
+
+
+def sent(session: Session, work: str, spool: str) -> None:
+    """A memory stream, in two runs of its query."""
+    for last in (False, True):
+        stream, sender = session.memory_stream(SCHEMA, spool=spool)
+        sums = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
+        query = sums.start(JsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint")
+        for number in range(3):
+            at = (3 if last else 0) + number
+            sender.send([{"user": n % 7, "at": 1_000 * at + n, "amount": n} for n in range(300)])
+        if last:
+            sender.close()
+            query.await_termination()
+        else:
+            query.process_all_available()
+            query.stop()
+
+
+def whole(store: Store, work: str, folder: str) -> dict[str, object]:
+    """One of each."""
+    bucket = f"s3a://{BUCKET}/{work}"
     with builder(store).get_or_create() as session:
-        told = run(session, f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/{work}")
-    store.client().put_object(Bucket=BUCKET, Key=f"{work}/done", Body=f"{told[0]} {told[1]}".encode())
+        told: dict[str, object] = {"refused": refusals(session, bucket, f"s3a://{BUCKET}/in")}
+        run(session, f"{folder}/in", f"{folder}/local", "tumbling")
+        run(session, f"{folder}/in", f"{folder}/local-session", "session")
+        source = f"s3a://{BUCKET}/in"
+        run(session, f"{source}/", f"{bucket}/halves", "tumbling", Batches.available_now())
+        for path in sorted(Path(folder, "more").iterdir()):
+            store.client().upload_file(str(path), BUCKET, f"in/{path.name}")
+        both = [start(session, source, f"{bucket}/{kind}", kind) for kind in ("tumbling", "session")]
+        run(session, f"{source}/", f"{bucket}/halves", "tumbling")
+        for query in both:
+            query.await_termination()
+        for place in (bucket, folder):
+            sent(session, f"{place}/sent", f"{folder}/spool-{'store' if place == bucket else 'local'}")
+        late = SideOutputLateEventHandler(ParquetSink(f"{bucket}/bounded-late"))
+        bounded = plan(lambda: session.read_parquet(source, SCHEMA, max_files_per_batch=1), "tumbling", late)
+        told["bounded"] = bounded.collect().num_rows
+        told["shown"] = f"{bounded.explain()}{builder(store)!r}{both[0].explain()}"
+    return told
+
+
+def main(port: str, key: str, secret: str, what: str, work: str, folder: str = "") -> None:
+    """See the docstring of the module."""
+    store = Store(int(port), key, secret)
+    if what == "whole":
+        Path(folder, "told.json").write_text(json.dumps(whole(store, work, folder)))
+        return
+    with builder(store).get_or_create() as session:
+        run(session, f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/{work}", "tumbling")
+    store.client().put_object(Bucket=BUCKET, Key=f"{work}/done", Body=b"")
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
-    main(*sys.argv[1:])
-    print(f"{time.monotonic() - began:.1f} s")
+    try:
+        main(*sys.argv[1:])
+    except BaseException:
+        traceback.print_exc()
+        raise

@@ -129,7 +129,13 @@ def running(port: int | None = None) -> Iterator[Store]:
         server.wait()
 
 
-_SERVE: Final = "from moto.server import main; main()"
+_SERVE: Final = """
+from moto.server import main
+from werkzeug.serving import WSGIRequestHandler
+WSGIRequestHandler.handle_expect_100 = lambda self: True  # Werkzeug itself says 100
+main()
+"""
+"""Python's server would say 100 once more, and Amazon's SDK takes the second one for the answer."""
 
 
 def main() -> None:

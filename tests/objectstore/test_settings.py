@@ -16,6 +16,7 @@ from krishiv_py.disk.files import file_system
 from krishiv_py.disk.store_options import spark_settings
 from krishiv_py.disk.stores import Stores, check_store, client, reached
 from krishiv_py.errors import EnvironmentSetupError, PlanError
+from krishiv_py.spark.checkpoint.lost import lost_file
 from tests.objectstore.store import BUCKET, KEY, SECRET, Store, running
 
 ALL = {
@@ -102,6 +103,23 @@ def test_credentials_in_a_path_are_refused() -> None:
         with pytest.raises(PlanError, match="a path holds credentials") as told:
             file_system(path)
         assert SECRET not in str(told.value) and KEY not in str(told.value)
+
+
+def test_paths_are_read_as_hadoop_reads_them(used: Store) -> None:
+    assert file_system(f"s3a://{BUCKET}")[1] == BUCKET
+    assert file_system(f"s3a://{BUCKET}/a//b/./c/../d e#%20?/")[1] == f"{BUCKET}/a/b/d e#%20?"
+    assert file_system(f"s3a://{BUCKET}/../x")[1] == f"{BUCKET}/x"
+    with pytest.raises(PlanError, match="a path names no bucket"):
+        file_system("s3a:///x")
+
+
+def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
+    """Whoever is told that it is damaged might remove it."""
+    trace = "Job aborted: CANNOT_LOAD_STATE_STORE s3a://b/cp/state/0/1.zip\nCaused by: {}"
+    lost = lost_file(RuntimeError(trace.format("software.amazon.awssdk.core.exception.SdkClientException: timeout")), "q", "/c")
+    assert "the store did not take or give a file" in str(lost) and "as whole as before" in str(lost)
+    gone = lost_file(RuntimeError(trace.format("java.io.FileNotFoundException: s3a://b/cp/state/0/1.zip")), "q", "/c")
+    assert "s3a://b/cp/state/0/1.zip cannot be read" in str(gone)
 
 
 def test_what_is_wrong_with_a_store_is_told(used: Store) -> None:

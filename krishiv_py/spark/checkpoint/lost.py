@@ -14,6 +14,8 @@ _SIGNS: Final = re.compile(
     r"state[./](?:RocksDB|metadata)|org\.rocksdb|OperatorStateMetadata|STATEFUL_OPERATOR_NOT_MATCH|operatorPropertiesJson|"
     r"OffsetSeqLog|CommitLog|HDFSMetadataLog|FileStreamSourceLog|StreamMetadata"
 )
+_STORE: Final = re.compile(r"software\.amazon\.awssdk|hadoop\.fs\.s3a\.|AWSClientIOException")
+_NOT_THERE: Final = re.compile(r"FileNotFoundException|NoSuchKey|Status Code: 404")
 _OWN: Final = re.compile(r"krishiv_py\.errors\.CheckpointError: ([^\n]+)")
 _NAME: Final = r"[^\s'\",;()\[\]]"
 _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|sources|metadata)(?:/{_NAME}+)?")
@@ -34,6 +36,15 @@ def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointE
         return None
     causes = [line for line in trace.splitlines() if line.startswith("Caused by:") and "NullPointerException" not in line]
     cause = [trace.splitlines()[0], *causes][-1]
+    if _STORE.search(cause) and not _NOT_THERE.search(trace):
+        return CheckpointError(
+            message(
+                f"query {name!r} failed: the store did not take or give a file of the checkpoint",
+                cause.removeprefix("Caused by: ").strip()[:300],
+                "the micro-batch is not finished, and the checkpoint is as whole as before",
+                "see that the store can be reached and its credentials are valid, and start the query again",
+            )
+        )
     found = _PATH.search(trace)
     where = found[0] if found else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     return CheckpointError(

@@ -10,18 +10,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.disk.files import file_system
-from krishiv_py.disk.stores import PREFIX, check_store, of_store, use
+from krishiv_py.disk.stores import NAMES, PREFIX, check_store, of_store, use
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 from krishiv_py.spark.setup.config import is_connect
 
 HADOOP: Final = "spark.hadoop."
+_FORWARDED: Final = tuple(f".{name}" for name in NAMES)
 _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "No FileSystem for scheme")
 
 
 def use_stores_of(spark: SparkSession, given: Mapping[str, str]) -> None:
     """Reach stores as this session does: by its settings, those of Hadoop's files, and those `given` to its builder."""
     found = _settings(spark) | {name.removeprefix(HADOOP): value for name, value in given.items()}
-    use({name: value for name, value in found.items() if name.startswith(PREFIX)})
+    use({name: value for name, value in found.items() if name.startswith(PREFIX) and name.endswith(_FORWARDED)})
 
 
 def _settings(spark: SparkSession) -> dict[str, str]:
@@ -63,7 +64,7 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
             raise PlanError(message(what, path, "it knows no file system of the other name", hint))
         bucket = path.partition("://")[2].partition("/")[0]
         if bucket not in checked:
-            file_system(path)
+            file_system(path)  # refuses paths that are none
             check_store(path)
             checked.add(bucket)
     if checked and by_spark:

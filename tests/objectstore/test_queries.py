@@ -1,0 +1,149 @@
+"""Queries with input, checkpoint and outputs in a bucket have the results of the same queries on this machine's disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.version import __version__ as spark_version
+
+from krishiv_py.disk.files import file_system
+from tests.crash.killing import counted, kill_tree, rows, write_input
+from tests.objectstore.store import BUCKET, HADOOP, Store
+
+KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
+_JARS = Path(sys.modules["pyspark"].__file__ or "").parent / "jars"
+
+pytestmark = pytest.mark.skipif(
+    not (_JARS / f"hadoop-client-api-{HADOOP}.jar").exists(),
+    reason=f"Spark {spark_version} has another Hadoop than {HADOOP}, whose jars for S3 are pinned",
+)
+
+
+def command(store: Store, *told: str) -> list[str]:
+    """A job."""
+    return [sys.executable, "-m", "tests.objectstore.job", str(store.port), store.key, store.secret, *told]
+
+
+def files(folder: Path, seed: int, number: int) -> list[Path]:
+    """Input, as the tests that kill have it."""
+    write_input(folder, seed, number)
+    return sorted(folder.iterdir())
+
+
+def upload(store: Store, paths: list[Path]) -> None:
+    """Let them be the input in the bucket."""
+    for path in paths:
+        store.client().upload_file(str(path), BUCKET, f"in/{path.name}")
+
+
+def empty(store: Store) -> None:
+    """Remove what another test left."""
+    for key in list(store.keys("")):
+        store.client().delete_object(Bucket=BUCKET, Key=key)
+
+
+def there(folder: str) -> Counter[tuple[str, ...]]:
+    """Every row of an output in the bucket, as any reader finds it, and how often."""
+    system, root = file_system(f"s3a://{BUCKET}/{folder}")
+    return counted(ds.dataset(root, filesystem=system).to_table().to_pylist())
+
+
+class TestWhole:
+    """One session runs a query of each kind, the second time from its checkpoint."""
+
+    @pytest.fixture(scope="class")
+    def done(self, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Path]]:
+        """What the job told, and the folder of what it did on this machine."""
+        folder = tmp_path_factory.mktemp("local")
+        every = files(folder / "in", 5, 4)
+        upload(store, every[:2])
+        (folder / "more").mkdir()
+        for path in every[2:]:
+            os.link(path, folder / "more" / path.name)
+        run = subprocess.run(command(store, "whole", "w", str(folder)), capture_output=True, text=True, timeout=400)
+        assert run.returncode == 0, run.stderr[-6_000:]
+        told = json.loads((folder / "told.json").read_text())
+        yield {**told, "said": run.stdout + run.stderr}, folder
+        empty(store)
+
+    @pytest.mark.parametrize("output", ["out", "late"])
+    def test_the_same_rows(self, done: tuple[dict[str, Any], Path], used: Store, output: str) -> None:
+        folder = done[1]
+        plain = rows(folder / "local" / output)
+        assert sum(plain.values()) > 50
+        assert there(f"w/tumbling/{output}") == plain
+        assert there(f"w/halves/{output}") == plain, "in two runs from one checkpoint"
+        assert there(f"w/session/{output}") == rows(folder / "local-session" / output)
+
+    def test_large_chunks_are_objects(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
+        for work in ("halves", "tumbling", "session"):
+            assert used.keys(f"w/{work}/checkpoint/krishiv/chunks/0")
+
+    def test_nothing_is_left_half_done(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
+        assert used.uploads() == []
+        left = [key for key in used.keys("w/") if ".tmp" in key or ("_krishiv_staging" in key and not key.endswith("/"))]
+        assert left == []
+        assert not [key for key in used.keys("w/") if key.endswith("lease.json")]
+
+    def test_a_memory_stream_and_json(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
+        folder = done[1]
+        told = [used.client().get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in used.keys("w/sent/out/part")]
+        found = Counter(line for text in told for line in text.decode().splitlines())
+        plain = Counter(line for path in (folder / "sent" / "out").glob("part*") for line in path.read_text().splitlines())
+        assert found == plain and sum(found.values()) == 6 * 7
+
+    def test_a_bounded_run(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
+        told, folder = done
+        assert told["bounded"] > 50
+        assert there("w/bounded-late") == rows(folder / "local" / "late")
+
+    def test_what_is_refused_at_start(self, done: tuple[dict[str, Any], Path]) -> None:
+        told = done[0]["refused"]
+        for what in ("checkpoint", "sink", "source"):
+            assert told[what].startswith("EnvironmentSetupError: s3a://nowhere/") and "there is no such bucket" in told[what]
+        assert told["scheme"].startswith("PlanError: Spark reads and writes S3 as s3a://")
+        assert told["spool"].startswith("PlanError: the spool of a memory stream needs a file system")
+
+    def test_no_secret_is_told_or_kept(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
+        told, folder = done
+        texts = [told["said"].encode(), json.dumps(told).encode()]
+        texts += [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+        texts += [used.client().get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in used.keys("")]
+        assert len(texts) > 100
+        assert not any(secret.encode() in text for text in texts for secret in (used.key, used.secret))
+
+
+def test_a_killed_query_goes_on(used: Store, tmp_path: Path) -> None:
+    """The process tree dies at a random moment; what it left is replaced, and readers see each row once."""
+    seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))
+    upload(used, files(tmp_path / "in", 6, 4))
+    began = time.monotonic()
+    plain = subprocess.run(command(used, "kill", "plain"), capture_output=True, text=True, timeout=400)
+    assert plain.returncode == 0, plain.stderr[-6_000:]
+    length_s = time.monotonic() - began
+    done = 0
+    while "killed/done" not in used.keys("killed/"):
+        job = subprocess.Popen(command(used, "kill", "killed"), start_new_session=True, stderr=subprocess.DEVNULL)
+        if done < KILLS:
+            try:
+                job.wait(timeout=seeded.uniform(0.4, 0.95) * length_s)
+            except subprocess.TimeoutExpired:
+                kill_tree(job)
+                done += 1
+                continue
+        assert job.wait(timeout=400) == 0
+    for output in ("out", "late"):
+        assert there(f"killed/{output}") == there(f"plain/{output}")
+    assert used.uploads() == []
+    empty(used)
