@@ -15,6 +15,7 @@ from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 from krishiv_py.spark.setup.config import is_connect
 
 HADOOP: Final = "spark.hadoop."
+_BUCKETS: Final = f"{PREFIX}bucket."
 _FORWARDED: Final = tuple(f".{name}" for name in NAMES)
 _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "No FileSystem for scheme")
 
@@ -33,11 +34,12 @@ def _settings(spark: SparkSession) -> dict[str, str]:
             return {}
         return {name.removeprefix(HADOOP): str(value) for name, value in every.items()}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    found = {}
-    for entry in hadoop.getPropsWithPrefix(PREFIX).entrySet().toArray():
-        found[PREFIX + str(entry.getKey())] = str(entry.getValue())
-    session = {name: str(value) for name, value in spark.conf.getAll.items() if name.startswith(PREFIX)}
-    return found | session
+    found = {name: hadoop.get(name) for name in map(PREFIX.__add__, NAMES)}  # one by one: each entry of a map is two calls
+    buckets = hadoop.getPropsWithPrefix(_BUCKETS)
+    if not buckets.isEmpty():
+        found |= {_BUCKETS + str(each.getKey()): each.getValue() for each in buckets.entrySet().toArray()}
+    found |= {name: spark.conf.get(name, found.get(name)) for name in map(PREFIX.__add__, NAMES)}  # set on the running session
+    return {name: str(value) for name, value in found.items() if value is not None}
 
 
 def settings_while_running(name: str) -> tuple[str, ...]:
