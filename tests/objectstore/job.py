@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,18 @@ def builder(store: Store) -> SessionBuilder:
     )
     jars = ",".join(map(str, JARS.fetch()))
     return settings.config("spark.jars", jars).config("spark.krishiv.chunkFileBytes", 2_000)
+
+
+class Log:
+    """Says how long each part took."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        now = time.monotonic()
+        print(f"{now - self._since:6.1f} s {what}", file=sys.stderr, flush=True)
+        self._since = now
 
 
 def start(session: Session, source: str, work: str, kind: str, batches: Batches = TO_THE_END) -> Query:
@@ -71,8 +84,8 @@ def sent(session: Session, work: str, spool: str) -> None:
         stream, sender = session.memory_stream(SCHEMA, spool=spool)
         sums = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
         query = sums.start(JsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint")
-        for number in range(3):
-            at = (3 if last else 0) + number
+        for number in range(2):
+            at = (2 if last else 0) + number
             sender.send([{"user": n % 7, "at": 1_000 * at + n, "amount": n} for n in range(300)])
         if last:
             sender.close()
@@ -86,22 +99,29 @@ def whole(store: Store, work: str, folder: str) -> dict[str, object]:
     """One of each."""
     bucket = f"s3a://{BUCKET}/{work}"
     with builder(store).get_or_create() as session:
+        log = Log()
         told: dict[str, object] = {"refused": refusals(session, bucket, f"s3a://{BUCKET}/in")}
+        log("refusals")
         run(session, f"{folder}/in", f"{folder}/local", "tumbling")
         run(session, f"{folder}/in", f"{folder}/local-session", "session")
+        log("local")
         source = f"s3a://{BUCKET}/in"
         run(session, f"{source}/", f"{bucket}/halves", "tumbling", Batches.available_now())
+        log("first half")
         for path in sorted(Path(folder, "more").iterdir()):
             store.client().upload_file(str(path), BUCKET, f"in/{path.name}")
         both = [start(session, source, f"{bucket}/{kind}", kind) for kind in ("tumbling", "session")]
         run(session, f"{source}/", f"{bucket}/halves", "tumbling")
         for query in both:
             query.await_termination()
-        for place in (bucket, folder):
+        log("three queries")
+        for place in (folder, bucket):
             sent(session, f"{place}/sent", f"{folder}/spool-{'store' if place == bucket else 'local'}")
+            log(f"a memory stream to {place}")
         late = SideOutputLateEventHandler(ParquetSink(f"{bucket}/bounded-late"))
         bounded = plan(lambda: session.read_parquet(source, SCHEMA, max_files_per_batch=1), "tumbling", late)
         told["bounded"] = bounded.collect().num_rows
+        log("bounded")
         told["shown"] = f"{bounded.explain()}{builder(store)!r}{both[0].explain()}"
     return told
 
