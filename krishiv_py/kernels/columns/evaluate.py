@@ -7,6 +7,7 @@ import pyarrow as pa
 from krishiv_py.connectors.fit import fitted, normal
 from krishiv_py.errors import RAISED, ExpressionError, OperatorError, SchemaError, message, told
 from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
+from krishiv_py.kernels.columns.expressions.values import repeated
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 
@@ -41,7 +42,7 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
                 "compute parts of it with .with_column(...) first",
             )
         ) from None
-    return _normal(expr, pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
+    return _normal(expr, repeated(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
 
 
 def _normal(expr: Expr, values: pa.Array) -> pa.Array:

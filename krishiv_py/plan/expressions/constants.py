@@ -27,6 +27,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "array_contains": (2, 2),
     "coalesce": (1, 255),
     "concat": (1, 255),
+    "concat_ws": (1, 255),
     "contains": (2, 2),
     "date_add": (2, 2),
     "date_format": (2, 2),

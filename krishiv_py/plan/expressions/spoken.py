@@ -84,8 +84,8 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
         return UnOp("not", found) if node.args.get("negate") else found
     if type(node) in _MANY:
         return Func(_MANY[type(node)], tuple(read(e) for e in [node.this, *node.expressions]))
-    if isinstance(node, sg.Concat):
-        return Func("concat", tuple(map(read, node.expressions)))
+    if isinstance(node, (sg.Concat, sg.ConcatWs)):  # ConcatWs is a subclass of Concat
+        return Func("concat_ws" if isinstance(node, sg.ConcatWs) else "concat", tuple(map(read, node.expressions)))
     if isinstance(node, sg.Trim):
         characters = node.args.get("expression")
         name = _SIDES.get(node.args.get("position") or "", "trim")

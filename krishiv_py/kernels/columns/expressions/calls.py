@@ -33,6 +33,7 @@ CALLS: Final[dict[str, Call]] = {
     "abs": lambda v, _: arithmetic.absolute(v[0]),
     "array_contains": lambda v, _: strings.array_contains(v[0], v[1]),
     "concat": lambda v, _: strings.concat(v),
+    "concat_ws": lambda v, _: strings.concat_ws(v[0], v[1:]),
     "contains": lambda v, _: functions.found_in(v[0], v[1], at_start=False),
     "date_add": lambda v, _: dates.moved(v[0], v[1], 1),
     "date_format": lambda v, plain: dates.date_format(v[0], plain[1]),

@@ -139,7 +139,12 @@ def arrays(*values: Value) -> tuple[list[pa.Array], bool]:
     """Values as arrays of one length, and whether all were constants (then of length 1)."""
     lengths = [len(v) for v in values if isinstance(v, pa.Array)]
     n = lengths[0] if lengths else 1
-    return [v if isinstance(v, pa.Array) else pa.repeat(v, n) for v in values], not lengths
+    return [v if isinstance(v, pa.Array) else repeated(v, n) for v in values], not lengths
+
+
+def repeated(value: pa.Scalar, n: int) -> pa.Array:
+    """A constant for `n` rows; Arrow repeats no list for none."""
+    return pa.repeat(value, n) if n else pa.array([], value.type)
 
 
 def joined(result: pa.Array, single: bool) -> Value:
