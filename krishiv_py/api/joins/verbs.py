@@ -18,6 +18,7 @@ from krishiv_py.plan.joins.interval import JOIN_TYPES, IntervalJoin
 from krishiv_py.plan.joins.sides import both, named
 from krishiv_py.plan.joins.windowed import WindowJoin
 from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.ticks import finer_than_ms
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -248,6 +249,8 @@ class JoinMethods(OptionMethods):
                 )
             )
         found = sides_of(self, right, on, "window_join")
+        for name, length in finer_than_ms(window).items():
+            whole_ticks(found, name, length)
         bounds = ("window_start", "window_end")
         columns = named(*found, checked_suffixes(suffixes), left_only=how in ("semi", "anti"), taken=bounds)
         return self._joined(right, found, WindowJoin(columns, how, window), idle_timeout)

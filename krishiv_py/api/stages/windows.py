@@ -26,6 +26,7 @@ from krishiv_py.plan.windows.fixed import MAX_OVERLAP, hopping, tumbling
 from krishiv_py.plan.windows.lookback import LookBackEmit, LookBackWindow, lookback
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import COMPUTED_GAP, SessionWindow, Touch, session
+from krishiv_py.plan.windows.ticks import check_ticks, finer_than_ms
 
 S = TypeVar("S", bound=WindowedStream)
 
@@ -92,6 +93,9 @@ class WindowMethods(OptionMethods):
             rows = rows.append(length)
         if window.columns():
             window.check_columns(rows)
+        if finer := finer_than_ms(window):
+            column = draft.input.column
+            check_ticks(finer, self._row_schema().field(column).type, column)
         return stage(attrs.evolve(draft, window=window), self.runner)
 
     def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
