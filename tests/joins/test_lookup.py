@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.errors import ColumnError, OrderError, PlanError, SchemaError, SourceError
+from krishiv_py.errors import ColumnError, PlanError, SchemaError, SourceError
 from krishiv_py.testing import Driver, stream_of
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 20)), max_size=10)
@@ -103,8 +103,9 @@ def test_results_are_looked_up_as_they_leave() -> None:
     second = driver.send([{"key": "a", "at": 4}]).results.to_pylist()
     assert [(r["op"], r["count"], r["city"]) for r in second] == [("-U", 1, "Ulm"), ("+U", 2, "Ulm")]
     valid = pa.table({"key": ["a"], "from": [0], "to": [9], "n": [1]})
-    with pytest.raises(OrderError, match=r"window_time is there for a further stage only .*Hint: use window_end"):
-        counted.lookup_join(valid, "key", at="window_time", validity=("from", "to")).as_plan()
+    found = Driver(counted.lookup_join(valid, "key", at="window_time", validity=("from", "to")).select("window_end", "n"))
+    found.send([{"key": "a", "at": t} for t in (1, 6, 11)])
+    assert [(r["window_end"], r["n"]) for r in found.close().results.to_pylist()] == [(15, None)]
     with pytest.raises(PlanError, match=r"withdrawn cannot be looked up .*Hint: leave `reload` out"):
         counted.emit("retractions").lookup_join(lambda: cities, "key", reload="1 s")
     with pytest.raises(SchemaError, match="already"):

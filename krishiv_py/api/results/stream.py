@@ -9,7 +9,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.joins.lookup import LookupType, looked_up
-from krishiv_py.api.planning import check, evaluate, lookup, stages, unnest
+from krishiv_py.api.planning import check, evaluate, stages, unnest
+from krishiv_py.api.results.alone import ResultTime, alone, carries
 from krishiv_py.api.results.keeping import KeepingColumns, reserved
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -20,8 +21,7 @@ from krishiv_py.errors import ColumnError, OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr, col
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.nodes import (
     AssignWatermark,
@@ -29,7 +29,6 @@ from krishiv_py.plan.nodes import (
     Filter,
     MapBatches,
     Node,
-    Prefix,
     Project,
     StageOutput,
     prefix_of,
@@ -98,7 +97,7 @@ class ResultStream(TimedStream):
         if isinstance(step, Project):
             computed = dict(step.columns)
             for name in kept:
-                if name in computed and not _carries(name, computed[name], {name}):
+                if name in computed and not carries(name, computed[name], {name}):
                     raise reserved(name)
             step = attrs.evolve(step, columns=(*step.columns, *((n, col(n)) for n in kept if n not in computed)))
         assert isinstance(step, (Project, Filter))
@@ -285,44 +284,10 @@ class ResultStream(TimedStream):
                     "set options of the stage before its steps: .agg(...).emit(...).filter(...)",
                 )
             )
-        return self.before._with(after=self._steps())
-
-    def _steps(self) -> tuple[Prefix, ...]:
-        """The steps as they run where no stage follows: without what would go along for it."""
-        row_time = self._output.stage.window.result_time == "row"  # a column of the rows, which is there anyway
-        time = None if row_time else self._output.time_column
-        hidden = set(self._kept) - ({"op", self._output.time_column} if row_time else {"op"})
-        found: list[Prefix] = []
-        used: frozenset[str]
-        for step in prefix_of(self.draft.input):
-            if isinstance(step, Filter):
-                used = columns_of(step.condition)
-            elif isinstance(step, Project):
-                step = attrs.evolve(step, columns=tuple((n, e) for n, e in step.columns if not _carries(n, e, hidden)))
-                used = frozenset(name for _, e in step.columns for name in columns_of(e))
-            elif isinstance(step.function, unnest.Unnest | lookup.Lookup):
-                fields = [f for f in step.schema if f.name not in hidden]
-                used = step.function.reads if isinstance(step.function, lookup.Lookup) else frozenset()
-                step = MapBatches(step.input, step.function, pa.schema(fields))
-            else:
-                assert isinstance(step.function, KeepingColumns)
-                kept = tuple(n for n in step.function.kept if n not in hidden)
-                fields = [f for f in step.schema if f.name not in hidden]
-                step = MapBatches(step.input, attrs.evolve(step.function, kept=kept), pa.schema(fields))
-                used = frozenset()
-            if time in used:
-                raise OrderError(
-                    message(
-                        f"{time} is there for a further stage only",
-                        step.detail(),
-                        "no stage follows",
-                        "use window_end, or the time column of the rows",
-                    )
-                )
-            found.append(step)
-        if found and row_time and self._output.time_column not in self.schema.names:
-            found.append(Project(Node(), tuple((n, col(n)) for n in self.schema.names)))
-        return tuple(found)
+        output, shown_time = self._output, self._output.time_column in self.schema.names
+        names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
+        own = ResultTime(output.time_column, output.stage.window.result_time, shown_time)
+        return self.before._with(after=alone(prefix_of(self.draft.input), own, self.before.schema, names, set(self._kept)))
 
 
 def of(before: AggregatedStream) -> ResultStream:
@@ -340,7 +305,3 @@ def of(before: AggregatedStream) -> ResultStream:
 def _names(node: Node, name: str) -> bool:
     """Whether a step was asked for a column by its author."""
     return isinstance(node, Project) and node.picks and name in dict(node.columns)
-
-
-def _carries(name: str, expr: Expr, hidden: set[str]) -> bool:
-    return name in hidden and isinstance(expr, Col) and expr.name == name

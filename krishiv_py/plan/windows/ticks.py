@@ -20,7 +20,8 @@ def finer_than_ms(window: Window) -> dict[str, int]:
     """The lengths of a window that are no whole milliseconds, by name, µs."""
     found: dict[str, int] = {}
     for part in (window, window.assigner):
-        fields: Any = attrs.fields(type(part)) if part is not None and attrs.has(type(part)) else ()
+        of_class: Any = type(part)
+        fields = attrs.fields(of_class) if attrs.has(of_class) else ()
         for name in (f.name for f in fields if f.name.endswith("_us") and f.name not in _NO_BOUND):
             value = getattr(part, name)
             if isinstance(value, int) and value % _MS:

@@ -1,0 +1,90 @@
+"""Steps over results that no stage follows: without what would go along for it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.planning import lookup, unnest
+from krishiv_py.api.results.keeping import KeepingColumns
+from krishiv_py.errors import OrderError, message
+from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project
+from krishiv_py.plan.windows.base import ResultTime as TimeOf
+
+_END = "window_end"
+
+
+@attrs.frozen
+class ResultTime:
+    """The event time of results: its name, where it comes from, and whether its author asked for the column."""
+
+    name: str
+    of: TimeOf | None
+    shown: bool
+
+
+def alone(
+    steps: Sequence[Prefix], time: ResultTime, results: pa.Schema, names: tuple[str, ...], kept: set[str]
+) -> tuple[Prefix, ...]:
+    """The `steps` as they run over `results`.
+
+    They end with the columns `names`. What was `kept` for a further stage is left out; the event time is computed where a step
+    reads it, or its author named it.
+    """
+    asked = time.of != "row" and (time.shown or any(time.name in _read(step) for step in steps))
+    hidden = kept - {"op", *((time.name,) if asked or time.of == "row" else ())}
+    found: list[Prefix] = [_timed(time, results)] if asked else []
+    found += [_without(step, hidden) for step in steps]
+    if found and (asked or time.of == "row") and not time.shown:
+        found.append(Project(Node(), tuple((n, col(n)) for n in names)))
+    return tuple(found)
+
+
+def carries(name: str, expr: Expr, hidden: set[str]) -> bool:
+    """Whether a column of a step is only there to go along."""
+    return name in hidden and isinstance(expr, Col) and expr.name == name
+
+
+def _read(step: Prefix) -> frozenset[str]:
+    """The columns a step reads, besides those that it hands on as they are."""
+    if isinstance(step, Filter):
+        return columns_of(step.condition)
+    if isinstance(step, Project):
+        return frozenset(n for name, e in step.columns if not carries(name, e, {name}) for n in columns_of(e))
+    return step.function.reads if isinstance(step.function, lookup.Lookup) else frozenset()
+
+
+def _without(step: Prefix, hidden: set[str]) -> Prefix:
+    """A step that does not hand on `hidden` columns."""
+    if isinstance(step, Filter):
+        return step
+    if isinstance(step, Project):
+        return attrs.evolve(step, columns=tuple((n, e) for n, e in step.columns if not carries(n, e, hidden)))
+    schema = pa.schema([f for f in step.schema if f.name not in hidden])
+    if isinstance(step.function, unnest.Unnest | lookup.Lookup):
+        return MapBatches(step.input, step.function, schema)
+    assert isinstance(step.function, KeepingColumns)
+    kept = tuple(n for n in step.function.kept if n not in hidden)
+    return MapBatches(step.input, attrs.evolve(step.function, kept=kept), schema)
+
+
+def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
+    """A step that adds the event time of results (SEMANTICS §7.1)."""
+    if time.of is None:
+        raise OrderError(
+            message(
+                f"{time.name} is not known",
+                "a count window",
+                "windows that go by the number of rows have no event time",
+                "leave it out, or use windows by time",
+            )
+        )
+    one = 1 if pa.types.is_integer(results.field(_END).type) else dt.timedelta(microseconds=1)
+    end = col(_END)
+    own = [(n, col(n)) for n in results.names]
+    return Project(Node(), (*own, (time.name, end - one if time.of == "before_end" else end)))
