@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
@@ -13,8 +15,29 @@ import pyarrow as pa
 
 from krishiv_py.errors import RAISED, SourceError, message, told
 
-_held: dict[str, tuple[float, int, pa.Table]] = {}
-"""What this process has of the tables: when it was loaded, its version, the table."""
+
+@attrs.frozen
+class _Held:
+    """A table that this process has: by which clock it was loaded and when, in seconds, its version."""
+
+    clock: int | None
+    at: float
+    version: int
+    table: pa.Table
+
+
+_held: dict[str, _Held] = {}
+_clock: ContextVar[tuple[int, float] | None] = ContextVar("lookup_clock", default=None)
+
+
+@contextmanager
+def tables_age_by(clock: int, now_us: int) -> Iterator[None]:
+    """Inside, tables are as old as the time `now_us` of a clock says, which is told apart by a number; not as the machine's."""
+    token = _clock.set((clock, now_us / 1e6))
+    try:
+        yield
+    finally:
+        _clock.reset(token)
 
 
 @attrs.frozen(eq=False)
@@ -38,13 +61,12 @@ class LookupTable:
         if self.table is not None:
             return 0, self.table
         held = _held.get(self.token)
-        now = time.monotonic()
-        if held is not None and (self.reload_us is None or now - held[0] < self.reload_us / 1e6):
-            return held[1], held[2]
-        version = 0 if held is None else held[1] + 1
-        found = self._loaded()
-        _held[self.token] = now, version, found
-        return version, found
+        clock, now = _clock.get() or (None, time.monotonic())
+        if held is not None and (self.reload_us is None or (held.clock == clock and now - held.at < self.reload_us / 1e6)):
+            return held.version, held.table
+        found = _Held(clock, now, 0 if held is None else held.version + 1, self._loaded())
+        _held[self.token] = found
+        return found.version, found.table
 
     def _loaded(self) -> pa.Table:
         assert self.load is not None
@@ -72,8 +94,8 @@ class LookupTable:
         if data is not None:
             token = state["token"]
             if token not in _held:
-                _held[token] = 0.0, 0, pa.ipc.open_stream(pa.py_buffer(data)).read_all()
-            state["table"] = _held[token][2]
+                _held[token] = _Held(None, 0.0, 0, pa.ipc.open_stream(pa.py_buffer(data)).read_all())
+            state["table"] = _held[token].table
         for name, value in state.items():
             object.__setattr__(self, name, value)
 

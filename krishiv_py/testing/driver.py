@@ -13,6 +13,7 @@ from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
@@ -53,7 +54,8 @@ class Driver:
         Whether an empty batch with the new watermark follows every step, as in a query that waits for input. Turn it off to
         test batches that follow each other at once.
     clock : ManualClock, optional
-        Processing time; by default a clock that stays at the epoch. Move it, then call :meth:`tick` or send a batch.
+        Processing time, by which tables of lookup joins are reloaded, too; by default a clock that stays at the epoch. Move it,
+        then call :meth:`tick` or send a batch.
     name : str
         Its name, for instance in the labels of :func:`krishiv_py.metrics.register`.
 
@@ -307,8 +309,9 @@ class Driver:
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
         batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment)
-        done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
-        early = self._early() if snapshot else {}
+        with tables_age_by(id(self.clock), self.clock.now_us):
+            done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
+            early = self._early() if snapshot else {}
         late = [
             late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
         ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, SourceError
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, ManualClock, stream_of
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 20)), max_size=10)
 TABLE = st.lists(
@@ -125,6 +125,25 @@ def test_a_function_is_called_again_when_its_table_is_old() -> None:
     before = len(calls)
     assert len({seen(once, [{"key": "a", "at": t}])[0]["n"] for t in range(3)}) == 1
     assert len(calls) <= before + 1
+
+
+def test_a_table_grows_old_by_the_clock_of_the_driver() -> None:
+    calls: list[int] = []
+
+    def load() -> pa.Table:
+        calls.append(1)
+        return pa.table({"key": ["a"], "n": pa.array([len(calls)], pa.int64())})
+
+    clock = ManualClock()
+    stream = stream_of("key string, at bigint").lookup_join(load, "key", reload="10 s")
+    driver = Driver(stream, clock=clock)
+    found = []
+    for seconds in (0, 9, 1, 9, 1):
+        clock.advance(f"{seconds} s") if seconds else None
+        found += driver.send([{"key": "a", "at": 1}]).results["n"].to_pylist()
+    assert [n - found[0] for n in found] == [0, 0, 1, 1, 2]
+    other = Driver(stream, clock=ManualClock())
+    assert other.send([{"key": "a", "at": 1}]).results["n"].to_pylist() == [found[-1] + 1]
 
 
 def test_a_step_travels_with_its_table() -> None:
