@@ -37,7 +37,18 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
         if isinstance(item, Col):
             item = item.name
         if isinstance(item, str):
+            if item not in schema.names and "." in item:
+                require_columns(col(item), schema, where)  # says what is written for a field
             name = known_column(item, schema.names, where)
+            if not is_key_type(schema.field(name).type):
+                raise ColumnError(
+                    message(
+                        f"column {name!r} cannot be a key",
+                        schema.field(name).type,
+                        "only plain values can be grouped",
+                        "key by a field of it, or cast it",
+                    )
+                )
         elif isinstance(item, Expr):
             name = name_of(item)
             computed.append((name, _computable(item, name, schema, where)))

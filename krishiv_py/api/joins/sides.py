@@ -42,6 +42,15 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
     """
     right = rows_of(right)
     if not _joins(right):
+        if isinstance(right, OptionMethods) and right.draft.window is not None:
+            raise OrderError(
+                message(
+                    "the right side of a join has a window, but no aggregates",
+                    type(right).__name__,
+                    "it has no results that rows could meet",
+                    f"write left.{where}(right.key_by(...).tumbling_window(...).agg(count()), ...), or leave the window out",
+                )
+            )
         if hasattr(right, "watermark"):
             raise OrderError(
                 message(

@@ -38,7 +38,9 @@ def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
 
 def _guard(name: str, what: str, stage: str, hint: str) -> Callable[..., NoReturn]:
     def guard(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise OrderError(message(what, f"a {stage}", "the plan would have no meaning", hint))
+        raise OrderError(
+            message(what, f"{'an' if stage[0] in 'AEIOU' else 'a'} {stage}", "the plan would have no meaning", hint)
+        )
 
     guard.__name__ = name
     guard.__doc__ = f"Not possible yet: {hint}."
