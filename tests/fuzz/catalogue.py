@@ -186,6 +186,23 @@ def _functions() -> Iterator[Call]:
     yield Call("stream_of", lambda: stream_of, {"schema": SCHEMA})
 
 
+MORE: dict[str, dict[str, object]] = {
+    "equal_null": {"other": "a"},
+    "pow": {"exponent": 2},
+    "div": {"divisor": 2},
+    "pmod": {"divisor": 2},
+    "instr": {"part": "a"},
+    "replace": {"part": "a", "by": "b"},
+    "translate": {"characters": "a", "by": "b"},
+    "repeat": {"times": 2},
+    "get_json_object": {"path": "$.a"},
+    "get": {"place": 0},
+    "to_date": {"pattern": "yyyy"},
+    "to_timestamp": {"pattern": "yyyy"},
+    "try_to_timestamp": {"pattern": "yyyy"},
+}
+
+
 def _expressions() -> Iterator[Call]:
     """Functions as methods of a text, a number and a time, and those of several values."""
     text = {"part": "a", "pattern": "(a)", "by": "b", "characters": " ", "start": 1, "place": 0, "others": "b", "other": "b"}
@@ -224,6 +241,9 @@ def _expressions() -> Iterator[Call]:
     yield Call("Expr.split_part", lambda: col("user").split_part, {"delimiter": ",", "part": 1})
     yield Call("Expr.from_json", lambda: col("user").from_json, {"schema": "a int"})
     yield Call("Expr.regexp_count", lambda: col("user").regexp_count, {"pattern": "a"})
+    for name, fitting in MORE.items():
+        of = {"get": col("user").split(",")}.get(name, col("n") if name in ("pow", "div", "pmod") else col("user"))
+        yield Call(f"Expr.{name}", lambda of=of, name=name: getattr(of, name), fitting)  # type: ignore[misc]
     yield Call("Expr.width_bucket", lambda: col("n").width_bucket, {"low": 0, "high": 5, "n": 2})
     yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
     yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})

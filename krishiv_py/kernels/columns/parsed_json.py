@@ -89,7 +89,12 @@ class _Object(list["tuple[str, Any]"]):
     __slots__ = ()
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
 _NONE: Final = object()
 """A value that the type of its field cannot hold."""
 
@@ -104,6 +109,36 @@ def _one(text: str, type_: pa.DataType) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return _empty(type_)
     return _struct(found, type_) if isinstance(found, _Object) else _empty(type_)
+
+
+def get_json_object(value: Value, path: tuple[str | int, ...]) -> Value:
+    """What a path leads to, a text as it is and anything else as JSON; null where it leads nowhere, or a text is no JSON."""
+    if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
+        raise misfit(value.type)
+    (column,), single = arrays(pc.cast(value, pa.string()))
+    return joined(pa.array([None if x is None else _at_path(x, path) for x in column.to_pylist()], pa.string()), single)
+
+
+def _at_path(text: str, path: tuple[str | int, ...]) -> str | None:
+    try:
+        root, _ = _STRICT.raw_decode(text.lstrip(_BLANKS))
+    except (ValueError, RecursionError):
+        return None
+    found = _followed(root, path)
+    return None if found is _NONE else _text(found)
+
+
+def _followed(found: Any, path: tuple[str | int, ...]) -> Any:
+    """What lies behind the steps of a path; of fields of one name the first in which the rest of it lies."""
+    if not path:
+        return found
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        return _followed(found[step], rest) if type(found) is list and step < len(found) else _NONE
+    for name, value in found if isinstance(found, _Object) else ():
+        if name == step and value is not None and (inside := _followed(value, rest)) is not _NONE:
+            return inside
+    return _NONE
 
 
 def _empty(type_: pa.DataType) -> dict[str, Any]:

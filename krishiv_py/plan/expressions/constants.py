@@ -11,7 +11,9 @@ from typing import Final, TypeAlias, TypeGuard
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
-from krishiv_py.plan.expressions.formats import json_type, pieces_of
+from krishiv_py.plan.expressions.formats import check_read, json_type, pieces_of
+from krishiv_py.plan.expressions.jsonpath import json_path
+from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, PATTERNS, UNITS
 from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
 
@@ -21,107 +23,6 @@ _LONGEST: Final = dt.timedelta(microseconds=2**63 - 1)
 MAX_DIGITS: Final = 38
 """Digits of the longest number Spark and Arrow's decimals know."""
 
-FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
-    "abs": (1, 1),
-    "add_months": (2, 2),
-    "array_contains": (2, 2),
-    "coalesce": (1, 255),
-    "concat": (1, 255),
-    "concat_ws": (1, 255),
-    "contains": (2, 2),
-    "date_add": (2, 2),
-    "date_format": (2, 2),
-    "date_sub": (2, 2),
-    "date_trunc": (2, 2),
-    "datediff": (2, 2),
-    "day": (1, 1),
-    "dayofweek": (1, 1),
-    "dayofyear": (1, 1),
-    "element_at": (2, 2),
-    "ends_with": (2, 2),
-    "from_json": (2, 2),
-    "from_unixtime": (1, 2),
-    "greatest": (2, 255),
-    "hash": (1, 255),
-    "hour": (1, 1),
-    "if_else": (3, 3),
-    "ilike": (2, 2),
-    "item": (2, 2),
-    "last_day": (1, 1),
-    "least": (2, 255),
-    "length": (1, 1),
-    "like": (2, 2),
-    "lower": (1, 1),
-    "lpad": (2, 3),
-    "ltrim": (1, 2),
-    "md5": (1, 1),
-    "minute": (1, 1),
-    "month": (1, 1),
-    "named_struct": (2, 2_000),
-    "nullif": (2, 2),
-    "plus_days": (2, 2),
-    "plus_months": (2, 2),
-    "quarter": (1, 1),
-    "regexp_count": (2, 2),
-    "regexp_extract": (2, 3),
-    "regexp_replace": (3, 3),
-    "rlike": (2, 2),
-    "round": (1, 2),
-    "rpad": (2, 3),
-    "rtrim": (1, 2),
-    "second": (1, 1),
-    "second_fraction": (1, 1),
-    "sha2": (2, 2),
-    "size": (1, 1),
-    "split": (2, 2),
-    "split_part": (3, 3),
-    "starts_with": (2, 2),
-    "substring": (2, 3),
-    "timestamp_micros": (1, 1),
-    "timestamp_millis": (1, 1),
-    "timestamp_seconds": (1, 1),
-    "to_date": (1, 1),
-    "to_timestamp": (1, 1),
-    "trim": (1, 2),
-    "unix_micros": (1, 1),
-    "unix_millis": (1, 1),
-    "unix_seconds": (1, 1),
-    "unix_timestamp": (1, 1),
-    "upper": (1, 1),
-    "weekofyear": (1, 1),
-    "width_bucket": (4, 4),
-    "xxhash64": (1, 255),
-    "year": (1, 1),
-}
-"""The functions of :func:`~krishiv_py.plan.expressions.expr.func`, and how many arguments they take (docs/expressions.md)."""
-
-_TEXT, _WHOLE = (str, "text"), (int, "whole number")
-_FIXED: Final[dict[str, dict[int, tuple[type, str]]]] = {
-    "date_format": {1: _TEXT},
-    "date_trunc": {0: _TEXT},
-    "from_json": {1: _TEXT},
-    "from_unixtime": {1: _TEXT},
-    "ends_with": {1: _TEXT},
-    "ilike": {1: _TEXT},
-    "like": {1: _TEXT},
-    "lpad": {1: _WHOLE, 2: _TEXT},
-    "ltrim": {1: _TEXT},
-    "regexp_count": {1: _TEXT},
-    "regexp_extract": {1: _TEXT, 2: _WHOLE},
-    "regexp_replace": {1: _TEXT, 2: _TEXT},
-    "rlike": {1: _TEXT},
-    "round": {1: _WHOLE},
-    "rpad": {1: _WHOLE, 2: _TEXT},
-    "rtrim": {1: _TEXT},
-    "sha2": {1: _WHOLE},
-    "split_part": {1: _TEXT, 2: _WHOLE},
-    "split": {1: _TEXT},
-    "substring": {1: _WHOLE, 2: _WHOLE},
-    "trim": {1: _TEXT},
-}
-"""Arguments that must be constants, and of which type."""
-_PATTERNS: Final = ("ilike", "like", "regexp_count", "regexp_extract", "regexp_replace", "rlike", "split")
-_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _INT: Final = 2**31
 _LONGEST_PAD: Final = 10_000
 
@@ -275,7 +176,7 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
 
 def _check_fixed(name: str, args: Sequence[object]) -> None:
     """Refuse arguments that must be constants and are not, or that no row could be computed with."""
-    for at, (type_, kind) in _FIXED.get(name, {}).items():
+    for at, (type_, kind) in FIXED.get(name, {}).items():
         if at >= len(args):
             continue
         if type(args[at]) is not type_:
@@ -287,23 +188,27 @@ def _check_fixed(name: str, args: Sequence[object]) -> None:
             )
     if name == "item" and isinstance(args[1], int) and args[1] < 0:
         raise ExpressionError(message("a list has no element below 0", shown(args[1]), "every row would fail", "count from 0"))
-    if name == "date_trunc" and str(args[0]).lower() not in _UNITS:
+    if name == "date_trunc" and str(args[0]).lower() not in UNITS:
         raise ExpressionError(
-            message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(_UNITS)}")
+            message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(UNITS)}")
         )
     if name == "from_json":
         json_type(str(args[1]))
     if name in ("date_format", "from_unixtime") and len(args) > 1:
         pieces_of(str(args[1]))
-    if name in ("lpad", "rpad") and isinstance(args[1], int) and args[1] > _LONGEST_PAD:
+    if name in ("to_date", "to_timestamp", "try_to_timestamp") and len(args) > 1:
+        check_read(str(args[1]))
+    if name == "get_json_object":
+        json_path(str(args[1]))
+    if name in ("lpad", "rpad", "repeat") and isinstance(args[1], int) and args[1] > _LONGEST_PAD:
         raise ExpressionError(
-            message(f"{name} takes at most {_LONGEST_PAD} characters", shown(args[1]), "texts would be huge", "pass fewer")
+            message(f"{name} takes at most {_LONGEST_PAD}", shown(args[1]), "texts would be huge", "pass fewer")
         )
     if name == "split_part" and args[2] == 0:
         raise ExpressionError(
             message("split_part counts from 1", "0", "every row would fail", "pass 1, or -1 for the last part")
         )
-    if name in _PATTERNS:
+    if name in PATTERNS:
         check_pattern(name, tuple(args))
 
 

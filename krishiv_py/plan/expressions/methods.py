@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from krishiv_py.plan.expressions.more_methods import MoreMethods
+
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions.expr import Func
 
-TruncUnit: TypeAlias = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "second"]
+TruncUnit: TypeAlias = Literal[
+    "year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"
+]
 
 
-class FunctionMethods:
+class FunctionMethods(MoreMethods):
     """What can be called on an expression; each is Spark's function of that name (docs/expressions.md)."""
 
     __slots__ = ()
-
-    def _call(self, name: str, *more: object) -> Func:
-        raise NotImplementedError
 
     def lower(self) -> Func:
         """The text in lower case."""

@@ -205,7 +205,7 @@ def _compound(node: sg.Expression) -> Expr:
         return UnOp("is_null", expr_of(node.this))
     if isinstance(node, sg.In) and node.expressions:
         return IsIn(expr_of(node.this), tuple(_constant(e) for e in node.expressions))
-    if isinstance(node, sg.Between):
+    if isinstance(node, sg.Between) and not node.args.get("symmetric"):
         value = expr_of(node.this)
         return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))
     if isinstance(node, sg.Cast):  # sqlglot takes Spark's CAST for a lenient one too; only TRY_CAST is marked safe

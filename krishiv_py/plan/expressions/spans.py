@@ -55,8 +55,10 @@ def times(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a function of times; None for another node."""
     if isinstance(node, sg.Extract):
         return part_of(node.this.name, read(node.expression))
-    if isinstance(node, sg.TsOrDsToDate) and node.args.get("format") is None:
-        return Func("to_date", (read(node.this),))
+    if isinstance(node, sg.TsOrDsToDate):
+        return Func("to_date", (read(node.this), *([Lit(_pattern(node))] if node.args.get("format") is not None else [])))
+    if isinstance(node, sg.StrToTime):
+        return Func("to_timestamp", (read(node.this), Lit(_pattern(node))))
     if isinstance(node, (sg.TimeToStr, sg.UnixToStr)):
         value = node.this.this if isinstance(node.this, sg.TimeStrToTime) else node.this
         return Func("date_format" if isinstance(node, sg.TimeToStr) else "from_unixtime", (read(value), Lit(_pattern(node))))

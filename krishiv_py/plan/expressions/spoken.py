@@ -11,6 +11,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import BinOp, Expr, Func, Lit, UnOp
+from krishiv_py.plan.expressions.further import UNIT_NAMES, further, further_by_name
 from krishiv_py.plan.expressions.spans import part_of, times
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
@@ -75,10 +76,10 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a function call, read with `read`; None for another node."""
     if type(node) in _PLAIN:
         name, more = _PLAIN[type(node)]
-        if any(
+        if isinstance(node.args.get("expression"), (sg.Any, sg.All)) or any(
             value for key, value in node.args.items() if key not in (*_READ, *_READ_MORE) and value not in (None, [], False)
         ):
-            return None
+            return further(node, read)
         rest = [node.args[key] for key in more if node.args.get(key) is not None]
         found = Func(name, (read(_bare(node.this)), *(read(_bare(a)) for a in rest)))
         return UnOp("not", found) if node.args.get("negate") else found
@@ -95,7 +96,7 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
     if isinstance(node, sg.Bracket) and len(node.expressions) == 1:
         index = read(node.expressions[0])
         if node.args.get("offset"):
-            return None if node.args.get("safe") else Func("element_at", (read(node.this), index))
+            return Func("try_element_at" if node.args.get("safe") else "element_at", (read(node.this), index))
         return Func("item", (read(node.this), index)) if isinstance(index, Lit) or _told_apart() else None
     if isinstance(node, sg.Pad) and node.this is not None:
         by = node.args.get("fill_pattern")
@@ -103,8 +104,11 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
         return Func("lpad" if node.args.get("is_left") else "rpad", (read(node.this), *map(read, rest)))
     if isinstance(node, sg.Anonymous):
         return _by_name(node.name.lower(), [read(e) for e in node.expressions])
-    of_dates = _dates(node, read)
-    return times(node, read) if of_dates is None else of_dates
+    for reader in (_dates, times, further):
+        expr = reader(node, read)
+        if expr is not None:
+            return expr
+    return None
 
 
 @functools.cache
@@ -113,15 +117,31 @@ def _told_apart() -> bool:
     return bool(sqlglot.parse_one("element_at(a, b + 1)", dialect="spark").args.get("offset") == 1)
 
 
-_NAMED: Final = ("hash", "xxhash64", "timestamp_seconds", "timestamp_millis", "timestamp_micros", "plus_days", "plus_months")
+_NAMED: Final = (
+    *("hash", "xxhash64", "timestamp_seconds", "timestamp_millis", "timestamp_micros", "plus_days", "plus_months"),
+    *(
+        "pmod",
+        "get",
+        "try_element_at",
+        "try_to_timestamp",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "bit_not",
+        "equal_null",
+        "isnan",
+        "div",
+    ),
+    *("ceil", "floor", "sign", "signum", "get_json_object"),
+)
 
 
 def _by_name(name: str, args: list[Expr]) -> Expr | None:
     if name == "cardinality":
         return Func("size", tuple(args))
-    if name == "date_part" and len(args) == 2 and isinstance(args[0], Lit):
+    if name in ("date_part", "datepart") and len(args) == 2 and isinstance(args[0], Lit):
         return part_of(str(args[0].value), args[1])
-    return Func(name, tuple(args)) if name in _NAMED else None
+    return Func(name, tuple(args)) if name in _NAMED else further_by_name(name, args)
 
 
 def _bare(node: sg.Expression) -> sg.Expression:
@@ -141,7 +161,8 @@ def _case(node: sg.Case, read: Read) -> Expr:
 
 def _dates(node: sg.Expression, read: Read) -> Expr | None:
     if isinstance(node, sg.TimestampTrunc) and node.unit and node.args.get("zone") is None:
-        return Func("date_trunc", (Lit(node.unit.name.lower()), read(node.this)))
+        unit = node.unit.name.lower()
+        return Func("date_trunc", (Lit(UNIT_NAMES.get(unit, unit)), read(node.this)))
     if isinstance(node, sg.TsOrDsAdd) and node.unit and node.unit.name.upper() == "DAY":
         days = node.expression
         if isinstance(days, sg.Mul) and isinstance(days.expression, sg.Neg) and days.expression.this.name == "1":

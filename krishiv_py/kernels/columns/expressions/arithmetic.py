@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.columns.expressions import decimals
+from krishiv_py.kernels.columns.expressions.dates import moved
 from krishiv_py.kernels.columns.expressions.values import (
     DOUBLE,
     DURATION,
@@ -45,6 +46,8 @@ def binary(op: str, left: Value, right: Value) -> Value:
     """``+ - * / %``."""
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         left, right = _typed_null(left, right)
+    if op in "+-" and pa.types.is_date(left.type) and is_integer(right.type):
+        return moved(left, right, 1 if op == "+" else -1)
     if not (is_number(left.type) and is_number(right.type)):
         return _times(op, left, right)
     floating = is_floating(left.type) or is_floating(right.type)

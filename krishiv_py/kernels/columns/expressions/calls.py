@@ -8,10 +8,11 @@ from typing import Any, Final, TypeAlias
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.columns import parsed_json
-from krishiv_py.kernels.columns.expressions import arithmetic, dates, functions, hashes, strings
+from krishiv_py.kernels.columns.expressions import arithmetic, dates, functions, hashes, numbers, pieces, strings
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.values import Value
 from krishiv_py.plan.expressions.formats import json_type
+from krishiv_py.plan.expressions.jsonpath import json_path
 
 Call: TypeAlias = Callable[[list[Value], list[Any]], Value]
 """Of the values of all arguments, and of those that are constants as plain Python."""
@@ -33,7 +34,7 @@ CALLS: Final[dict[str, Call]] = {
     "abs": lambda v, _: arithmetic.absolute(v[0]),
     "array_contains": lambda v, _: strings.array_contains(v[0], v[1]),
     "concat": lambda v, _: strings.concat(v),
-    "concat_ws": lambda v, _: strings.concat_ws(v[0], v[1:]),
+    "concat_ws": lambda v, _: pieces.concat_ws(v[0], v[1:]),
     "contains": lambda v, _: functions.found_in(v[0], v[1], at_start=False),
     "date_add": lambda v, _: dates.moved(v[0], v[1], 1),
     "date_format": lambda v, plain: dates.date_format(v[0], plain[1]),
@@ -83,9 +84,37 @@ CALLS: Final[dict[str, Call]] = {
     "upper": lambda v, _: functions.in_case(v[0], upper=True),
 }
 
+_MORE: Final[dict[str, Call]] = {
+    "array": lambda v, _: pieces.list_of(v),
+    "bit_and": lambda v, _: numbers.bits("bit_and", v[0], v[1]),
+    "bit_not": lambda v, _: numbers.inverted(v[0]),
+    "bit_or": lambda v, _: numbers.bits("bit_or", v[0], v[1]),
+    "bit_xor": lambda v, _: numbers.bits("bit_xor", v[0], v[1]),
+    "ceil": lambda v, _: numbers.whole(v[0], up=True),
+    "div": lambda v, _: numbers.quotient(v[0], v[1]),
+    "exp": lambda v, _: numbers.power_of_e(v[0]),
+    "floor": lambda v, _: numbers.whole(v[0], up=False),
+    "get": lambda v, _: pieces.element_or_null(v[0], v[1], from_one=False),
+    "get_json_object": lambda v, plain: parsed_json.get_json_object(v[0], json_path(plain[1])),
+    "instr": lambda v, _: pieces.place_of(v[0], v[1]),
+    "isnan": lambda v, _: numbers.is_nan(v[0]),
+    "ln": lambda v, _: numbers.logarithm(v[0], None),
+    "log": lambda v, _: numbers.logarithm_by(v[0], v[1]),
+    "log10": lambda v, _: numbers.logarithm(v[0], 10),
+    "log2": lambda v, _: numbers.logarithm(v[0], 2),
+    "pmod": lambda v, _: numbers.positive_remainder(v[0], v[1]),
+    "pow": lambda v, _: numbers.power(v[0], v[1]),
+    "repeat": lambda v, plain: pieces.repeated_text(v[0], plain[1]),
+    "replace": lambda v, plain: pieces.replaced(v[0], plain[1], plain[2]),
+    "reverse": lambda v, _: pieces.backwards(v[0]),
+    "sign": lambda v, _: numbers.sign(v[0]),
+    "sqrt": lambda v, _: numbers.root(v[0]),
+    "translate": lambda v, plain: pieces.translated(v[0], plain[1], plain[2]),
+}
+
 
 def _of_part(name: str) -> Call:
     return lambda v, _: dates.part(name, v[0])
 
 
-CALLS.update({name: _of_part(name) for name in dates.PARTS})
+CALLS.update(_MORE | {name: _of_part(name) for name in dates.PARTS})

@@ -92,34 +92,6 @@ def split(value: Value, pattern: str) -> Value:
     return joined(pc.cast(found, pa.list_(pa.string())), single)
 
 
-def concat_ws(separator: Value, values: list[Value]) -> Value:
-    """Texts, and those in lists, with a separator between them; nulls are passed over, a null separator gives null."""
-    require(pa.types.is_string, separator)
-    for value in values:
-        if not pa.types.is_list(value.type) or not (
-            pa.types.is_string(value.type.value_type) or pa.types.is_null(value.type.value_type)
-        ):
-            require(pa.types.is_string, value)
-    (between, *columns), single = arrays(pc.cast(separator, pa.string()), *values)
-    if not columns:
-        return joined(pc.if_else(between.is_valid(), "", between), single)
-    if not any(pa.types.is_list(c.type) for c in columns):
-        found = pc.cast(columns[0], pa.string())
-        for column in columns[1:]:  # Arrow's own way to skip nulls loses the rows in which all are null
-            text = pc.cast(column, pa.string())
-            found = pc.coalesce(pc.binary_join_element_wise(found, text, between), found, text)
-        return joined(pc.if_else(between.is_valid(), pc.fill_null(found, ""), between), single)
-    rows = zip(between.to_pylist(), *(c.to_pylist() for c in columns), strict=True)
-    return joined(pa.array([_joined_row(first, rest) for first, *rest in rows], pa.string()), single)
-
-
-def _joined_row(separator: str | None, values: list[str | list[str | None] | None]) -> str | None:
-    if separator is None:
-        return None
-    parts = [x for value in values for x in (value if isinstance(value, list) else [value])]
-    return separator.join(x for x in parts if x is not None)
-
-
 def item(value: Value, at: Value) -> Value:
     """The element at place `at` of a list, which counts from 0; the value of a key of a map, null if it has none."""
     if pa.types.is_map(value.type):

@@ -144,21 +144,37 @@ def times(column: pa.Array, type_: pa.DataType) -> Converted:
     """A date, then hours, minutes, seconds and a fraction, then a zone: Z, UTC, GMT or an offset; no zone is UTC."""
     text = trimmed(column)
     parts = pc.extract_regex(text, _TIME)
-    days, fits = _days(parts)
-    hour, minute, second = (_part(parts, name, 0) for name in "HMS")
-    fits &= (hour < 24) & (minute < 60) & (second < 60) & (np.abs(days) < 106_000_000)
-    digits = pc.struct_field(parts, parts.type.get_field_index("f"))
-    padded = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.fill_null(digits, ""), 6, padding="0"), 0, 6)
-    micros = pc.cast(padded, pa.int64()).to_numpy(zero_copy_only=False)
+    us, fits = _micros(parts)
     zone_hour, zone_minute = _part(parts, "zh", 0), _part(parts, "zm", 0)
     fits &= (zone_hour * 60 + zone_minute <= 18 * 60) & (zone_minute < 60)
-    us = np.clip(days, -106_000_000, 106_000_000) * _US_PER_DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + micros
     if type_.tz:
         west = flags(pc.equal(pc.struct_field(parts, parts.type.get_field_index("zs")), "-"))
         us = us - np.where(west, -1, 1) * (zone_hour * 60 + zone_minute) * 60_000_000
     missing = text.is_null().to_numpy(zero_copy_only=False)
     bad = (flags(pc.is_null(parts)) | ~fits) & ~missing
     return pa.array(us, pa.int64(), mask=bad | missing).cast(type_), bad
+
+
+def times_by(column: pa.Array, regex: str) -> Converted:
+    """Times, without zone, of texts that a pattern reads (:func:`~krishiv_py.plan.expressions.formats.read_regex`)."""
+    parts = pc.extract_regex(column, regex)
+    us, fits = _micros(parts)
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    bad = (flags(pc.is_null(parts)) | ~fits) & ~missing
+    return pa.array(us, pa.int64(), mask=bad | missing).cast(LOCAL), bad
+
+
+def _micros(parts: pa.Array) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Microseconds since the epoch, and which are in the calendar and on the clock."""
+    days, fits = _days(parts)
+    hour, minute, second = (_part(parts, name, 0) for name in "HMS")
+    fits &= (hour < 24) & (minute < 60) & (second < 60) & (np.abs(days) < 106_000_000)
+    digits = pc.struct_field(parts, parts.type.get_field_index("f"))
+    padded = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.fill_null(digits, ""), 6, padding="0"), 0, 6)
+    micros = pc.cast(padded, pa.int64()).to_numpy(zero_copy_only=False)
+    return np.clip(days, -106_000_000, 106_000_000) * _US_PER_DAY + (
+        hour * 3600 + minute * 60 + second
+    ) * 1_000_000 + micros, fits
 
 
 def written(column: pa.Array) -> Converted:

@@ -13,6 +13,8 @@ from krishiv_py.kernels.columns.expressions import arithmetic, functions
 from krishiv_py.kernels.columns.expressions.calls import CALLS, extreme
 from krishiv_py.kernels.columns.expressions.casts import cast
 from krishiv_py.kernels.columns.expressions.compare import COMPARISONS, compare, is_in
+from krishiv_py.kernels.columns.expressions.pieces import element_or_null
+from krishiv_py.kernels.columns.expressions.read_times import read_by
 from krishiv_py.kernels.columns.expressions.values import INSTANT, FaultError, MisfitError, Value, beside, is_moment, literal
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
@@ -173,8 +175,14 @@ def _call(expr: Func, batch: Rows) -> Value:
         return functions.struct_of([str(x) for x in labels], [value_of(a, batch) for a in args[1::2]])
     if name in ("greatest", "least"):
         return extreme(_beside_all(args, [value_of(a, batch) for a in args]), ">" if name == "greatest" else "<")
-    if name in ("to_date", "to_timestamp"):
-        return cast(value_of(args[0], batch), Cast(args[0], pa.date32() if name == "to_date" else INSTANT, named=True))
+    if name in ("to_date", "to_timestamp", "try_to_timestamp"):
+        return _moment(name, args, batch)
+    if name == "array":
+        return CALLS[name](_beside_all(args, [value_of(a, batch) for a in args]), [])
+    if name == "equal_null":
+        return _equal_null(_beside_all(args, [value_of(a, batch) for a in args]))
+    if name == "try_element_at":
+        return _try_element_at(*(value_of(a, batch) for a in args))
     if name in ("hash", "xxhash64"):
         return CALLS[name]([value_of(a, batch) for a in args], [])
     values = [value_of(args[0], batch)]
@@ -183,6 +191,32 @@ def _call(expr: Func, batch: Rows) -> Value:
         same = compare("==", *_beside_all(args, values))
         return pc.if_else(pc.fill_null(same, False), pa.scalar(None, values[0].type), values[0])
     return CALLS[name](values, [a.value if isinstance(a, Lit) else None for a in args])
+
+
+def _moment(name: str, args: tuple[Expr, ...], batch: Rows) -> Value:
+    """A text as a date or a time, by a pattern if there is one."""
+    value, target = value_of(args[0], batch), pa.date32() if name == "to_date" else INSTANT
+    tried = name.startswith("try_")
+    if len(args) == 1:
+        return cast(value, Cast(args[0], target, named=True, tried=tried))
+    assert isinstance(args[1], Lit)
+    return read_by(value, str(args[1].value), target, tried=tried)
+
+
+def _equal_null(values: list[Value]) -> Value:
+    """Whether both are equal, or both null; never null."""
+    left, right = values
+    same = pc.fill_null(compare("==", left, right), False)
+    return pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+
+
+def _try_element_at(value: Value, at: Value) -> Value:
+    """The element of a list at a place from 1 on, or of a map at a key; null if there is none."""
+    if pa.types.is_map(value.type):
+        return CALLS["item"]([value, at], [])
+    if pa.types.is_list(value.type) and pc.any(pc.equal(at, 0)).as_py():
+        raise FaultError("try_element_at counts from 1: a list has no element 0")
+    return element_or_null(value, at, from_one=True)
 
 
 def _beside_all(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
