@@ -6,6 +6,6 @@ from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.file_replay import replay
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.sources import MicroBatch, micro_batches
-from krishiv_py.testing.streams import stream_of
+from krishiv_py.testing.streams import stream_of, union_of
 
-__all__ = ["Driver", "ManualClock", "MicroBatch", "StepOutput", "collect", "micro_batches", "replay", "stream_of"]
+__all__ = ["Driver", "ManualClock", "MicroBatch", "StepOutput", "collect", "micro_batches", "replay", "stream_of", "union_of"]

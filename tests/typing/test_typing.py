@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from krishiv_py import MemorySink, Query, QueryStatus, Session, col, count, max, min, sum, udaf
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, stream_of, union_of
 stream: Stream = stream_of("user string, at bigint")
 timed = stream.watermark("at", 0)
 class Days(WindowAssigner):
@@ -61,6 +61,9 @@ LEGAL = [
     "timed.window(Days()).agg(count())",
     "timed.trigger(Trigger.when(Many())).tumbling_window(1).agg(count())",
     'stream.filter("at > 3").collect(progress=True)',
+    'stream.filter((col("at").div(60) > 1) & col("user").equal_null(None)).select(n=col("at").floor().pmod(7)).collect()',
+    'timed.tumbling_window(1).agg(count()).lookback_window("1 min", with_row=True, emit="arrival").agg(sum("count"))',
+    'union_of({"a": stream, "b": stream}).watermark("at", 0).key_by("source").tumbling_window(1).agg(count()).collect()',
     'session.start([part.to(MemorySink()) for part in stream.split("at > 3")], checkpoint="c").results("output 1")',
     'Driver([timed.tumbling_window(1).agg(count()).to(MemorySink(), name="x")]).send([]).by_output["x"]',
     'timed.start(lambda frame, batch: None, checkpoint="c").progress',
@@ -101,6 +104,8 @@ ILLEGAL = {
     "no number for a column of the clock": "stream.processing_time(5)",
     "no float length of a lull": 'stream.watermark("at", 0, idle_advance=1.5)',
     "no float range": "count().over(1.5)",
+    "no unknown moment of a look-back over results": 'timed.count_window(1).agg(count()).lookback_window(5, emit="now")',
+    "a union names its streams": "union_of([stream])",
     "no unknown moment of a look-back result": 'timed.lookback_window(5, emit="now")',
     "no float sizes": 'stream.watermark("at", 0).tumbling_window(1.5)',
     "no float lag": 'stream.watermark("at", 1.5)',

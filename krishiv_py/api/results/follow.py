@@ -17,6 +17,7 @@ from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow
+from krishiv_py.plan.windows.lookback import LookBackEmit
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import Touch
 
@@ -182,9 +183,28 @@ class FollowMethods:
         """See :meth:`KeyedStream.session_window`, with its `gap`, `touch` and `max_duration`."""
         return self.results().session_window(gap, touch=touch, max_duration=max_duration)
 
-    def lookback_window(self, size: Duration, **options: Any) -> LookBackStream:
-        """See :meth:`KeyedStream.lookback_window`, with its `size` and `options`."""
-        return self.results().lookback_window(size, **options)
+    def lookback_window(
+        self,
+        size: Duration,
+        *,
+        two_sided: bool = False,
+        max_rows_per_key: int | None = None,
+        with_row: bool = False,
+        exclude_self: bool = False,
+        emit: LookBackEmit = "watermark",
+    ) -> LookBackStream:
+        """See :meth:`KeyedStream.lookback_window`.
+
+        It has its `size`, `two_sided`, `max_rows_per_key`, `with_row`, `exclude_self` and `emit`.
+        """
+        return self.results().lookback_window(
+            size,
+            two_sided=two_sided,
+            max_rows_per_key=max_rows_per_key,
+            with_row=with_row,
+            exclude_self=exclude_self,
+            emit=emit,
+        )
 
     def count_window(self, size: int, slide: int | None = None, *, max_overlap: int = MAX_OVERLAP) -> WindowedStream:
         """See :meth:`KeyedStream.count_window`, with its `size`, `slide` and `max_overlap`."""

@@ -85,6 +85,7 @@ _DISTINCT: Final = (
     'write .drop_duplicates("id", within="10 minutes") behind .watermark(...) and before a window; '
     'count_distinct("x") counts distinct values in a window'
 )
+_UNION: Final = 'write session.union({"a": stream_a, "b": stream_b}), or in a test union_of({...}) of krishiv_py.testing'
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
 _SHOW: Final = "start it with .start(ConsoleSink()), or try it with krishiv_py.testing.Driver"
 _WRITE: Final = 'write .start(ParquetSink("out"), checkpoint="..."); after a window .agg(...) comes first'
@@ -96,7 +97,7 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("orderBy", "order_by", "sort", "sort_by", "limit", "head", "take"), _SORT),
     **dict.fromkeys(("show", "print", "display"), _SHOW),
     **dict.fromkeys(("write", "write_stream", "writeStream", "sink", "add_sink", "sink_to"), _WRITE),
-    **dict.fromkeys(("union", "unionAll", "unionByName", "concat"), 'write session.union({"a": stream_a, "b": stream_b})'),
+    **dict.fromkeys(("union", "unionAll", "unionByName", "concat"), _UNION),
 }
 _AGGREGATE: Final = dict.fromkeys(
     ("aggregate", "aggregates", "reduce", "process", "apply"),

@@ -41,6 +41,7 @@ _NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "count_distinct": agg.count_distinct,
     "every": more.bool_and,
     "mean": agg.avg,
+    "some": more.bool_or,
     "std": agg.stddev,
 }
 _FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
@@ -84,6 +85,8 @@ def aggregate(node: sg.Expression) -> AggCall | None:
         if len(node.expressions) != 1:
             raise _refused(node, f"{node.name} takes one argument")
         return _NAMES[node.name.lower()](expr_of(node.expressions[0]))
+    if _any(node):
+        return more.bool_or(expr_of(node.this.unnest()))
     if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup, sg.IgnoreNulls, sg.RespectNulls)):
         raise _refused(node, "this aggregate is not supported")
     return None
@@ -91,13 +94,22 @@ def aggregate(node: sg.Expression) -> AggCall | None:
 
 def aggregates(node: sg.Expression) -> bool:
     """Whether an aggregate stands in an expression, outside of OVER."""
-    found = node.find_all(sg.AggFunc, sg.Filter, sg.Anonymous)
+    found = node.find_all(sg.AggFunc, sg.Filter, sg.Anonymous, sg.Any)
     return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, sg.IgnoreNulls)) for n in found)
 
 
 def is_aggregate(node: object) -> bool:
     """Whether a node is an aggregate, one the library has or not."""
-    return isinstance(node, (sg.AggFunc, sg.Filter)) or (isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES)
+    named = isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES
+    return named or isinstance(node, (sg.AggFunc, sg.Filter)) or _any(node)
+
+
+def _any(node: object) -> bool:
+    """Whether a node is ``ANY(condition)``, and not what a side of ``LIKE ANY (...)`` is compared with."""
+    if not isinstance(node, sg.Any) or not isinstance(node.this, sg.Paren):
+        return False
+    compares = isinstance(node.parent, sg.Binary) and not isinstance(node.parent, sg.Connector)
+    return not (compares and node.arg_key == "expression")
 
 
 def _argument(node: sg.Expression) -> Expr:
