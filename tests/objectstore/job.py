@@ -89,10 +89,8 @@ def sent(session: Session, work: str, spool: str) -> None:
             sender.send([{"user": n % 7, "at": 1_000 * at + n, "amount": n} for n in range(300)])
         if last:
             sender.close()
-            query.await_termination()
-        else:
-            query.process_all_available()
-            query.stop()
+        query.process_all_available()
+        query.stop()
 
 
 def whole(store: Store, work: str, folder: str) -> dict[str, object]:
