@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ import pytest
 from pyspark.version import __version__ as spark_version
 
 from krishiv_py.disk.files import file_system
-from tests.crash.killing import counted, kill_tree, rows, write_input
+from tests.crash import killing
+from tests.crash.killing import counted, rows, write_input
 from tests.objectstore.store import BUCKET, HADOOP, Store
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
@@ -59,23 +59,25 @@ def there(folder: str) -> Counter[tuple[str, ...]]:
     return counted(ds.dataset(root, filesystem=system).to_table().to_pylist())
 
 
+@pytest.fixture(scope="module")
+def done(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Path]]:
+    """What the job told, and the folder of what it did on this machine."""
+    folder = tmp_path_factory.mktemp("local")
+    every = files(folder / "in", 5, 2)
+    upload(store, every[:1])
+    (folder / "more").mkdir()
+    for path in every[1:]:
+        os.link(path, folder / "more" / path.name)
+    run = subprocess.run(command(store, "whole", "w", str(folder)), capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0, run.stderr[-6_000:]
+    print(run.stderr)
+    told = json.loads((folder / "told.json").read_text())
+    yield {**told, "said": run.stdout + run.stderr}, folder
+    empty(store)
+
+
 class TestWhole:
     """One session runs a query of each kind, the second time from its checkpoint."""
-
-    @pytest.fixture(scope="class")
-    def done(self, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Path]]:
-        """What the job told, and the folder of what it did on this machine."""
-        folder = tmp_path_factory.mktemp("local")
-        every = files(folder / "in", 5, 2)
-        upload(store, every[:1])
-        (folder / "more").mkdir()
-        for path in every[1:]:
-            os.link(path, folder / "more" / path.name)
-        run = subprocess.run(command(store, "whole", "w", str(folder)), capture_output=True, text=True, timeout=400)
-        assert run.returncode == 0, run.stderr[-6_000:]
-        told = json.loads((folder / "told.json").read_text())
-        yield {**told, "said": run.stdout + run.stderr}, folder
-        empty(store)
 
     @pytest.mark.parametrize("output", ["out", "late"])
     def test_the_same_rows(self, done: tuple[dict[str, Any], Path], used: Store, output: str) -> None:
@@ -128,22 +130,19 @@ def test_a_killed_query_goes_on(used: Store, tmp_path: Path) -> None:
     """The process tree dies at a random moment; what it left is replaced, and readers see each row once."""
     seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))
     upload(used, files(tmp_path / "in", 6, 3))
-    began = time.monotonic()
-    plain = subprocess.run(command(used, "kill", "plain"), capture_output=True, text=True, timeout=400)
-    assert plain.returncode == 0, plain.stderr[-6_000:]
-    length_s = time.monotonic() - began
-    done = 0
+    length_s = killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
+    killed = 0
     while "killed/done" not in used.keys("killed/"):
         job = subprocess.Popen(command(used, "kill", "killed"), start_new_session=True, stderr=subprocess.DEVNULL)
-        if done < KILLS:
+        if killed < KILLS:
             try:
-                job.wait(timeout=seeded.uniform(0.4, 0.95) * length_s)
+                job.wait(timeout=seeded.uniform(0.7, 2.0) * length_s)
             except subprocess.TimeoutExpired:
-                kill_tree(job)
-                done += 1
+                killing.kill_tree(job)
+                killed += 1
                 continue
         assert job.wait(timeout=400) == 0
     for output in ("out", "late"):
-        assert there(f"killed/{output}") == there(f"plain/{output}")
-    assert used.uploads() == []
+        assert there(f"killed/{output}") == killing.rows(tmp_path / "plain" / output)
+    assert [key for key in used.uploads() if key.startswith("killed/")] == []
     empty(used)
