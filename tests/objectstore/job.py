@@ -1,8 +1,8 @@
 """Queries whose input, checkpoints and outputs are in a bucket.
 
 ``python -m tests.objectstore.job PORT KEY SECRET kill WORK`` runs one to the end of its input, from wherever it was, as
-``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs one of each kind in one session, and beside them
-the same over a local FOLDER.
+``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs several in one session, and beside them the
+same over a local FOLDER.
 """
 
 from __future__ import annotations
@@ -51,11 +51,6 @@ def start(session: Session, source: str, work: str, kind: str, batches: Batches 
     return found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches)
 
 
-def run(session: Session, source: str, work: str, kind: str, batches: Batches = TO_THE_END) -> None:
-    """Run a query to the end of its input."""
-    start(session, source, work, kind, batches).await_termination()
-
-
 def refused(call: Callable[[], object]) -> str:
     """The error of a call."""
     try:
@@ -100,27 +95,25 @@ def whole(store: Store, work: str, folder: str) -> dict[str, object]:
         log = Log()
         told: dict[str, object] = {"refused": refusals(session, bucket, f"s3a://{BUCKET}/in")}
         log("refusals")
-        run(session, f"{folder}/in", f"{folder}/local", "tumbling")
-        run(session, f"{folder}/in", f"{folder}/local-session", "session")
+        source, kinds = f"s3a://{BUCKET}/in", ("tumbling", "session")
+        for query in [start(session, f"{folder}/in", f"{folder}/{kind}", kind) for kind in kinds]:
+            query.await_termination()
         log("local")
-        source = f"s3a://{BUCKET}/in"
-        run(session, f"{source}/", f"{bucket}/halves", "tumbling", Batches.available_now())
+        start(session, source, f"{bucket}/tumbling", "tumbling", Batches.available_now()).await_termination()
         log("first half")
         for path in sorted(Path(folder, "more").iterdir()):
             store.client().upload_file(str(path), BUCKET, f"in/{path.name}")
-        both = [start(session, source, f"{bucket}/{kind}", kind) for kind in ("tumbling", "session")]
-        run(session, f"{source}/", f"{bucket}/halves", "tumbling")
-        for query in both:
+        queries = [start(session, source, f"{bucket}/{kind}", kind) for kind in kinds]
+        for query in queries:
             query.await_termination()
-        log("three queries")
-        for place in (folder, bucket):
-            sent(session, f"{place}/sent", f"{folder}/spool-{'store' if place == bucket else 'local'}")
-            log(f"a memory stream to {place}")
+        log("two queries at once, one of them the second half")
+        sent(session, f"{bucket}/sent", f"{folder}/spool")
+        log("a memory stream")
         late = SideOutputLateEventHandler(ParquetSink(f"{bucket}/bounded-late"))
         bounded = plan(lambda: session.read_parquet(source, SCHEMA, max_files_per_batch=1), "tumbling", late)
         told["bounded"] = bounded.collect().num_rows
         log("bounded")
-        told["shown"] = f"{bounded.explain()}{builder(store)!r}{both[0].explain()}"
+        told["shown"] = f"{bounded.explain()}{builder(store)!r}{queries[0].explain()}"
     return told
 
 
@@ -131,7 +124,7 @@ def main(port: str, key: str, secret: str, what: str, work: str, folder: str = "
         Path(folder, "told.json").write_text(json.dumps(whole(store, work, folder)))
         return
     with builder(store).get_or_create() as session:
-        run(session, f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/{work}", "tumbling")
+        start(session, f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/{work}", "tumbling").await_termination()
     store.client().put_object(Bucket=BUCKET, Key=f"{work}/done", Body=b"")
 
 
