@@ -110,6 +110,13 @@ A, N, X, M, S, T = map(col, "aixmst")
         (None, "to_date(left(w, 8), 'd/M/yyyy')", "31/01/20"),
         (None, "try_to_timestamp(w, 'dd/MM/yyyy H:mm')", [dt.datetime(2024, 1, 31, 7, 8, tzinfo=UTC), None, None]),
         (None, "to_date(concat('2024', '0229', left(s, 0)), 'yyyyMMdd')", [dt.date(2024, 2, 29)] * 2 + [None]),
+        (
+            col("ts").date_format("yyyy-MM-dd'T'HH:mm"),
+            """date_format(ts, "yyyy-MM-dd'T'HH:mm")""",
+            ["2024-02-29T01:02", "1969-12-31T23:00", None],
+        ),
+        (None, """date_format(d, "'d' d")""", ["d 29", "d 31", None]),
+        (None, """to_date('on 2024-01-31', "'on 'yyyy-MM-dd")""", [dt.date(2024, 1, 31)] * 3),
         (col("j").get_json_object("$.a.b[0]"), "get_json_object(j, '$.a.b[0]')", ["1", None, None]),
         (None, "get_json_object(j, '$.a.b[1]')", ["x", None, None]),
         (None, "get_json_object(j, '$.a.b[2]')", ['{"c":2.5}', None, None]),

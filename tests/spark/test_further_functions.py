@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from krishiv_py import Session
 from krishiv_py.plan.expressions.parse import parse_expr
 from tests.spark.expression_trees import table
-from tests.spark.test_expressions import ERROR, Spark, ours, same
+from tests.spark.test_expressions import Spark, ours, same
 
 ROWS = 60
 _NUMBERS = ("i8", "i32", "i64", "f32", "f64", "d5", "d18", "d38")
@@ -102,7 +102,7 @@ _JSON = (
         "  ",
         "{",
     ),
-    *('{"a": 1} trailing', '{"a": NaN}', "{'a': 1}", '{"a": tru}', '{"a": true, "b": }', '{"a": {}}', '{"a": []}', '{"": 1}'),
+    *('{"a": 1} trailing', '{"a": NaN}', '{"a": tru}', '{"a": true, "b": }', '{"a": {}}', '{"a": []}', '{"": 1}'),
     *('{"a": 12345678901234567890123, "n": 0.1}', '{"a": {"b": {"b": {"b": 1}}}}', "null", '{"a": "5", "b": [[], {}]}'),
 )
 _PATHS = (
@@ -165,10 +165,3 @@ def test_texts_are_read_as_times_by_patterns_as_spark_reads_them(session: Sessio
 def test_json_is_found_by_paths_as_spark_finds_it(session: Session) -> None:
     rows = pa.table({"j": [*_JSON, None]})
     _check(session, rows, tuple(f'get_json_object(j, "{path}")' for path in _PATHS))
-
-
-def test_whole_numbers_beyond_64_bits_are_errors_and_not_the_largest_ones(session: Session) -> None:
-    """A departure: Spark gives the largest number, and 0 for NaN."""
-    rows = pa.table({"x": [1e300, -1e300, math.nan, math.inf]})
-    assert ours(parse_expr("floor(x)"), rows) == ours(parse_expr("ceil(x)"), rows) == [ERROR] * 4
-    assert Spark(session, rows).values(["floor(x)"])[0][1] == [2**63 - 1, -(2**63), 0, 2**63 - 1]

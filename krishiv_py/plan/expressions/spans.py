@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import attrs
 from sqlglot import expressions as sg
+from sqlglot import parse_one
 from sqlglot.dialects.spark import Spark
 
 from krishiv_py.errors import ExpressionError, message
@@ -71,7 +72,8 @@ def times(node: sg.Expression, read: Read) -> Expr | None:
 
 
 def _pattern(node: sg.Expression) -> str:
-    return str(Spark().generator().format_time(node)).strip("'")
+    """The pattern as it was written; sqlglot gives it as a literal, in which quotation marks have a backslash."""
+    return parse_one(str(Spark().generator().format_time(node)), dialect="spark").name
 
 
 def span_of(node: sg.Expression | None) -> Span | None:
