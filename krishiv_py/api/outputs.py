@@ -87,6 +87,23 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
     return found
 
 
+def _no_pipeline(given: object, what: str) -> PlanError:
+    """The error for `given` instead of a list of pipelines; a stream is called by its stage."""
+    stage = type(given).__name__
+    whole = isinstance(given, stages.Stream | timed.TimedStream | aggregated.AggregatedStream)
+    unfinished = not whole and stage.endswith("Stream")
+    hint = f"write {what}([per_minute, rest])"
+    hint += "; behind keys come a window and .agg(...), behind a window .agg(...)" if unfinished else ""
+    return PlanError(
+        message(
+            f"{what} takes a list of pipelines",
+            f"one {stage}" if whole or unfinished else shown(given),
+            "there is nothing to run",
+            hint,
+        )
+    )
+
+
 def named_plans(streams: object, what: str, engine: Engine | None = None) -> list[tuple[str, PhysicalPlan]]:
     """The plans of pipelines, each called by its place.
 
@@ -100,8 +117,7 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
     for number, given in enumerate(listed, 1):
         stream = given.as_plan() if isinstance(given, stages.Stream | timed.TimedStream) else given
         if listed == [streams] or not isinstance(stream, aggregated.AggregatedStream):
-            hint = f"write {what}([per_minute, rest])"
-            raise PlanError(message(f"{what} takes a list of pipelines", shown(given), "there is nothing to run", hint))
+            raise _no_pipeline(given, what)
         found.append((f"output {number}", stream.plan(engine)))
     if not found:
         raise PlanError(message(f"{what} got no pipeline", "0 pipelines", "there is nothing to run", f"write {what}([stream])"))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import ColumnError, KrishivError, OrderError, count, sum
-from krishiv_py.testing import stream_of
+from krishiv_py import ColumnError, KrishivError, OrderError, PlanError, count, sum
+from krishiv_py.testing import collect, stream_of
 
 ROWS = stream_of("k string, n bigint, at bigint, s struct<x: bigint>, l array<int>").watermark("at", 0)
+ANYTHING: Any = ROWS
 WINDOWED: Any = ROWS.key_by("k").tumbling_window(5)
 COUNTED: Any = WINDOWED.agg(count())
 
@@ -29,6 +30,8 @@ CALLS: list[tuple[type[KrishivError], str, Callable[[], object]]] = [
         r"right side of a join has a window, but no aggregates .*Hint: write left\.interval_join\(.*\.agg\(count",
         lambda: ROWS.interval_join(WINDOWED, on="k", lower=0, upper=1),
     ),
+    (PlanError, r"list of pipelines \(got: one KeyedStream\).*Hint: .*\.agg\(", lambda: collect([ANYTHING.key_by("k")])),
+    (PlanError, r"list of pipelines \(got: one AggregatedStream\).*Hint: write collect\(\[", lambda: collect(COUNTED)),
     (OrderError, r"got: an AggregatedStream", lambda: COUNTED.agg(count())),
 ]
 
