@@ -105,7 +105,22 @@ class KafkaSource(Source):
         ends = None if self.ending is None else resolved(self.connection, self.ending, places, "ending", self.within_s)
         for told, name in ((at, "starting"), (ends or {}, "ending")):
             self._exist(told, name)
+        self._in_order(at, ends or {})
         return self._next(at, ends, {}, always=True)
+
+    def _in_order(self, at: Offsets, ends: Offsets) -> None:
+        """Refuse an end before the beginning; behind records that have expired, "earliest" may be."""
+        for place, end in ends.items():
+            told = dict(self.starting).get(place, "earliest") if isinstance(self.starting, tuple) else self.starting
+            if told != "earliest" and at[place] > end:
+                raise SourceError(
+                    message(
+                        "`ending` lies before `starting`",
+                        f"{place[0]}, partition {place[1]}: from offset {at[place]} to {end}",
+                        "there is nothing to read",
+                        "see which of the two is meant otherwise",
+                    )
+                )
 
     def _exist(self, told: Offsets, name: str) -> None:
         """Refuse offsets behind the last record: which records will come there, nobody knows."""
