@@ -84,7 +84,8 @@ class Publisher:
         if self._first and is_store(system):
             abort_others(root, f"part-{self.mark}-", {each.upload for each in uploads})
         self._first = False
-        self._move(system, root, batch_id, [name for name in names if not name.startswith("{")])
+        if not uploads:  # files of Spark's are staged in a bucket, too
+            self._move(system, root, batch_id, names)
 
     def _move(self, system: pafs.FileSystem, root: str, batch_id: int, names: list[str]) -> None:
         """Give staged files their names, and remove the staging folder."""
@@ -93,7 +94,7 @@ class Publisher:
             system.move(f"{staging}/{name}", f"{root}/{stem_of(self.mark, batch_id)}{number:05d}{name[name.index('.') :]}")
         if self.durable and names:
             sync_files(system, [root])
-        if (names or not is_store(system)) and system.get_file_info(staging).type != pafs.FileType.NotFound:
+        if system.get_file_info(staging).type != pafs.FileType.NotFound:
             system.delete_dir(staging)
 
     def _repeated(self, name: str, batch_id: int) -> bool:

@@ -11,9 +11,9 @@ import pytest
 
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.connectors.staging import Publisher, write_staged
+from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
 from krishiv_py.disk import uploads
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import file_system, put
 from krishiv_py.disk.stores import client
 from krishiv_py.disk.uploads import Upload, complete
 from krishiv_py.errors import OperatorError
@@ -107,3 +107,17 @@ def test_the_driver_writes_there_too(used: Store) -> None:
     for rows in ([{"n": 1, "at": 50}], [{"n": 2, "at": 7}], [{"n": 3, "at": 70}]):
         driver.send(rows)
     assert (values("driver"), values("driver-late")) == ([1], [2])
+
+
+def test_a_staging_folder_goes_though_nothing_was_in_it(used: Store) -> None:
+    """As Spark leaves it that writes no row as JSON: a mark that it is done, and an empty file."""
+    system, root = file_system(f"s3a://{BUCKET}/staged")
+    there = f"{root}/{staging_of('cafe', 0)}"
+    put(system, f"{there}/_SUCCESS", b"")
+    put(system, f"{there}/part-0.json", b"")
+    running = publisher("staged")
+    running.publish(0, [])
+    assert [key for key in used.keys("staged/") if not key.endswith("/")] == []
+    put(system, f"{root}/{staging_of('cafe', 1)}/part-1.json", b"{}")
+    running.publish(1, ["part-1.json"])
+    assert used.keys("staged/part") == ["staged/part-cafe-000000000001-00000.json"]
