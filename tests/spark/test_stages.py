@@ -12,6 +12,7 @@ from krishiv_py import (
     MemorySink,
     ParquetSink,
     PlanError,
+    ResultStream,
     Session,
     SideOutputLateEventHandler,
     Stream,
@@ -109,3 +110,25 @@ def test_outputs_of_stages_lie_apart(session: Session, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="has one stage"):
         streaming, _ = session.memory_stream(DDL)
         chain(streaming).to_dataframe()
+
+
+def test_results_that_name_their_event_time_have_it(session: Session, tmp_path: Path) -> None:
+    def counted(stream: Stream) -> ResultStream:
+        counts = stream.watermark("at", 1_000).key_by("user").tumbling_window(1_000).agg(count())
+        return counts.filter("window_time > 1500").select("user", "window_time", code="user || 'x' <=> 'ax'")
+
+    def rows_of(found: list[dict[str, Any]]) -> list[str]:
+        return sorted(map(repr, found))
+
+    driver = Driver(counted(stream_of(DDL)))
+    wanted = [r for d in [*map(driver.send, BATCHES), driver.close()] for r in d.results.to_pylist()]
+    assert wanted[0] == {"user": "a", "window_time": 1_999, "code": True}
+    stream, sender = session.memory_stream(DDL)
+    for batch in BATCHES:
+        sender.send(batch)
+    bounded = counted(stream).collect()
+    assert bounded.schema.equals(counted(stream).schema) and rows_of(bounded.to_pylist()) == rows_of(wanted)
+    with counted(stream).start(MemorySink(), checkpoint=str(tmp_path / "cp")) as query:
+        sender.close()
+        query.process_all_available()
+        assert rows_of(query.results().to_pylist()) == rows_of(wanted)
