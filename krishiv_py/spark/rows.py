@@ -20,7 +20,7 @@ from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.handing_on import leaving
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.passing import done, packing_of, take
-from krishiv_py.spark.tasks.processor import OUT_DDL
+from krishiv_py.spark.tasks.processor import OUT_TYPE
 from krishiv_py.spark.tasks.rows import GiveRows, RowsOut
 
 
@@ -30,7 +30,7 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
     for at, read in enumerate(plan.reads):
         found = scan(spark, logged(read.source, checkpoint, at, waits=False), read.needs_columns, streaming=True)
         outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers)
-        frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_DDL))
+        frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_TYPE))
     return functools.reduce(DataFrame.union, frames)
 
 

@@ -22,12 +22,14 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.storage.chunk_files import ChunkFolder, chunk_of
 from krishiv_py.spark.storage.codec import decode, encode
 from krishiv_py.spark.storage.plain_names import plain_name
-from krishiv_py.spark.tasks.processor import META, STATE
+from krishiv_py.spark.tasks.carried import STATE
+from krishiv_py.spark.tasks.processor import META
 
-_DDL: Final = "blob binary"
+_TYPE: Final = flat_type("blob binary")
 _SCHEMA: Final = pa.schema([pa.field("blob", pa.binary())])
 _PIECE: Final = 1 << 16
 
@@ -73,7 +75,7 @@ def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, 
         windows = OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=number))
         with plain_name(notes.checkpoint) as path:
             chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
-            found = chunks.mapInArrow(windows.__call__, _DDL).toArrow()
+            found = chunks.mapInArrow(windows.__call__, _TYPE).toArrow()
         tables += [decode(blob.as_py()) for blob in found["blob"]]
     return in_order(tables, len(spec.keys))
 

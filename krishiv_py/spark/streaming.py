@@ -48,11 +48,12 @@ from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
+from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
 from krishiv_py.spark.tasks.handing_on import STAGE, place_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
-from krishiv_py.spark.tasks.pack import PACKED_DDL, Pack, Root, root_of
-from krishiv_py.spark.tasks.processor import OUT_DDL, BucketProcessor
+from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
+from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
 from krishiv_py.spark.tasks.rows import RowsOut, in_total
 
 
@@ -78,12 +79,12 @@ def stateful(
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
         passed = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers if n not in timed)
         pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
-        frames.append(found.frame.mapInArrow(pack.__call__, PACKED_DDL))
+        frames.append(found.frame.mapInArrow(pack.__call__, PACKED_TYPE))
     if controls is not None:
         beats = own_files(spark, controls.folder, streaming=True, max_files=None)
         roots = tuple(Root(stages[n].spec, n, stages[n].times, at) for at, n in enumerate(plan.clock_owners))
         pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
-        frames.append(beats.mapInArrow(pack.__call__, PACKED_DDL))
+        frames.append(beats.mapInArrow(pack.__call__, PACKED_TYPE))
     frame = functools.reduce(DataFrame.union, frames)
     if clock.wakes:
         frame = frame.drop("wm")
@@ -319,11 +320,11 @@ def start(
 
 def _behind(given: DataFrame, processor: BucketProcessor) -> DataFrame:
     # its watermark follows from that of the first stage, and rows wake it: Spark's clock plays no part
-    return given.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "None")
+    return given.groupBy("bucket").transformWithState(carried(processor), OUT_TYPE, "Append", "None")
 
 
 def operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
     """The first stage behind packed rows: the one operator that has Spark's watermark."""
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
-    return clocked.groupBy("bucket").transformWithState(processor, OUT_DDL, "Append", "EventTime")
+    return clocked.groupBy("bucket").transformWithState(carried(processor), OUT_TYPE, "Append", "EventTime")

@@ -20,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.setup.config import folders_shared, is_connect
+from krishiv_py.spark.setup.types import flat_type
 
-_LISTING: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"
 """Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not told otherwise."""
 UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from krishiv_py.errors import SchemaError, message
 from krishiv_py.plan.schema import found_schema
+
+_FLAT: Final[dict[str, type[DataType]]] = {
+    "string": StringType,
+    "binary": BinaryType,
+    "int": IntegerType,
+    "bigint": LongType,
+    "timestamp": TimestampType,
+}
+
+
+def flat_type(text: str) -> StructType:
+    """Columns of plain types: ``"name string, blob binary"``. The JVM would take half a second to load its parser."""
+    found = StructType()
+    for column in text.split(", "):
+        name, type_ = column.split(" ")
+        found.add(name, _FLAT[type_]())
+    return found
 
 
 def spark_ddl(schema: pa.Schema) -> str:

@@ -26,6 +26,7 @@ from krishiv_py.planner.stages import StagePlan
 from krishiv_py.spark.clock.clocks import Clock, batch_number
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.reading.scanned import Scanned
+from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
@@ -38,7 +39,7 @@ TICK: Final = "tick"
 SNAPSHOT: Final = "snapshot"
 RAW: Final = "raw"
 NOTES: Final = "notes"
-PACKED_DDL: Final = "bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary"
+PACKED_TYPE: Final = flat_type("bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary")
 PACKED: Final = pa.schema(
     [
         pa.field("bucket", pa.int32()),

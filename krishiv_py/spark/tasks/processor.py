@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from krishiv_py.engine.chain import follow, packed_results, stepping
 from krishiv_py.engine.failures import STEP
@@ -29,6 +29,7 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.spark.clock.clocks import Clock, batch_number
 from krishiv_py.spark.clock.foreign_watermarks import MarkCheck
+from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
@@ -38,10 +39,9 @@ from krishiv_py.spark.tasks.handing_on import EARLY, METRICS, NEXT, Place, addre
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
 
-OUT_DDL: Final = "kind string, bucket int, blob binary"
+OUT_TYPE: Final = flat_type("kind string, bucket int, blob binary")
 LATE_ROWS: Final = "late"
 FILE: Final = "file"
-STATE: Final = "chunks"
 META: Final = "meta"
 _OF_THE_FIRST: Final = frozenset({CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK})
 
@@ -76,8 +76,8 @@ class SparkStore:
         self._state.removeKey((name,))
 
 
-class BucketProcessor(StatefulProcessor):
-    """One instance per task; every bucket is one grouping key."""
+class BucketProcessor:
+    """One instance per task; every bucket is one grouping key. What Spark calls is in ``carried.py``."""
 
     def __init__(
         self,
@@ -95,17 +95,17 @@ class BucketProcessor(StatefulProcessor):
         self._blobs = blobs
         self._shuffle_files = shuffle_files
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the one state variable."""
+    def open(self, handle: StatefulProcessorHandle, state: Any) -> None:
+        """Begin a task, with the handle of its operator and its one state variable."""
         settle_worker("operator")
         self._handle = handle
-        self._state = handle.getMapState(STATE, "name string", "blob binary")
+        self._state = state
         self._stage = Stage(stepping(self._spec))
         self._stepped: set[int] = set()
         mark = self._spec.watermark
         self._mark = MarkCheck(self._spec.name, self._spec.tick_us, mark.lag_us if isinstance(mark, WatermarkSpec) else 0)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+    def handle_rows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
         batch = self._batch()
         with in_task(self._spec.name, f"{STEP} of bucket {key[0]}", batch):
@@ -185,7 +185,7 @@ class BucketProcessor(StatefulProcessor):
         folded = packed_results(self._stage, pa.concat_tables(given), judged, read) if given else read
         yield from self._step(bucket, batch, moment, folded, judged=judged, snapshot=snapshot, given_early=given_early)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+    def handle_timer(self, key: Any, timerValues: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
         bucket = int(key[0])
         if bucket not in self._stepped:

@@ -1,0 +1,60 @@
+"""The operator as Spark carries it to its workers: what it needs is loaded with the first rows, not with the operator."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from krishiv_py.spark.setup.types import flat_type
+from krishiv_py.spark.tasks.processor import BucketProcessor
+
+STATE: Final = "chunks"
+"""The one state variable: what a bucket keeps, by name."""
+
+
+def carried(processor: BucketProcessor) -> StatefulProcessor:
+    """A processor that Spark's worker on the driver can open in no time.
+
+    Spark starts a Python there for each operator of a query, only to ask which state it keeps; to load the kernels for that
+    answer took a second of CPU an operator. A class made in a function travels as it is, so not even this package is loaded.
+    """
+    packed = CPickleSerializer().dumps(processor)  # type: ignore[no-untyped-call]
+    # as types: of a text each task, in each batch, would ask the JVM what it means
+    name, blob = flat_type("name string"), flat_type("blob binary")
+    variable = STATE
+
+    class Operator(StatefulProcessor):
+        """Stands for the processor until there are rows."""
+
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            """Open the one state variable."""
+            self.handle = handle
+            self.state = handle.getMapState(variable, name, blob)
+            self.loaded: Any = None
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+            """Rows of a bucket."""
+            yield from self.processor().handle_rows(key, rows, timerValues)
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+            """A bucket's timer."""
+            yield from self.processor().handle_timer(key, timerValues)
+
+        def close(self) -> None:
+            """The task is over."""
+            if self.loaded is not None:
+                self.loaded.close()
+
+        def processor(self) -> Any:
+            """The processor, loaded at its first use."""
+            if self.loaded is None:
+                self.loaded = pickle.loads(packed)
+                self.loaded.open(self.handle, self.state)
+            return self.loaded
+
+    return Operator()
