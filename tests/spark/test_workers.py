@@ -13,10 +13,14 @@ import psutil
 import pyarrow as pa
 import pyspark
 import pytest
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream
 from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
+from krishiv_py.spark.tasks.carried import carried
+from krishiv_py.spark.tasks.processor import BucketProcessor
+from krishiv_py.testing import stream_of
 from tests.spark.conftest import per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
@@ -67,6 +71,54 @@ def test_the_worker_script_takes_nothing_else_away(tmp_path: Path, monkeypatch: 
     code = "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:], sep='|')"
     ran = subprocess.run([WORKER, "-c", code, "a b", "*"], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "|".join([":".join(others), "a b", "*"])
+
+
+def test_workers_are_forked_from_a_process_that_has_loaded_what_tasks_need(session: Session) -> None:
+    def look(_: int) -> tuple[int, bool, float]:
+        import numpy
+
+        return os.getppid(), "krishiv_py.spark.tasks.processor" in sys.modules, float(numpy.random.random())
+
+    seen = session.spark.sparkContext.parallelize(range(2), 2).map(look).collect()
+    assert {loaded for _, loaded, _ in seen} == {True}
+    assert len({number for _, _, number in seen}) == 2  # chance is not inherited
+    (forking,) = {parent for parent, _, _ in seen}
+    assert len(os.listdir(f"/proc/{forking}/task")) == 1  # a process with threads must not fork
+
+
+@pytest.mark.parametrize("fault", ["no library", "a thread", None])
+def test_what_cannot_be_loaded_before_is_loaded_by_workers(fault: str | None, tmp_path: Path) -> None:
+    env = {**os.environ, "KRISHIV_WORKER_PYTHON": sys.executable, "PYTHONPATH": str(Path(WORKER).parents[3])}
+    if fault == "no library":
+        (tmp_path / "krishiv_py").mkdir()
+        (tmp_path / "krishiv_py/__init__.py").write_text("raise ImportError")
+    if fault == "a thread":
+        (tmp_path / "sitecustomize.py").write_text(
+            "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+        )
+    if fault is not None:
+        env["PYTHONPATH"] = f"{tmp_path}:{env['PYTHONPATH']}"
+    call = [str(WORKER), "-m", "pyspark.daemon", "pyspark.worker"]
+    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=tmp_path) as process:
+        assert process.stdin is not None and process.stdout is not None
+        port = int.from_bytes(process.stdout.read(4), "big")
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        process.stdin.close()
+        process.wait(30)
+    assert 1_024 < port < 65_536
+    assert ("-c" in words) == (fault != "a thread") and "pyspark.daemon" in words
+
+
+def test_the_worker_on_the_driver_loads_no_kernels() -> None:
+    plan = per_second(stream_of("user string, at bigint, amount bigint")).plan("streaming")
+    packed = CPickleSerializer().dumps(carried(BucketProcessor(plan.stage.spec)))  # type: ignore[no-untyped-call]
+    code = (
+        "import pickle, sys; from pyspark.sql.streaming import transform_with_state_driver_worker\n"
+        "found = pickle.load(sys.stdin.buffer)\n"
+        "print(type(found).__name__, sorted(m for m in sys.modules if m.split('.')[0] in ('krishiv_py', 'pyarrow', 'numpy')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], input=packed, capture_output=True, check=True, cwd="/")
+    assert ran.stdout.decode().split() == ["Operator", "[]"]
 
 
 def daemons() -> list[psutil.Process]:
