@@ -35,11 +35,12 @@ from krishiv_py.sender import Sender
 if TYPE_CHECKING:
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
-    from krishiv_py.spark import runtime
+    from krishiv_py.spark import local, runtime
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
     several = lazy("krishiv_py.planner.several")
+    local = lazy("krishiv_py.spark.local")
     runtime = lazy("krishiv_py.spark.runtime")
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
@@ -63,9 +64,8 @@ class SessionBuilder(SessionOptions):
         EnvironmentSetupError
             When no Java 17 or newer is found; names the command that installs it.
         """
-        profile = profiles.checked_profile(self._profile)
-        given = dict(self._settings)
-        spark, owned = runtime.local_session(self._master, self._app, given, profile)
+        given, profile = dict(self._settings), profiles.checked_profile(self._profile)
+        spark, owned = local.session(self._master, self._app, given, profile, lambda: (runtime.SparkRunner, context.SqlContext))
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 

@@ -37,7 +37,7 @@ from krishiv_py.plan.schema import as_schema
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.redaction import HIDDEN, redacted
 from krishiv_py.session import SessionBuilder
-from krishiv_py.spark import runtime
+from krishiv_py.spark import local
 from krishiv_py.testing import Driver, stream_of
 
 WORD = "hunTer2"
@@ -144,7 +144,7 @@ def test_a_setting_that_cannot_be_changed_is_not_told(monkeypatch: pytest.Monkey
     running: Any = SimpleNamespace(conf=SimpleNamespace(set=refuse, get=lambda key, default: WORD))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        runtime._adjust(running, {"spark.ssl.keyPassword": WORD})
+        local._adjust(running, {"spark.ssl.keyPassword": WORD})
     assert len(told) == 1 and WORD not in str(told[0].message)
 
 

@@ -7,14 +7,12 @@ import os
 import shutil
 import sys
 import uuid
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
@@ -30,7 +28,6 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
-from krishiv_py.redaction import shown_setting
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
@@ -44,28 +41,22 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
-from krishiv_py.spark.setup.class_archive import archive_options
 from krishiv_py.spark.setup.config import (
-    JVM_OPTIONS,
     Profile,
     check_checkpoint,
     folders_shared,
     is_connect,
-    is_here,
     query_settings,
-    session_settings,
 )
-from krishiv_py.spark.setup.interpreter import choose_worker_python
-from krishiv_py.spark.setup.java import require_java
-from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, running_session, stop_spark
+from krishiv_py.spark.setup.jvm import stop_spark
 from krishiv_py.spark.setup.progress import counted
-from krishiv_py.spark.setup.stores import check_stores, settings_while_running, use_stores_of
+from krishiv_py.spark.setup.stores import check_stores, use_stores_of
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
 from krishiv_py.spark.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.spark.start_checks import Opened, open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
-from krishiv_py.spark.storage.folders import new_folder, remove_leftovers, spark_folder
+from krishiv_py.spark.storage.folders import new_folder, remove_leftovers
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.batch import deliver
 from krishiv_py.spark.tasks.failures import as_own, require_alive
@@ -278,54 +269,6 @@ class SparkRunner:
                 self._folder = None
             if self._owned:
                 stop_spark(self.spark)
-
-
-def local_session(master: str | None, app: str, settings: dict[str, str], profile: Profile) -> tuple[SparkSession, bool]:
-    """A local session, or the running one; and whether it was started here."""
-    forget_dead_jvm()
-    running = running_session()
-    if running is not None:
-        _adjust(running, settings)
-        return running, False
-    java = require_java()
-    here = is_here(master)
-    choose_worker_python(here=here)
-    builder = SparkSession.builder.appName(app).master(master or "local[*]")
-    ours = session_settings(profile, _cores(master), here=here)
-    ours[JVM_OPTIONS] += archive_options(java)
-    every = {**ours, **_own_folder(master), **settings}
-    for key, value in every.items():
-        builder = builder.config(key, value)
-    with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}):
-        spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(settings.get("krishiv.log.level", "ERROR"))
-    return spark, True
-
-
-def _own_folder(master: str | None) -> dict[str, str]:
-    """Where an embedded Spark keeps what is temporary: beside ours, so that it goes with it even if the JVM is killed."""
-    if not is_here(master) or os.environ.get("SPARK_LOCAL_DIRS"):
-        return {}
-    return {"spark.local.dir": spark_folder()}
-
-
-def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
-    """Apply settings to a session that is running already; those fixed at its start stay, with a warning."""
-    for key, value in settings.items():
-        try:
-            for name in settings_while_running(key):
-                running.conf.set(name, value)
-        except AnalysisException:
-            warnings.warn(
-                f"Spark runs already, and {key!r} can only be set before it starts: it stays "
-                f"{shown_setting(key, running.conf.get(key, 'unset'))!r}. Hint: stop the running session first",
-                stacklevel=4,
-            )
-
-
-def _cores(master: str | None) -> int | None:
-    inside = (master or "").removeprefix("local[").removesuffix("]")
-    return int(inside) if inside.isdigit() else None
 
 
 def remote_session(url: str, settings: dict[str, str]) -> SparkSession:

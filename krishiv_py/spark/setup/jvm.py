@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.spark.setup.waiting import on_main_thread
 
+_FORKED_S: Final = 0.05
 _CHATTER: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
     rb"|Using Spark's default log4j profile: .*\r?\n"
@@ -31,13 +33,13 @@ _CHATTER: Final = re.compile(
 
 
 @contextmanager
-def quiet_jvm(settings: Mapping[str, str]) -> Iterator[None]:
-    """Start the JVM for the session made in the body, unless one runs; leave Ctrl-C to whoever had it.
+def quiet_jvm(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Start the JVM for the session made in the body, unless one runs; leave Ctrl-C to whoever had it. See :func:`launch`.
 
     PySpark's own handler of Ctrl-C cancels all jobs, those of running queries too, from within the main thread's connection.
     """
     before = signal.getsignal(signal.SIGINT)
-    launch(settings)
+    launch(settings, meanwhile)
     try:
         yield
     finally:
@@ -45,8 +47,11 @@ def quiet_jvm(settings: Mapping[str, str]) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def launch(settings: Mapping[str, str]) -> None:
-    """Start the JVM with standard error in our hands, and in a process group of its own: Ctrl-C is for this process."""
+def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Start the JVM with standard error in our hands, and in a process group of its own: Ctrl-C is for this process.
+
+    It needs a processor and two seconds until it can be talked to; `meanwhile` is done in a thread.
+    """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     conf = SparkConf()
@@ -54,12 +59,20 @@ def launch(settings: Mapping[str, str]) -> None:
         conf.set(name, value)
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="krishiv-jvm-stderr", daemon=True).start()
+    threading.Thread(target=_after_the_fork, args=(meanwhile,), name="krishiv-loading", daemon=True).start()
     try:
         gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway)
     hush_py4j()
+
+
+def _after_the_fork(work: Callable[[], object]) -> None:
+    """Do `work` a moment later: the process of the JVM is forked first, from a process that does nothing else."""
+    time.sleep(_FORKED_S)
+    with suppress(Exception):  # who needs what could not be loaded tells of it
+        work()
 
 
 def hush_py4j() -> None:

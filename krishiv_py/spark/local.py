@@ -1,0 +1,72 @@
+"""The session of a Spark in this process, begun before the rest of the library is loaded: the JVM takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from krishiv_py.redaction import shown_setting
+from krishiv_py.spark.setup.class_archive import archive_options
+from krishiv_py.spark.setup.config import JVM_OPTIONS, Profile, is_here, session_settings
+from krishiv_py.spark.setup.interpreter import choose_worker_python
+from krishiv_py.spark.setup.java import require_java
+from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, running_session
+from krishiv_py.spark.setup.stores import settings_while_running
+from krishiv_py.spark.setup.warming import begin_workers
+from krishiv_py.spark.storage.folders import spark_folder
+
+
+def session(
+    master: str | None, app: str, settings: dict[str, str], profile: Profile, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[SparkSession, bool]:
+    """A local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is done."""
+    forget_dead_jvm()
+    running = running_session()
+    if running is not None:
+        _adjust(running, settings)
+        return running, False
+    java = require_java()
+    here = is_here(master)
+    choose_worker_python(here=here)
+    builder = SparkSession.builder.appName(app).master(master or "local[*]")
+    ours = session_settings(profile, _cores(master), here=here)
+    ours[JVM_OPTIONS] += archive_options(java)
+    every = {**ours, **_own_folder(master), **settings}
+    for key, value in every.items():
+        builder = builder.config(key, value)
+    with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}, meanwhile):
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(settings.get("krishiv.log.level", "ERROR"))
+    if here:
+        begin_workers(spark)
+    return spark, True
+
+
+def _own_folder(master: str | None) -> dict[str, str]:
+    """Where an embedded Spark keeps what is temporary: beside ours, so that it goes with it even if the JVM is killed."""
+    if not is_here(master) or os.environ.get("SPARK_LOCAL_DIRS"):
+        return {}
+    return {"spark.local.dir": spark_folder()}
+
+
+def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
+    """Apply settings to a session that is running already; those fixed at its start stay, with a warning."""
+    for key, value in settings.items():
+        try:
+            for name in settings_while_running(key):
+                running.conf.set(name, value)
+        except AnalysisException:
+            warnings.warn(
+                f"Spark runs already, and {key!r} can only be set before it starts: it stays "
+                f"{shown_setting(key, running.conf.get(key, 'unset'))!r}. Hint: stop the running session first",
+                stacklevel=4,
+            )
+
+
+def _cores(master: str | None) -> int | None:
+    inside = (master or "").removeprefix("local[").removesuffix("]")
+    return int(inside) if inside.isdigit() else None
