@@ -21,6 +21,8 @@ settings.register_profile(
 )
 settings.load_profile("krishiv")
 
+os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # none is made behind the tests, and all sessions start alike
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a JVM. Each of the two processes has one: queries wait much of their time."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from krishiv_py.connectors.sinks.memory import MemorySink
-from krishiv_py.errors import EnvironmentSetupError, message, told
+from krishiv_py.errors import EnvironmentSetupError, KrishivError, message, told
 from krishiv_py.plan.aggregates.calls import count
 from krishiv_py.session import Session
 from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path, running_jvm
@@ -20,8 +24,10 @@ from krishiv_py.spark.setup.java import require_java
 _DUMPED_S: Final = 300
 
 
-def warm() -> Path:
+def warm(*, again: bool = True) -> Path:
     """Run a small pipeline in a process of its own, and keep the classes its JVM loads; the path of the archive.
+
+    Nothing is done where there is one already, and it is not to be made `again`.
 
     Raises
     ------
@@ -32,30 +38,13 @@ def warm() -> Path:
     try:
         final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         final.parent.chmod(0o700)
-        with tempfile.TemporaryDirectory(dir=final.parent) as folder:
-            made = Path(folder, "classes.jsa")
-            run = subprocess.run(
-                [sys.executable, "-m", "krishiv_py.cli.warm", str(made)],
-                env={**os.environ, SWITCH: "off"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if run.returncode or not made.is_file():
-                raise EnvironmentSetupError(
-                    message(
-                        "the class archive could not be made",
-                        (run.stderr.strip().splitlines() or ["no file was written"])[-1],
-                        "sessions start as before",
-                        "see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB",
-                    )
-                )
-            made.chmod(0o600)
-            said = checksum(made)
-            checksum_path(final).unlink(missing_ok=True)  # without it nobody uses what is being replaced
-            made.replace(final)
-            checksum_path(made).write_text(said)
-            checksum_path(made).replace(checksum_path(final))
+        with _alone(final.parent):
+            if not again and checksum_path(final).exists():
+                return final
+            for left in final.parent.glob(f"{final.stem}-*"):  # of one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=f"{final.stem}-", dir=final.parent) as folder:
+                _make(final, Path(folder, "classes.jsa"))
     except OSError as problem:
         raise EnvironmentSetupError(
             message(
@@ -66,6 +55,49 @@ def warm() -> Path:
             )
         ) from problem
     return final
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep others from making an archive there; that ends with the process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _make(final: Path, made: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "krishiv_py.cli.warm", str(made)],
+        env={**os.environ, SWITCH: "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode or not made.is_file():
+        raise EnvironmentSetupError(
+            message(
+                "the class archive could not be made",
+                (run.stderr.strip().splitlines() or ["no file was written"])[-1],
+                "sessions start as before",
+                "see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB",
+            )
+        )
+    made.chmod(0o600)
+    said = checksum(made)
+    checksum_path(final).unlink(missing_ok=True)  # without it nobody uses what is being replaced
+    made.replace(final)
+    checksum_path(made).write_text(said)
+    checksum_path(made).replace(checksum_path(final))
+
+
+def warm_beside() -> None:
+    """Make the archive while others work: give way to them, and do nothing where somebody else makes it."""
+    os.nice(19)
+    with contextlib.suppress(KrishivError):
+        warm(again=False)
 
 
 def run_small(archive: str) -> None:
@@ -89,4 +121,7 @@ def run_small(archive: str) -> None:
 
 
 if __name__ == "__main__":
-    run_small(sys.argv[1])
+    if sys.argv[1:]:
+        run_small(sys.argv[1])
+    else:
+        warm_beside()

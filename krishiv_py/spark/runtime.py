@@ -42,6 +42,7 @@ from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
 from krishiv_py.spark.setup.config import (
+    JVM_OPTIONS,
     Profile,
     check_checkpoint,
     folders_shared,
@@ -53,6 +54,7 @@ from krishiv_py.spark.setup.progress import counted
 from krishiv_py.spark.setup.stores import check_stores, use_stores_of
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
+from krishiv_py.spark.setup.warming import make_archive
 from krishiv_py.spark.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.spark.start_checks import Opened, open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
@@ -77,6 +79,7 @@ class SparkRunner:
         self.spark = spark
         self.profile = profile
         self._owned = owned
+        self._warms = owned and given is not None and JVM_OPTIONS not in given
         self._folder: str | None = None
         self._stopped = False
         remove_leftovers()
@@ -269,6 +272,8 @@ class SparkRunner:
                 self._folder = None
             if self._owned:
                 stop_spark(self.spark)
+            if self._warms:
+                make_archive()
 
 
 def remote_session(url: str, settings: dict[str, str]) -> SparkSession:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from krishiv_py import EnvironmentSetupError
 from krishiv_py.cli import warm
-from krishiv_py.spark.setup.class_archive import SWITCH, archive_options, archive_path, checksum, checksum_path
-from krishiv_py.spark.setup.java import require_java
+from krishiv_py.spark.setup.class_archive import SWITCH, archive_options, archive_path, checksum, checksum_path, tried_path
+from krishiv_py.spark.setup.java import java_found, require_java
+from krishiv_py.spark.setup.warming import make_archive
 
 _START = """
 from pyspark import SparkContext
@@ -33,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put(cache: Path) -> Path:
     """Something in the place of an archive."""
-    path = archive_path(require_java())
+    path = archive_path(str(java_found()))
     assert cache in path.parents
     path.parent.mkdir(parents=True, mode=0o700)
     path.write_bytes(b"x" * 10_000)
@@ -87,6 +92,68 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(EnvironmentSetupError, match=r"cannot be kept.*Hint: set XDG_CACHE_HOME"):
         warm.warm()
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The processes that would have been begun."""
+    found: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: found.append(words))
+    monkeypatch.delenv("CI", raising=False)
+    return found
+
+
+def test_a_session_has_the_archive_made_once(cache: Path, begun: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    make_archive()
+    make_archive()  # another session, while it is being made or when that failed
+    assert begun == [[sys.executable, "-m", warm.__name__]]
+    assert str(cache) in (told := capsys.readouterr().err) and "180 MB" in told and f"{SWITCH}=off" in told
+    yesterday = time.time() - 100_000
+    os.utime(tried_path(archive_path(str(java_found()))), (yesterday, yesterday))
+    make_archive()
+    assert len(begun) == 2
+
+
+@pytest.mark.parametrize("why", ["switched off", "CI", "it is there", "no room", "no home", "no Java"])
+def test_no_archive_is_made_where_none_is_wanted(
+    why: str, cache: Path, begun: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if why == "switched off":
+        monkeypatch.setenv(SWITCH, "OFF")
+    elif why == "CI":
+        monkeypatch.setenv("CI", "true")
+    elif why == "it is there":
+        put(cache)
+    elif why == "no room":
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
+    elif why == "no home":
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    else:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    make_archive()
+    assert begun == []
+
+
+def test_two_do_not_make_it_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def slow(final: Path, made: Path) -> None:
+        calls.append(1)
+        time.sleep(0.3)
+        final.write_bytes(b"x")
+        checksum_path(final).write_text(checksum(final))
+
+    monkeypatch.setattr(warm, "_make", slow)
+    cache.mkdir()
+    left = archive_path(require_java()).with_suffix("")
+    left = left.with_name(f"{left.name}-killed")
+    left.mkdir(parents=True)
+    with ThreadPoolExecutor(2) as pool:
+        assert len({*pool.map(lambda _: warm.warm(again=False), range(2))}) == 1
+    assert calls == [1] and not left.exists()
+    warm.warm()  # asked for, it is made again
+    assert calls == [1, 1]
 
 
 def test_a_session_starts_from_the_archive_that_was_made(cache: Path) -> None:

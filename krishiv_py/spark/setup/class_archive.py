@@ -59,6 +59,11 @@ def checksum_path(archive: Path) -> Path:
     return archive.with_suffix(".crc")
 
 
+def tried_path(archive: Path) -> Path:
+    """Where it is noted that a session has begun to make an archive."""
+    return archive.with_suffix(".tried")
+
+
 def checksum(path: Path) -> str:
     """Size and CRC-32 of a file."""
     found, size = 0, 0

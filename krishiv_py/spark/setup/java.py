@@ -38,6 +38,13 @@ def _hint() -> str:
     return f"Hint: install it with `{before}{command}` (or {conda}), or set JAVA_HOME"
 
 
+def java_found() -> str | None:
+    """The Java executable Spark will use, whatever its version; None when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    return java if java and os.path.exists(java) else None
+
+
 def require_java() -> str:
     """The Java executable Spark will use.
 
@@ -46,9 +53,8 @@ def require_java() -> str:
     EnvironmentSetupError
         Naming the command that installs Java, when there is none or it is older than 17.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if not java or not os.path.exists(java):
+    home, java = os.environ.get("JAVA_HOME"), java_found()
+    if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise EnvironmentSetupError(f"no Java found (looked in {where}): Spark runs on the JVM and cannot start. {_hint()}")
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr

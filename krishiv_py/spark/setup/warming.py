@@ -1,14 +1,26 @@
-"""What an embedded session does beside its user: Python workers begin."""
+"""What an embedded session does beside its user: Python workers begin, and once a class archive is made."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import threading
+import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, tried_path
+from krishiv_py.spark.setup.java import java_found
+
+_MAKER: Final = "krishiv_py.cli.warm"
+_AGAIN_S: Final = 86_400
+_ROOM: Final = 1 << 30
 
 
 def begin_workers(spark: SparkSession) -> None:
@@ -23,3 +35,26 @@ def _begin(spark: SparkSession) -> None:
 
 def _nothing(_: Any) -> None:
     """A task that only needs a worker."""
+
+
+def make_archive() -> None:
+    """Begin to make a class archive for the sessions to come, in a process of its own, unless there is one or it was tried.
+
+    It goes on when this process has ended, gives way to all others, and says where and how large.
+    """
+    with suppress(OSError, RuntimeError):  # no home, no rights, no room: sessions start as before
+        java = java_found()
+        if os.environ.get(SWITCH, "").lower() == "off" or os.environ.get("CI") or java is None:
+            return
+        path = archive_path(java)
+        tried = tried_path(path)
+        if path.exists() or (tried.exists() and time.time() - tried.stat().st_mtime < _AGAIN_S):
+            return
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shutil.disk_usage(path.parent).free < _ROOM:
+            return
+        tried.touch()
+        quiet = subprocess.DEVNULL
+        subprocess.Popen([sys.executable, "-m", _MAKER], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+        told = f"krishiv_py: makes {path} in the background, once, to start sessions faster (180 MB; {SWITCH}=off turns it off)"
+        print(told, file=sys.stderr)
