@@ -13,7 +13,7 @@ PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "repo
 
 def main() -> int:
     """Hand on to the named part, or to the suite."""
-    os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # all rounds start alike, and nothing is made behind them
+    os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # all rounds start alike
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: compiled once, not in every process
     name, rest = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1] in PARTS else ("suite", sys.argv[1:])
     return int(importlib.import_module(f"benchmarks.{MODULES.get(name, name)}").main(rest))

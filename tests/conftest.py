@@ -21,7 +21,7 @@ settings.register_profile(
 )
 settings.load_profile("krishiv")
 
-os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # none is made behind the tests, and all sessions start alike
+os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # all sessions start alike
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyspark
 
 SWITCH: Final = "KRISHIV_CLASS_ARCHIVE"
-"""``off`` in this environment variable: no archive is used."""
+"""``off`` in this environment variable: no archive is used. ``auto``: a session that finds none has it made."""
 _PIECE: Final = 1 << 22
 
 

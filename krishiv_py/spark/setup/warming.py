@@ -1,4 +1,4 @@
-"""What an embedded session does beside its user: Python workers begin, and once a class archive is made."""
+"""What an embedded session does beside its user: Python workers begin, and on request a class archive is made once."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def _nothing(_: Any) -> None:
 
 
 def make_archive() -> None:
-    """Begin to make a class archive for the sessions to come, in a process of its own, unless there is one or it was tried.
+    """Begin to make a class archive for the sessions to come, if that is asked for and there is none.
 
-    It goes on when this process has ended, gives way to all others, and says where and how large.
+    It is made in a process of its own, which goes on when this one has ended, and gives way to all others.
+    Unasked it is not made: it takes as long as a small job, and where every container is new nobody would have the gain.
     """
     with suppress(OSError, RuntimeError):  # no home, no rights, no room: sessions start as before
         java = java_found()
-        if os.environ.get(SWITCH, "").lower() == "off" or os.environ.get("CI") or java is None:
+        if os.environ.get(SWITCH, "").lower() != "auto" or java is None:
             return
         path = archive_path(java)
         tried = tried_path(path)
@@ -56,5 +57,4 @@ def make_archive() -> None:
         tried.touch()
         quiet = subprocess.DEVNULL
         subprocess.Popen([sys.executable, "-m", _MAKER], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-        told = f"krishiv_py: makes {path} in the background, once, to start sessions faster (180 MB; {SWITCH}=off turns it off)"
-        print(told, file=sys.stderr)
+        print(f"krishiv_py: makes {path} (180 MB) in the background, once, to start sessions faster", file=sys.stderr)
