@@ -15,12 +15,13 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink, MemorySink, Session, SideOutputLateEventHandler, count, sum
+from krishiv_py.connectors.kafka.client import admin_module
 from krishiv_py.connectors.kafka.settings import connection
 from krishiv_py.connectors.kafka.writing import Writer
 from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.errors import CheckpointError, ColumnError, OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
-from krishiv_py.testing.broker import Broker
+from krishiv_py.testing.broker import Broker, running
 from tests.spark.conftest import DDL, found, per_second, row
 from tests.spark.test_own_sinks import take_back
 
@@ -105,6 +106,24 @@ def test_a_note_that_cannot_be_told_yet_is_not_taken_for_none() -> None:
     assert writer.last() == 5
     with pytest.raises(OperatorError, match="Kafka did not take a batch"):
         writer.last()
+
+
+def test_a_broker_that_is_killed_and_comes_back_gets_every_batch_once() -> None:
+    with running() as mine:
+        asked = admin_module().AdminClient({"bootstrap.servers": mine.address})
+        for made in asked.create_topics([admin_module().NewTopic("out", 2, 1)]).values():
+            made.result()
+        table = pa.table({"n": [1, 2]})
+        publisher = TablePublisher(
+            KafkaSink("out", bootstrap_servers=mine.address), OutputOf("mark", "a query", "results", table.schema)
+        )
+        for number in range(4):
+            if number == 2:  # librdkafka never finds the coordinator of the group again, and heeds no time-out
+                mine.kill()
+                mine.start()
+            publisher.publish(number, [table], is_replay=False)
+        told = [(int(headers(m)["krishiv-batch"]), int(headers(m)["krishiv-row"])) for m in committed(mine, "out")]
+    assert sorted(told) == [(batch, row) for batch in range(4) for row in range(2)]
 
 
 def test_a_change_log_folds_to_the_table_it_tells(broker: Broker, topic: Topic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, connection
-from krishiv_py.connectors.kafka.writing import Message, Writer
+from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
 from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import OperatorError, PlanError, message, shown
@@ -212,6 +213,20 @@ class KafkaSink(TransactionalSink):
         writer.open()
         self._outputs[at] = _Output(writer, columns, encode)
         return writer.last() if exactly else None
+
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """Run the transaction of one `batch` with the rows of `tables`; again over a new connection if a broker went away."""
+        until = time.monotonic() + self._within_s
+        while True:
+            try:
+                super().write_tables(batch, tables)
+                return
+            except AwayError:
+                if self.guarantee != "exactly_once" or time.monotonic() > until:
+                    raise
+            last = self.last_committed(batch)
+            if last is not None and last >= batch.batch_id:  # it was committed, but the answer did not arrive
+                return
 
     def begin(self, batch: OutputBatch) -> None:
         """Begin the transaction of a `batch`."""

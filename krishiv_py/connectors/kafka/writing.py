@@ -14,7 +14,9 @@ from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, OperatorError, SourceError, message
 
 _POLL_S: Final = 0.1
-_OVERRUN_S: Final = 2.0
+_CALL_S: Final = 6.0
+"""A broker that runs answers a transactional call sooner. A user may wait for longer: then another producer is made."""
+_OVERRUN_S: Final = 1.0
 _OPEN_MS: Final = "300000"
 """How long a transaction may be open. A restarted query ends at once what the one before it left open."""
 
@@ -51,6 +53,10 @@ Message: TypeAlias = tuple["bytes | None", "bytes | None", "list[tuple[str, byte
 """What is written: value, key, headers."""
 
 
+class AwayError(OperatorError):
+    """A broker does not answer. To connect anew may help: see :meth:`Writer.open`."""
+
+
 @attrs.define(eq=False)
 class Writer:
     """Writes the batches of one output of a query to a topic.
@@ -79,7 +85,11 @@ class Writer:
     _failed: list[Any] = attrs.field(factory=list)
 
     def open(self) -> None:
-        """Connect; end what an earlier process left open, and refuse it whatever it still sends."""
+        """Connect; end what an earlier process left open, and refuse it whatever it still sends.
+
+        A producer whose coordinator was away for a moment may never find it again (librdkafka up to 2.16 at least, its issue
+        5511). So none is waited for for long: another one is made, until `within_s` is over.
+        """
         self.find()
         module, waits = kafka(), str(int(self.within_s * 1_000))
         told = {"linger_ms": "5", "partitioner": "murmur2_random", "queue_buffering_max_messages": "500000"}
@@ -87,11 +97,18 @@ class Writer:
             told |= {"transactional_id": self.name, "transaction_timeout_ms": _OPEN_MS}
         else:
             told |= {"enable_idempotence": "true", "delivery_timeout_ms": waits}
-        config = _written(self.connection.config(**told))
-        self._producer = module.Producer({**config, "delivery.report.only.error": True, "on_delivery": self._delivered})
-        if not self.transactional:
-            return
-        self._repeat(lambda: self._producer.init_transactions(self.within_s))
+        config = {**_written(self.connection.config(**told)), "delivery.report.only.error": True}
+        until = time.monotonic() + self.within_s
+        while True:
+            self._producer = module.Producer({**config, "on_delivery": self._delivered})
+            if not self.transactional:
+                return
+            try:
+                self._repeat(lambda: self._producer.init_transactions(self._call_s))
+                break
+            except AwayError:
+                if time.monotonic() > until:
+                    raise
         reads = self.connection.config(group_id=self.name, enable_auto_commit="false", isolation_level="read_committed")
         self._group = module.Consumer(reads)
 
@@ -112,7 +129,7 @@ class Writer:
     def last(self) -> int | None:
         """Number of the last batch whose transaction was committed."""
         found: list[int] = []
-        self._repeat(lambda: found.append(self._noted()), _PASSING)
+        self._repeat(lambda: found.append(self._noted()), _PASSING, self.within_s)
         return None if found[-1] < 0 else found[-1] - 1
 
     def _noted(self) -> int:
@@ -144,25 +161,34 @@ class Writer:
                     break
                 except BufferError:
                     full_s = full_s or time.monotonic()
-                    if time.monotonic() > full_s + self.within_s:
-                        raise self._error(None, f"no message was taken within {self.within_s:g} s") from None
+                    if time.monotonic() > full_s + self._call_s:
+                        raise self._error(None, f"no message was taken within {self._call_s:g} s", AwayError) from None
                     poll(_POLL_S)
                 except kafka().KafkaException as problem:
                     raise self._error(problem.args[0]) from None
         poll(0)
 
     def commit(self, batch_id: int) -> None:
-        """Commit, together with the note of the batch."""
+        """Commit, together with the note of the batch.
+
+        Raises
+        ------
+        AwayError
+            When the broker does not answer; whether the batch is there, :meth:`last` says after :meth:`open`.
+        OperatorError
+            When it refuses.
+        """
+        self._drain()
         place = kafka().TopicPartition(self.topic, 0, batch_id + 1)
         group = self._group.consumer_group_metadata()
-        self._repeat(lambda: self._producer.send_offsets_to_transaction([place], group, self.within_s))
-        self._repeat(lambda: self._producer.commit_transaction(self.within_s))
+        self._repeat(lambda: self._producer.send_offsets_to_transaction([place], group, self._call_s))
+        self._repeat(lambda: self._producer.commit_transaction(self._call_s))
 
     def abort(self) -> None:
         """Take back what was written since :meth:`begin`."""
         if self._producer is not None:
             try:
-                self._in_time(lambda: self._producer.abort_transaction(self.within_s))
+                self._in_time(lambda: self._producer.abort_transaction(self._call_s), self._call_s)
             except (kafka().KafkaException, OperatorError):
                 self._producer = None  # fenced, or no broker: whoever comes next ends the transaction
 
@@ -188,20 +214,38 @@ class Writer:
         if error is not None:
             self._failed.append(error)
 
-    def _repeat(self, call: Callable[[], Any], passing: Set[str] = frozenset()) -> None:
+    @property
+    def _call_s(self) -> float:
+        """How long a call may take."""
+        return min(self.within_s, _CALL_S) if self.transactional else self.within_s
+
+    def _drain(self) -> None:
+        """Wait until all messages have gone out, as long as they become fewer."""
+        left, since = len(self._producer), time.monotonic()
+        while left and not self._failed:
+            now = self._producer.flush(_POLL_S)
+            if now < left:
+                left, since = now, time.monotonic()
+            elif time.monotonic() > since + self._call_s:
+                raise self._error(None, f"{now} messages do not go out for {self._call_s:g} s", AwayError)
+
+    def _repeat(self, call: Callable[[], Any], passing: Set[str] = frozenset(), within_s: float | None = None) -> None:
         """Make a call, and again while the broker says that this helps, or an error is one of those that pass."""
-        until = time.monotonic() + self.within_s
+        within_s = self._call_s if within_s is None else within_s
+        until = time.monotonic() + 0.9 * within_s
         while True:
             try:
-                self._in_time(call)
+                self._in_time(call, within_s)
                 return
             except kafka().KafkaException as problem:
                 error = problem.args[0]
-                if not (error.retriable() or error.name() in passing) or time.monotonic() > until:
+                if not (error.retriable() or error.name() in passing):
                     raise self._error(error) from None
+                if time.monotonic() > until:
+                    raise self._error(error, kind=AwayError) from None
                 time.sleep(_POLL_S)
 
-    def _in_time(self, call: Callable[[], Any]) -> None:
+    def _in_time(self, call: Callable[[], Any], within_s: float) -> None:
         """Make a call in a thread of its own, and give up the producer where librdkafka overruns the time it was given.
 
         It does so for as long as a transaction may be open, in `send_offsets_to_transaction`, when the broker goes away.
@@ -216,24 +260,25 @@ class Writer:
 
         thread = threading.Thread(target=run, name="krishiv-kafka", daemon=True)
         thread.start()
-        thread.join(self.within_s + _OVERRUN_S)
+        thread.join(within_s + _OVERRUN_S)
         if thread.is_alive():
-            self._producer = None
-            raise self._error(None, f"no answer within {self.within_s + _OVERRUN_S:g} s")
+            raise self._error(None, f"no answer within {within_s + _OVERRUN_S:g} s", AwayError)
         if failed:
             raise failed[0]
 
-    def _error(self, error: Any, text: str = "") -> OperatorError:
+    def _error(self, error: Any, text: str = "", kind: type[OperatorError] = OperatorError) -> OperatorError:
         """What went wrong: a message that was not taken says it better than the transaction that it spoiled."""
         if self._producer is not None:
             self._producer.poll(0)
+        if kind is AwayError and self.transactional:
+            self._producer = None  # nothing more is asked of it
         failed, self._failed = self._failed, []
         error = failed[0] if failed else error
         said = text if error is None else self.connection.clean(error.str())
         got = f"topic {self.topic} at {self.connection.servers}: {said}"
         seen = "its rows are not visible" if self.transactional else "some of its rows may be there"
         hint = _AGAIN if error is None else _HINTS.get(error.name(), _AGAIN)
-        return OperatorError(message("Kafka did not take a batch", got, seen, hint))
+        return kind(message("Kafka did not take a batch", got, seen, hint))
 
 
 def _written(config: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
