@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -170,6 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.what == "report":
         print(report.table(report.read(given.results)))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker ends
     return 0 if run(given) else 1
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
+import sys
 import tempfile
 import time
 import uuid
@@ -66,6 +68,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--upto", type=float, default=1e9, help="begin no further run after so many seconds")
     told = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and database end
     with brokers() as broker, servers() as server, tempfile.TemporaryDirectory(prefix="krishiv-kills-") as folder:
         killed = campaign(told.kind, told.kills, told.seed, broker, server, Path(folder), told.upto)
     print(f"{killed} kills of {told.kind}, and nothing lost or doubled")
