@@ -31,7 +31,7 @@ def one_run(kind: str, kills: list[str], seed: int, broker: Broker, server: Serv
     """One job to its end with some kills; how many there was time for, and what came of them."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     places = Places(kind, broker.address, server.address(), f"{prefix}_events", prefix, str(folder / prefix))
-    fill(broker.address, places.topic, seed, portions=6 + 8 * len(kills))
+    fill(broker.address, places.topic, seed, portions=6 + 7 * len(kills))
     make_topics(broker.address, {f"{prefix}_{name}": PARTITIONS for name in ("log", "table", "late")})
     must = expected(broker.address, places.topic)
     killer = Killer(places, broker, server, random.Random(f"{kind} {seed}"))

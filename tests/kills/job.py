@@ -28,7 +28,7 @@ from krishiv_py.connectors import Sink
 SCHEMA: Final = "user bigint, at bigint, amount bigint"
 KEY: Final = ["user", "window_start", "window_end"]
 LAG_MS, LATENESS_MS, GAP_MS = 1_000, 5_000, 400
-BATCH: Final = 240
+BATCH: Final = 120
 """Offsets of a micro-batch."""
 TARGETS: Final = ("kafka", "delta", "postgres")
 KINDS: Final = ("all", *TARGETS)

@@ -145,7 +145,7 @@ class Killer:
         """Until the job failed or went on: it must do one of both."""
         assert self.job is not None
         until = time.monotonic() + _HANGS_S
-        while self.job.poll() is None and self.committed <= before + 1:
+        while self.job.poll() is None and self.committed <= before:
             assert time.monotonic() < until, f"the job hangs after {self.tally.kills[-1]} was killed: {self.log()}"
             time.sleep(0.02)
         self.tally.went_on += self.job.poll() in (None, 0)
