@@ -41,7 +41,7 @@ def union_of(streams: Mapping[str, Stream], *, source_column: str = "source") ->
     >>> both = union_of({"web": stream_of("at bigint"), "app": stream_of("at bigint")})
     >>> driver = Driver(both.watermark("at", 0).key_by("source").tumbling_window(10).agg(count()))
     >>> _ = driver.send({"web": [{"at": 1}, {"at": 2}], "app": [{"at": 3}]})
-    >>> [(row["source"], row["count"]) for row in driver.close().results.to_pylist()]
+    >>> sorted((row["source"], row["count"]) for row in driver.close().results.to_pylist())
     [('app', 1), ('web', 2)]
     """
     return union.union_of(streams, source_column, NoRunner())

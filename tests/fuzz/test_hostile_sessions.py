@@ -58,6 +58,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("app_name", lambda: SessionBuilder().app_name, {"name": "x"}),
         Call("config", lambda: SessionBuilder().config, {"key": "a", "value": 1}),
         Call("profile", lambda: SessionBuilder().profile, {"name": "dev-local"}),
+        Call("storage_options", lambda: SessionBuilder().storage_options, {"options": {"AWS_REGION": "eu-central-1"}}),
         Call(
             "memory_stream",
             lambda: lambda schema, name: session().memory_stream(schema, name=name),
