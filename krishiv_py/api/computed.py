@@ -14,7 +14,7 @@ from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.nodes import AssignWatermark, Node, Project
-from krishiv_py.plan.schema import RESERVED, checked, is_key_type, require_columns
+from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, require_columns
 
 Named: TypeAlias = "tuple[str, Expr]"
 Keys: TypeAlias = "tuple[tuple[str, ...], tuple[Named, ...]]"
@@ -40,15 +40,7 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
             if item not in schema.names and "." in item:
                 require_columns(col(item), schema, where)  # says what is written for a field
             name = known_column(item, schema.names, where)
-            if not is_key_type(schema.field(name).type):
-                raise ColumnError(
-                    message(
-                        f"column {name!r} cannot be a key",
-                        schema.field(name).type,
-                        "only plain values can be grouped",
-                        "key by a field of it, or cast it",
-                    )
-                )
+            check_key_type(name, schema.field(name).type)
         elif isinstance(item, Expr):
             name = name_of(item)
             computed.append((name, _computable(item, name, schema, where)))

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, TableSink
+from krishiv_py.errors import CheckpointError, message
 
 
 class TransactionalSink(TableSink):
@@ -60,3 +61,15 @@ class TransactionalSink(TableSink):
         except BaseException:
             self.abort(batch)
             raise
+
+
+def written_by_another(sink: str, found: object, batch: OutputBatch) -> CheckpointError:
+    """The error for a sink that holds `batch`, or a later one that was `found`, and which another process wrote."""
+    return CheckpointError(
+        message(
+            f"{sink} holds batch {found} of this query already",
+            f"batch {batch.batch_id} of {batch.output}",
+            "another process writes the same query, and rows would be doubled",
+            "let one query run from a checkpoint",
+        )
+    )

@@ -230,3 +230,17 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
 def is_key_type(type_: pa.DataType) -> bool:
     """Whether values of the type can be grouped by."""
     return not (pa.types.is_nested(type_) or pa.types.is_null(type_))
+
+
+def check_key_type(
+    name: str, type_: pa.DataType, *, meant: str = "grouped", hint: str = "key by a field of it, or cast it"
+) -> None:
+    """Refuse a key column whose values cannot be compared.
+
+    Raises
+    ------
+    ColumnError
+        With what is `meant` to be done with its values, and a `hint`.
+    """
+    if not is_key_type(type_):
+        raise ColumnError(message(f"column {name!r} cannot be a key", type_, f"only plain values can be {meant}", hint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, unknown_column
+from krishiv_py.errors import PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.facts import columns_of
@@ -24,7 +24,7 @@ from krishiv_py.plan.nodes import (
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
 from krishiv_py.plan.running.by_clock import asks
-from krishiv_py.plan.schema import RESERVED, is_key_type, left_out, refuse_left_out, require_columns, time_kind
+from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
 from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
@@ -115,15 +115,7 @@ def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
     for key in node.keys:
         if key not in schema.names:
             raise unknown_column(key, schema.names, "key_by")
-        if not is_key_type(schema.field(key).type):
-            raise ColumnError(
-                message(
-                    f"column {key!r} cannot be a key",
-                    schema.field(key).type,
-                    "only plain values can be grouped",
-                    "key by a field of it, or cast it",
-                )
-            )
+        check_key_type(key, schema.field(key).type)
 
 
 def _late_columns(node: WindowAggregate, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:

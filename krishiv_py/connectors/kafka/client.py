@@ -62,8 +62,8 @@ def admin(connection: Connection) -> Any:
         raise connection.failed("a setting of Kafka is refused", problem, "see the settings of librdkafka") from None
 
 
-def partitions(connection: Connection, topics: Iterable[str], within_s: float) -> list[Place]:
-    """The partitions of topics.
+def partitions(connection: Connection, topics: Iterable[str], within_s: float, so: str = "there are no rows") -> list[Place]:
+    """The partitions of topics; without them something cannot be done, and the error says `so`.
 
     Raises
     ------
@@ -72,12 +72,12 @@ def partitions(connection: Connection, topics: Iterable[str], within_s: float) -
     """
     until, found = time.monotonic() + within_s, []
     for topic in topics:
-        told = _metadata(connection, topic, until)
+        told = _metadata(connection, topic, until, so)
         found += [(topic, number) for number in sorted(told)]
     return found
 
 
-def _metadata(connection: Connection, topic: str, until: float) -> Mapping[int, Any]:
+def _metadata(connection: Connection, topic: str, until: float, so: str) -> Mapping[int, Any]:
     asked = admin(connection)
     while True:
         try:
@@ -85,20 +85,20 @@ def _metadata(connection: Connection, topic: str, until: float) -> Mapping[int, 
         except kafka().KafkaException as problem:
             if time.monotonic() > until:
                 hint = "see that the broker runs and can be reached, and that security options fit"
-                raise connection.failed("no Kafka broker answers", problem, hint) from None
+                raise connection.failed("no Kafka broker answers", problem, hint, so) from None
             continue
         if told.error is None:
             partitions: Mapping[int, Any] = told.partitions
             return partitions
         if not told.error.retriable() or time.monotonic() > until:
-            raise _no_topic(connection, topic, told.error)
+            raise _no_topic(connection, topic, told.error, so)
         time.sleep(0.1)
 
 
-def _no_topic(connection: Connection, topic: str, error: Any) -> SourceError:
+def _no_topic(connection: Connection, topic: str, error: Any, so: str) -> SourceError:
     got = f"{topic!r} at {connection.servers}: {error.str()}"
     hint = "create it, or see how its name is written and whether you may read it"
-    return SourceError(message("a topic cannot be read", got, "its rows are unknown", hint))
+    return SourceError(message("a topic cannot be read", got, so, hint))
 
 
 def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float) -> Offsets:

@@ -50,11 +50,11 @@ class Connection:
                 text = text.replace(value, HIDDEN)
         return text
 
-    def failed(self, what: str, problem: BaseException, hint: str) -> SourceError:
-        """The error for a call that the broker refused, or did not answer."""
+    def failed(self, what: str, problem: BaseException, hint: str, so: str = "there are no rows") -> SourceError:
+        """The error for a call that the broker refused, or did not answer, `so` that something cannot be done."""
         said = problem.args[0].str() if problem.args and hasattr(problem.args[0], "str") else told(problem)
         got = f"{self.servers}: {self.clean(said)}"
-        return SourceError(message(what, got, "there are no rows", hint))
+        return SourceError(message(what, got, so, hint))
 
 
 def connection(servers: object, options: object) -> Connection:

@@ -121,10 +121,9 @@ class Writer:
             When it is not, or no broker answers.
         """
         try:
-            partitions(self.connection, (self.topic,), self.within_s)
+            partitions(self.connection, (self.topic,), self.within_s, "nothing can be written")
         except SourceError as problem:
-            text = str(problem).replace("its rows are unknown", "nothing can be written")
-            raise OperatorError(text.replace("there are no rows", "nothing can be written")) from None
+            raise OperatorError(str(problem)) from None
 
     def last(self) -> int | None:
         """Number of the last batch whose transaction was committed."""

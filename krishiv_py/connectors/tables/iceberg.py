@@ -13,10 +13,9 @@ from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import options
 from krishiv_py.connectors.tables.keys import a_key, check_key, kept
 from krishiv_py.connectors.tables.keys import create as told_create
-from krishiv_py.connectors.transactional import TransactionalSink
+from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
 from krishiv_py.errors import (
     RAISED,
-    CheckpointError,
     KrishivError,
     OperatorError,
     PlanError,
@@ -223,14 +222,7 @@ class IcebergSink(TransactionalSink):
         if again and found == str(batch.batch_id):
             return  # it was committed, although the catalog said that it was not
         if found is not None and int(found) >= batch.batch_id:
-            raise CheckpointError(
-                message(
-                    f"{self.title} holds batch {found} of this query already",
-                    f"batch {batch.batch_id} of {batch.output}",
-                    "another process writes the same query, and rows would be doubled",
-                    "let one query run from a checkpoint",
-                )
-            )
+            raise written_by_another(self.title, found, batch)
         table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object; the catalog does not get it
         noted = {note: str(batch.batch_id)}
         with table.transaction() as transaction:

@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import AssignWatermark, Node, Project, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.schema import RESERVED, is_key_type, time_kind
+from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
 
 LEFT, RIGHT = "left", "right"
 TIME: Final = f"{RESERVED}time"
@@ -108,15 +108,7 @@ def check_keys(left: Side, right: Side) -> None:
     for ours, theirs in zip(left.keys, right.keys, strict=True):
         one, other = left.schema.field(ours).type, right.schema.field(theirs).type
         for name, type_ in ((ours, one), (theirs, other)):
-            if not is_key_type(type_):
-                raise ColumnError(
-                    message(
-                        f"column {name!r} cannot be a key",
-                        type_,
-                        "only plain values can be compared",
-                        "join on a field of it, or cast it",
-                    )
-                )
+            check_key_type(name, type_, meant="compared", hint="join on a field of it, or cast it")
         if one != other:
             raise ColumnError(
                 message(

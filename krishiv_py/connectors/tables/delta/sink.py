@@ -12,8 +12,8 @@ import pyarrow as pa
 from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import a_place, delta, opened, options, refused
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
-from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import RAISED, CheckpointError, KrishivError, SchemaError, message, shown, unknown_column
+from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
+from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.redaction import shown_settings, shown_text
 
@@ -157,14 +157,7 @@ class DeltaSink(TransactionalSink):
         module, table = delta(), opened(self.path, self.storage_options)
         found = None if table is None else table.transaction_version(_app(batch))
         if found is not None and int(found) >= batch.batch_id:
-            raise CheckpointError(
-                message(
-                    f"{self.title} holds batch {found} of this query already",
-                    f"batch {batch.batch_id} of {batch.output}",
-                    "another process writes the same query, and rows would be doubled",
-                    "let one query run from a checkpoint",
-                )
-            )
+            raise written_by_another(self.title, found, batch)
         noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
         if net is None:
             self._append(table, rows, noted)
