@@ -64,7 +64,7 @@ class TransactionalSink(TableSink):
 
 
 def written_by_another(sink: str, found: object, batch: OutputBatch) -> CheckpointError:
-    """The error for a sink that holds `batch`, or a later one that was `found`, and which another process wrote."""
+    """The error for a sink that holds `batch`, or a later one that was `found`: another process wrote it."""
     return CheckpointError(
         message(
             f"{sink} holds batch {found} of this query already",
