@@ -70,15 +70,22 @@ def interval(ms: int) -> str:
     return f"INTERVAL '{days} {hours:02}:{minutes:02}:{seconds % 60:02}.{rest:03}' DAY TO SECOND(3)"
 
 
+def plain(column: str) -> str:
+    """A time as a value: a sink of Flink's takes one event time only."""
+    return f"CAST({column} AS TIMESTAMP(3))"
+
+
 def pipeline(job: Job) -> str:
     """A job that is more than a window, over table ``events``."""
     if job.kind == "dedup":
         first = "ROW_NUMBER() OVER (PARTITION BY user_id, event_time, amount ORDER BY PROCTIME() ASC) AS n"
         rows = f"SELECT user_id, event_time, amount, {first} FROM events"
-        return f"SELECT user_id, event_time, event_time, CAST(1 AS BIGINT), amount FROM ({rows}) WHERE n = 1"
+        return (
+            f"SELECT user_id, {plain('event_time')}, {plain('event_time')}, CAST(1 AS BIGINT), amount FROM ({rows}) WHERE n = 1"
+        )
     if job.kind == "join":
-        span = interval(job.size_ms)
-        return f"""SELECT l.user_id, l.event_time, r.event_time, CAST(1 AS BIGINT), l.amount * {PAIRED} + r.amount
+        span, times = interval(job.size_ms), f"{plain('l.event_time')}, {plain('r.event_time')}"
+        return f"""SELECT l.user_id, {times}, CAST(1 AS BIGINT), l.amount * {PAIRED} + r.amount
             FROM events l JOIN events r ON l.user_id = r.user_id AND l.amount <= {SPLIT} AND r.amount > {SPLIT}
             AND r.event_time BETWEEN l.event_time - {span} AND l.event_time + {span}"""
     inner = f"""SELECT user_id, window_time, COUNT(*) AS n, SUM(amount) AS s

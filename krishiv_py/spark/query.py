@@ -27,6 +27,7 @@ from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file
+from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.setup.waiting import Call, waited
@@ -49,8 +50,8 @@ class StreamQuery:
 
     def __init__(
         self,
-        query: StreamingQuery,
-        then: Sequence[Callable[[], StreamingQuery]],
+        query: Launched,
+        then: Sequence[Callable[[], Launched]],
         name: str,
         ledger: Ledger,
         plan: PhysicalPlan,
@@ -62,7 +63,7 @@ class StreamQuery:
         behind: Callable[[], bool],
     ) -> None:
         self._query = query
-        self._id = str(query.id)
+        self._id = str(query.query.id)
         self._name = name
         self._ledger = ledger
         self._plan = plan
@@ -80,11 +81,11 @@ class StreamQuery:
         if self._follow is not None:
             self._follow.start()
 
-    def _go_on(self, then: Sequence[Callable[[], StreamingQuery]]) -> None:
+    def _go_on(self, then: Sequence[Callable[[], Launched]]) -> None:
         """When the input there was is done, let its end fire what is still open."""
         for follow in then:
             try:
-                self._query.awaitTermination()
+                self._query.await_termination()
             except self._end_types:
                 return  # told to whoever waits for the query
             if self._halt.stopping.is_set():
@@ -115,7 +116,7 @@ class StreamQuery:
         """``running``, ``stopped`` or ``failed``."""
         if self._end is None:
             try:
-                if self._query.isActive or (self._follow is not None and self._follow.is_alive()):
+                if self._query.is_active() or (self._follow is not None and self._follow.is_alive()):
                     return "running"
                 self._end = "failed" if self._problem() is not None else "stopped"
             except self._gone_types as problem:
@@ -131,7 +132,7 @@ class StreamQuery:
     @property
     def spark_query(self) -> StreamingQuery:
         """Spark's own handle."""
-        return self._query
+        return self._query.query
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
         """Wait for the end; True when it came. Ctrl-C ends the waiting, not the query.
@@ -153,7 +154,7 @@ class StreamQuery:
         try:
             if self._follow is not None:
                 self._follow.join()
-            self._query.awaitTermination()
+            self._query.await_termination()
         except self._end_types as problem:
             self._gone(problem)
 
@@ -168,10 +169,10 @@ class StreamQuery:
 
     def _processed(self) -> None:
         try:
-            self._query.processAllAvailable()
+            self._query.process_all_available()
             while self.status == "running" and self._behind():  # sends that are made to wait
                 time.sleep(0.02)
-                self._query.processAllAvailable()
+                self._query.process_all_available()
         except self._end_types as problem:
             self._gone(problem)
 
@@ -236,7 +237,7 @@ class StreamQuery:
     def _cancel_jobs(self) -> None:
         """Break off a job that began after Spark was told to stop: while a query is planned Spark may not hear of it."""
         with suppress(PySparkException, Py4JError, OSError):
-            self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
+            self._spark.sparkContext.cancelJobGroup(str(self._query.query.runId))
 
     def _stop(self) -> None:
         with self._ending:

@@ -32,6 +32,7 @@ from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.spark.clock.heartbeats import Heartbeats
 from krishiv_py.spark.clock.wakes import Wakes
+from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.query_metrics import Ledger
@@ -286,12 +287,15 @@ def start(
     for planner in planning:
         planner.begin(everything=batches.kind == "available_now")
 
-    def launch() -> StreamingQuery:
+    def begin() -> StreamingQuery:
         forget_unplanned(checkpoint)
         with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
             return with_sources(writer.start())
 
-    def go_on() -> StreamingQuery:
+    def launch() -> Launched:
+        return Launched(begin, title)
+
+    def go_on() -> Launched:
         assert controls is not None
         controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
         return launch()

@@ -19,6 +19,7 @@ from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
 from krishiv_py.spark.clock.beats import Beats
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import claim_outputs, described_outputs, task_output
 from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.reading.scan import arrow_scanned
@@ -81,13 +82,16 @@ def start(
         getattr(sink, "delivery", "") == "frame" for sink in every
     )
 
-    def launch() -> StreamingQuery:
+    def begin() -> StreamingQuery:
         with server_at_rest(checkpoint, title):
             forget_unplanned(checkpoint)
         with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
             return with_sources(writer.start())
 
-    def go_on() -> StreamingQuery:
+    def launch() -> Launched:
+        return Launched(begin, title)
+
+    def go_on() -> Launched:
         assert controls is not None
         controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
         return launch()

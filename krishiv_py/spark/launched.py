@@ -1,0 +1,94 @@
+"""Spark's query, started anew where it failed before its first batch because a Python process was slow to begin."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+_SLOW: Final = "Python worker failed to connect back"
+"""Spark's words where the Python that tells which state an operator keeps did not answer in 10 s; that time is fixed."""
+_TIMES: Final = 2
+"""How often a query is started anew."""
+
+
+class Launched:
+    """Stands for Spark's ``StreamingQuery`` where a query is waited for, asked and stopped.
+
+    On a machine without a free core, or with a slow disk, a process may take longer to begin than Spark waits for it. No row
+    was read by then, so the query may be started again from its checkpoint as if nothing had been.
+    """
+
+    def __init__(self, start: Callable[[], StreamingQuery], name: str) -> None:
+        self._start = start
+        self._name = name
+        self._turn = threading.Lock()
+        self._left = _TIMES
+        self.query = start()
+        """Spark's own handle, of the latest start."""
+        # a query nobody asks about must go on as well
+        threading.Thread(target=self._watch, name=f"{name}-launched", daemon=True).start()
+
+    def _watch(self) -> None:
+        try:
+            self.await_termination()
+        except (PySparkException, Py4JError, OSError):
+            return  # told to whoever waits for the query
+
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return bool(self.query.isActive) or self._again(self.query)
+
+    def await_termination(self) -> None:
+        """Wait for its end, and raise what made it fail."""
+        self._tried(lambda query: query.awaitTermination())
+
+    def process_all_available(self) -> None:
+        """Wait until what there is was processed, and raise what made it fail."""
+        self._tried(lambda query: query.processAllAvailable())
+
+    def exception(self) -> StreamingQueryException | None:
+        """What made it fail."""
+        query = self.query
+        found = query.exception()
+        return None if found is not None and self._again(query) else found
+
+    def stop(self) -> None:
+        """Stop it; it is not started again."""
+        with self._turn:
+            self._left = 0
+        self.query.stop()
+
+    def _tried(self, call: Callable[[StreamingQuery], object]) -> None:
+        while True:
+            query = self.query
+            try:
+                call(query)
+            except StreamingQueryException:
+                if not self._again(query):
+                    raise
+            else:
+                return
+
+    def _again(self, query: StreamingQuery) -> bool:
+        """Whether there is another query in the place of this one, which has ended; started now where that may help."""
+        with self._turn:
+            if self.query is not query:
+                return True
+            problem = query.exception()
+            if self._left == 0 or problem is None or _SLOW not in str(problem) or query.lastProgress is not None:
+                return False
+            self._left -= 1
+            warnings.warn(
+                f"query {self._name!r}: Spark gave up waiting for a Python process to begin (10 s), before the first batch; "
+                "the query is started again from its checkpoint. Hint: leave a core and some memory free",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self.query = self._start()
+            return True

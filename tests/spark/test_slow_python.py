@@ -1,0 +1,124 @@
+"""A Python process that is too slow for Spark, before the first batch of a query: the query goes on, and says so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import cast
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from krishiv_py import Batches, ParquetSink, Session
+from krishiv_py.spark.launched import Launched
+from tests.spark.conftest import found, per_second, row
+
+DDL = "user string, at bigint, amount bigint"
+PYTHON = """#!/bin/sh
+case "$*" in
+    *transform_with_state_driver_worker*)
+        echo begun >> "{folder}/begun"
+        [ $(wc -l < "{folder}/begun") -le 1 ] && exec sleep 60 ;;
+esac
+exec "{python}" "$@"
+"""
+
+
+class Failed:
+    """Stands for a query of Spark's that failed."""
+
+    isActive = False  # noqa: N815
+
+    def __init__(self, words: str, progress: object = None) -> None:
+        self.problem = StreamingQueryException(words)
+        self.lastProgress = progress
+
+    def exception(self) -> StreamingQueryException:
+        """What made it fail."""
+        return self.problem
+
+    def awaitTermination(self) -> None:  # noqa: N802
+        """Wait for its end."""
+        raise self.problem
+
+    def stop(self) -> None:
+        """Stop it."""
+
+
+SLOW = "Python worker failed to connect back."
+
+
+@pytest.mark.parametrize(
+    ("words", "progress", "starts"),
+    [(SLOW, None, 3), (SLOW, object(), 1), ("Python worker exited unexpectedly", None, 1)],
+    ids=["always slow", "after a batch", "another reason"],
+)
+@pytest.mark.filterwarnings("ignore:query 'q'.*started again:RuntimeWarning")
+def test_what_fails_again_and_again_is_told(words: str, progress: object, starts: int) -> None:
+    begun: list[Failed] = []
+
+    def start() -> StreamingQuery:
+        begun.append(Failed(words, progress))
+        return cast("StreamingQuery", begun[-1])
+
+    launched = Launched(start, "q")
+    with pytest.raises(StreamingQueryException, match=re.escape(words)):
+        launched.await_termination()
+    assert len(begun) == starts and launched.exception() is begun[-1].problem and not launched.is_active()
+
+
+@pytest.mark.filterwarnings("ignore:query 'q'.*started again:RuntimeWarning")
+def test_what_was_stopped_is_not_started_again() -> None:
+    begun: list[Failed] = []
+    failing = threading.Event()
+
+    class Running(Failed):
+        def awaitTermination(self) -> None:  # noqa: N802
+            failing.wait(10)
+            super().awaitTermination()
+
+    def start() -> StreamingQuery:
+        begun.append(Running(SLOW))
+        return cast("StreamingQuery", begun[-1])
+
+    launched = Launched(start, "q")
+    launched.stop()
+    failing.set()
+    with pytest.raises(StreamingQueryException):
+        launched.await_termination()
+    assert len(begun) == 1
+
+
+def test_a_query_whose_python_is_slow_to_begin(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.spark.test_slow_python", str(tmp_path)]
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(folder=tmp_path, python=sys.executable))
+    python.chmod(0o755)
+    env = {**os.environ, "PYSPARK_PYTHON": str(python)}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
+    assert run.returncode == 0 and run.stdout.split() == ["1"], run.stdout + run.stderr
+    assert found(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
+
+
+def main(folder: Path) -> None:
+    """A query to its end; says how often it was started again."""
+    with Session.embedded() as session, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        stream, sender = session.memory_stream(DDL, spool=str(folder / "spool"))
+        sender.send([row("a", 100), row("a", 5_000)])
+        query = per_second(stream).start(
+            ParquetSink(str(folder / "out")), checkpoint=str(folder / "checkpoint"), batches=Batches.available_now()
+        )
+        query.await_termination()
+        print(sum("started again" in str(one.message) for one in told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
