@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -35,4 +36,23 @@ def test_the_command_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, has:
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentSetupError, match=r"JAVA_HOME=.*set JAVA_HOME"):
+        require_java()
+
+
+@pytest.mark.parametrize(
+    ("noted", "works"), [('JAVA_VERSION="21.0.2"', True), ('X="1"\nJAVA_VERSION="11.0.1"', False), ("", False)]
+)
+def test_its_version_is_read_beside_it_or_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noted: str, works: bool
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin/java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(noted)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if works:
+        assert require_java() == str(java)
+        return
+    with pytest.raises(EnvironmentSetupError, match=r"Java (11|1) found at .*Spark 4 needs Java 17"):
         require_java()

@@ -137,12 +137,20 @@ def running_session() -> SparkSession | None:
     return begun
 
 
+def _part_with_accumulators(context: Any) -> None:
+    """Let PySpark's server of accumulators end by itself: it looks once a second whether it should, and stop() waits for it."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.shutdown = threading.Thread(target=server.shutdown, name="krishiv-accumulators", daemon=True).start
+
+
 def stop_spark(spark: SparkSession) -> None:
     """Stop Spark, which complains of whatever still ran; it may have gone already."""
     try:
         context = getattr(spark, "_sc", None)
         if context is not None and context._jsc is not None:
             context.setLogLevel("OFF")
+            _part_with_accumulators(context)
         spark.stop()
     except (PySparkException, Py4JError, OSError):
         forget_dead_jvm()
