@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from krishiv_py import Batches, ForeachBatchSink, ParquetSink, Session
+from krishiv_py.spark.setup.jvm import stop_spark
 from tests.spark.conftest import found, per_second, row
 
 DDL = "user string, at bigint, amount bigint"
@@ -21,6 +25,17 @@ def test_a_stop_breaks_the_batch_off_without_a_word(tmp_path: Path) -> None:
     assert run.returncode == 0 and run.stdout.split() == ["stopped", "1"], run.stderr
     assert "Exception" not in run.stderr and "Error" not in run.stderr
     assert found(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
+
+
+def test_the_end_of_a_session_waits_for_no_server_of_accumulators() -> None:
+    ended = threading.Event()
+    server = SimpleNamespace(shutdown=lambda: ended.wait(60))
+    context = SimpleNamespace(_jsc=object(), _accumulatorServer=server, setLogLevel=lambda level: None)
+    begun = time.monotonic()
+    spark: Any = SimpleNamespace(_sc=context, stop=lambda: server.shutdown())
+    stop_spark(spark)
+    assert time.monotonic() - begun < 30
+    ended.set()
 
 
 def main(folder: Path) -> None:
