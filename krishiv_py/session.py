@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
     from krishiv_py.spark import local, runtime
+    from krishiv_py.spark.remote import session as remote
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
     several = lazy("krishiv_py.planner.several")
     local = lazy("krishiv_py.spark.local")
     runtime = lazy("krishiv_py.spark.runtime")
+    remote = lazy("krishiv_py.spark.remote.session")
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
 
@@ -62,7 +64,8 @@ class SessionBuilder(SessionOptions):
         Raises
         ------
         EnvironmentSetupError
-            When no Java 17 or newer is found; names the command that installs it.
+            When no Java 17 or newer is found; names the command that installs it. Or when Spark cannot be started on this
+            master, or with these settings.
         """
         given, profile = dict(self._settings), profiles.checked_profile(self._profile)
         spark, owned = local.session(self._master, self._app, given, profile, lambda: (runtime.SparkRunner, context.SqlContext))
@@ -93,7 +96,15 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def connect(cls, url: str, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """A session on the Spark Connect server at `url`, ``sc://host:15002``, with a durability `profile` (SEMANTICS §6.2)."""
+        """A session on the Spark Connect server at `url`, ``sc://host:15002``, with a durability `profile` (SEMANTICS §6.2).
+
+        Raises
+        ------
+        EnvironmentSetupError
+            When no server answers there within 30 s.
+        PlanError
+            For an address that is none.
+        """
         one_of(profile, "profile", PROFILES)
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
             raise PlanError(
@@ -104,7 +115,7 @@ class Session(FileSources, RangedSources, OtherStreams):
                     'write Session.connect("sc://host:15002")',
                 )
             )
-        return cls(runtime.SparkRunner(runtime.remote_session(url, {}), profile, owned=True))
+        return cls(runtime.SparkRunner(remote.session(url), profile, owned=True))
 
     @classmethod
     def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:

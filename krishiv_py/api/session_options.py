@@ -26,7 +26,7 @@ class SessionOptions:
 
     def master(self, url: str) -> Self:
         """Spark master `url`, ``local[*]`` by default."""
-        return attrs.evolve(self, master=a_text(url, "url", 'write .master("local[2]")'))
+        return attrs.evolve(self, master=a_text(url, "master", 'write .master("local[2]")'))
 
     def app_name(self, name: str) -> Self:
         """The `name` shown by Spark."""

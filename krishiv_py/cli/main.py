@@ -14,6 +14,8 @@ from krishiv_py.session import Session
 from krishiv_py.testing.broker import JARS, serve
 from krishiv_py.version import __version__
 
+_PORTS = 65_536
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 when all is well, 1 when something was found, 2 for a wrong call."""
@@ -53,13 +55,19 @@ def _a_setting(text: str) -> str:
     return text
 
 
+def _a_port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < _PORTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 1 to {_PORTS - 1}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("krishiv", description="Event-time stream processing on Spark.")
     parser.add_argument("--version", action="version", version=f"krishiv_py {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("warm", help="make the class archive that shortens the start of local sessions (180 MB, half a minute)")
     broker = commands.add_parser("broker", help="run a Kafka broker of one process, to try things out, until Ctrl-C")
-    broker.add_argument("--port", type=int, default=9092, help="its port on this machine (default 9092)")
+    broker.add_argument("--port", type=_a_port, default=9092, help="its port on this machine (default 9092)")
     broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
     where = doctor.add_mutually_exclusive_group()

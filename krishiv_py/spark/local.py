@@ -6,7 +6,8 @@ import os
 import warnings
 from collections.abc import Callable
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.redaction import shown_setting
@@ -14,7 +15,7 @@ from krishiv_py.spark.setup.class_archive import archive_options
 from krishiv_py.spark.setup.config import JVM_OPTIONS, Profile, is_here, session_settings
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
-from krishiv_py.spark.setup.jvm import forget_dead_jvm, quiet_jvm, running_session
+from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
 from krishiv_py.spark.setup.stores import settings_while_running
 from krishiv_py.spark.setup.warming import begin_workers
 from krishiv_py.spark.storage.folders import spark_folder
@@ -39,11 +40,23 @@ def session(
     for key, value in every.items():
         builder = builder.config(key, value)
     with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}, meanwhile):
-        spark = builder.getOrCreate()
+        spark = _begun(builder, master or "local[*]")
     spark.sparkContext.setLogLevel(settings.get("krishiv.log.level", "ERROR"))
     if here:
         begin_workers(spark)
     return spark, True
+
+
+def _begun(builder: SparkSession.Builder, master: str) -> SparkSession:
+    try:
+        spark = builder.getOrCreate()
+        spark.conf.get("spark.sql.shuffle.partitions")  # only now Spark reads the settings of SQL
+    except (Py4JError, PySparkException) as problem:
+        java = getattr(problem, "java_exception", None)
+        reason = str(problem if java is None else java.toString()).partition("\n")[0]
+        end_jvm()  # an exception of Java's cannot be shown after that
+        raise not_started(master, reason) from None
+    return spark
 
 
 def _own_folder(master: str | None) -> dict[str, str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
@@ -21,7 +19,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.errors import PlanError, message, require_extra
+from krishiv_py.errors import PlanError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
@@ -67,9 +65,6 @@ if TYPE_CHECKING:
     from krishiv_py.spark.remote import starting as remote
 else:  # it needs what the extra `connect` installs
     remote = lazy("krishiv_py.spark.remote.starting")
-
-CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
-"""What PySpark's client of Spark Connect imports, and the extra `connect` installs."""
 
 
 class SparkRunner:
@@ -274,13 +269,3 @@ class SparkRunner:
                 stop_spark(self.spark)
             if self._warms:
                 make_archive()
-
-
-def remote_session(url: str, settings: dict[str, str]) -> SparkSession:
-    """A Spark Connect session."""
-    require_extra("Spark Connect's client", CONNECT_MODULES, "connect", "no server can be talked to")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
-    builder = SparkSession.builder.remote(url)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,25 @@ def test_its_version_is_read_beside_it_or_asked(
         return
     with pytest.raises(EnvironmentSetupError, match=r"Java (11|1) found at .*Spark 4 needs Java 17"):
         require_java()
+
+
+AGAIN = """
+from krishiv_py import Session
+tried = [("nonsense", "a", "b"), ("local[x]", "a", "b"), ("local[1]", "driver.memory", "zz"), ("local[1]", "a", "b")]
+for master, key, value in tried:
+    try:
+        with Session.builder().master(master).config("spark." + key, value).get_or_create() as session:
+            print(session.spark.range(3).count())
+    except RuntimeError as problem:
+        print(type(problem).__name__, str(problem).splitlines())
+"""
+
+
+def test_what_spark_does_not_take_is_told_and_the_next_session_begins() -> None:
+    run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=180)
+    first, second, third, last = run.stdout.splitlines()
+    assert "EnvironmentSetupError ['Spark could not be started on nonsense (got: " in first and "Master must" in first, (
+        run.stderr
+    )
+    assert "could not be started on local[x]" in second and "Could not parse Master URL" in second
+    assert "Invalid maximum heap size" in third and last == "3" and "Traceback" not in run.stderr

@@ -6,9 +6,10 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -18,9 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from krishiv_py.errors import EnvironmentSetupError, message
 from krishiv_py.spark.setup.waiting import on_main_thread
 
 _FORKED_S: Final = 0.05
+_KEPT_LINES: Final = 50
+_LAST_WORDS_S: Final = 2.0
 _CHATTER: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
     rb"|Using Spark's default log4j profile: .*\r?\n"
@@ -51,6 +55,11 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
     """Start the JVM with standard error in our hands, and in a process group of its own: Ctrl-C is for this process.
 
     It needs a processor and two seconds until it can be talked to; `meanwhile` is done in a thread.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        When it ends before it can be talked to, with what it said.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -58,14 +67,41 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
     for name, value in settings.items():
         conf.set(name, value)
     reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=(reading,), name="krishiv-jvm-stderr", daemon=True).start()
+    said: list[bytes] = []
+    passing = threading.Thread(target=_pass_on, args=(reading, said), name="krishiv-jvm-stderr", daemon=True)
+    passing.start()
     threading.Thread(target=_after_the_fork, args=(meanwhile,), name="krishiv-loading", daemon=True).start()
     try:
-        gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
+        gateway: Any = launch_gateway(conf, {"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
+    except PySparkException:
+        gateway = None
     finally:
         os.close(writing)
+    if gateway is None:
+        passing.join(_LAST_WORDS_S)
+        raise not_started(settings["spark.master"], _reason(said))
     SparkContext._ensure_initialized(gateway=gateway)
     hush_py4j()
+
+
+def not_started(master: str, reason: str) -> EnvironmentSetupError:
+    """Spark cannot be had."""
+    return EnvironmentSetupError(
+        message(
+            f"Spark could not be started on {master}",
+            reason,
+            "there is no session",
+            "masters are local[*], local[2], spark://host:7077, yarn and k8s://https://host:443; one of a cluster has to run; "
+            "settings have to be ones that Spark and Java take",
+        )
+    )
+
+
+def _reason(said: Iterable[bytes]) -> str:
+    """What a JVM that ended said first."""
+    lines = [line.decode(errors="replace").strip() for line in said if line.strip()]
+    failed = next((line for line in lines if line.startswith("Exception in thread")), None)
+    return (lines or ["it ended without a word"])[0] if failed is None else failed.partition('" ')[2]
 
 
 def _after_the_fork(work: Callable[[], object]) -> None:
@@ -88,8 +124,11 @@ def _of_interest(record: logging.LogRecord) -> bool:
     return record.exc_info[0].__name__ not in ("BatchStoppedError", "KeyboardInterrupt")
 
 
-def _pass_on(reading: int) -> None:
-    """Pass on what the JVM writes, but for its chatter; what is no whole line yet at once where a bar is drawn."""
+def _pass_on(reading: int, said: list[bytes]) -> None:
+    """Pass on what the JVM writes, but for its chatter; what is no whole line yet at once where a bar is drawn.
+
+    The first lines are kept as `said`, in case they are its last.
+    """
     left, hush = b"", False
     while True:
         try:
@@ -103,6 +142,8 @@ def _pass_on(reading: int) -> None:
             chatter = _CHATTER.fullmatch(line) is not None
             if not chatter and not (hush and not line.strip()):
                 _write(line)
+                if len(said) < _KEPT_LINES:
+                    said.append(line)
             hush = chatter and b"Python worker" in line
         if not read:
             os.close(reading)
@@ -125,6 +166,22 @@ def forget_dead_jvm() -> None:
     kept._active_spark_context = kept._gateway = kept._jvm = None
     of_session: Any = SparkSession
     of_session._instantiatedSession = None
+
+
+def end_jvm() -> None:
+    """End what was begun where Spark could not go on, so that a new session starts afresh, with settings of its own."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    with suppress(PySparkException, Py4JError, OSError):
+        if context is not None:
+            context.stop()
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:  # it is not ours: spark-submit began it
+        return
+    with suppress(Py4JError, OSError, subprocess.TimeoutExpired):
+        gateway.shutdown()
+        process.stdin.close()  # it ends when nobody can talk to it any more
+        process.wait(_LAST_WORDS_S * 5)
+    forget_dead_jvm()
 
 
 def running_session() -> SparkSession | None:
