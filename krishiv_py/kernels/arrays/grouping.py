@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.sorting import numbered
 from krishiv_py.kernels.arrays.types import Hashes, Ints
 
 _DENSE_SLACK: Final = 1 << 20
@@ -57,8 +58,8 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
         low, high = int(column.min()), int(column.max())
         if high - low < 4 * len(column) + _DENSE_SLACK:
             return column - low, high - low + 1
-        _, inverse = np.unique(column, return_inverse=True)
-        return inverse.astype(np.int64), int(inverse.max()) + 1
+        ids, first = numbered(column)
+        return ids, len(first)
     plain = normal_key(_plain(column))
     if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
         values = plain.to_numpy().astype(np.int64, copy=False)
@@ -78,8 +79,8 @@ def _densify(codes: Ints, bound: int) -> Groups:
         first = slot[present]
         slot[present] = np.arange(len(present), dtype=np.int64)
         return Groups(slot[codes], first, len(present))
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    return Groups(inverse.astype(np.int64), first.astype(np.int64), len(first))
+    ids, first = numbered(codes)
+    return Groups(ids, first, len(first))
 
 
 def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Groups:

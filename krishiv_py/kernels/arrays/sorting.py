@@ -68,6 +68,24 @@ def sorted_unique(values: Ints) -> Ints:
     return ordered[kept]
 
 
+def numbered(values: Ints) -> tuple[Ints, Ints]:
+    """The number of each value among the values there are, in their order; and where each of these stands first."""
+    n = len(values)
+    low = int(values.min()) if n else 0
+    bits = n.bit_length()
+    if n < _SMALL or (int(values.max()) - low).bit_length() + bits > _BITS:
+        _, first, ids = np.unique(values, return_index=True, return_inverse=True)
+        return ids.astype(np.int64), first.astype(np.int64)
+    coded = ((values.astype(np.int64, copy=False) - low) << bits) | np.arange(n)
+    coded.sort()
+    order = coded & ((1 << bits) - 1)
+    coded >>= bits
+    begins = np.append(True, coded[1:] != coded[:-1])
+    ids = np.empty(n, np.int64)
+    ids[order] = np.cumsum(begins) - 1
+    return ids, order[begins]
+
+
 def _carried(values: Ints, positions: Ints) -> Ints:
     bits = len(values).bit_length()
     coded: Ints = (values << bits) | positions

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.arrays.sorting import order_in_runs, pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.sorting import numbered, order_in_runs, pair_order, sorted_unique, stable_order
 
 SPREADS = {"few values": (0, 3), "some": (-50, 50), "many": (-(10**12), 10**12), "all": (-(2**63), 2**63 - 1)}
 
@@ -23,6 +23,8 @@ def test_orders_are_those_of_numpy(spread: str, n: int, seed: int) -> None:
     assert stable_order(repeated).tolist() == np.argsort(repeated, kind="stable").tolist()
     assert pair_order(major, minor).tolist() == np.lexsort((minor, major)).tolist()
     assert sorted_unique(repeated).tolist() == sorted(set(major.tolist()))
+    _, first, ids = np.unique(repeated, return_index=True, return_inverse=True)
+    assert [found.tolist() for found in numbered(repeated)] == [ids.tolist(), first.tolist()]
 
 
 @pytest.mark.parametrize("spread", SPREADS)
