@@ -12,6 +12,7 @@ from krishiv_py.kernels.arrays.types import Ints
 
 _BITS = 63
 _SMALL = 64
+_HALF = 32
 
 
 def stable_order(values: Ints) -> Ints:
@@ -22,11 +23,11 @@ def stable_order(values: Ints) -> Ints:
     low, high = int(values.min()), int(values.max())
     if (high - low).bit_length() + n.bit_length() <= _BITS:
         return _carried(values.astype(np.int64, copy=False) - low, np.arange(n))
-    order = np.argsort(values)
-    ordered = values[order]
-    runs = np.zeros(n, np.int64)
-    np.cumsum(ordered[1:] != ordered[:-1], out=runs[1:])
-    return _carried(runs, order)
+    if n.bit_length() > _BITS - _HALF:
+        return np.argsort(values, kind="stable")
+    order = _carried(values & ((1 << _HALF) - 1), np.arange(n))  # by the low half, then by the high one
+    high_half = (values >> _HALF)[order]
+    return order[_carried(high_half - (low >> _HALF), np.arange(n))]
 
 
 def pair_order(major: Ints, minor: Ints) -> Ints:

@@ -91,8 +91,9 @@ def bisected(values: Ints, start: Ints, stop: Ints, wanted: Ints, *, after: bool
 
 def by_key(rows: pa.Table) -> pa.Table:
     """The rows by hash, then time, then as they came."""
-    rows = rows.take(pa.array(stable_order(rows[TIME].to_numpy())))
-    return rows.take(pa.array(stable_order(rows[HASH].to_numpy()))).combine_chunks()
+    by_time = stable_order(rows[TIME].to_numpy())
+    order = by_time[stable_order(rows[HASH].to_numpy()[by_time])]
+    return rows.take(pa.array(order)).combine_chunks()
 
 
 class SpanLog:
