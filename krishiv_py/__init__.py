@@ -92,7 +92,7 @@ from krishiv_py.plan.options.query import StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.options.window_trigger import OpenWindows, WindowTrigger
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running.progress import Progress, TableVersion
 from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows
@@ -167,6 +167,7 @@ __all__ = [
     "SourceTracker",
     "StateTtlConfig",
     "Stream",
+    "TableVersion",
     "TimeIntervalWindowOptions",
     "TimedStream",
     "Trigger",

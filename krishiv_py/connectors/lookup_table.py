@@ -1,19 +1,24 @@
-"""Tables that rows are looked up in: as they are, or loaded anew now and then."""
+"""Tables that rows are looked up in: as they are, or loaded anew now and then (SEMANTICS §9.3).
+
+In a query all tasks of a micro-batch see one version of a table. Its driver loads it and says which (spark/tables.py); a test
+driver goes by its clock; a task for which nobody says it, as in a frame that goes on in plain Spark, by the machine's.
+"""
 
 from __future__ import annotations
 
 import io
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, SourceError, message, told
+from krishiv_py.plan.running.progress import TableVersion
 
 
 @attrs.frozen
@@ -22,11 +27,24 @@ class _Held:
 
     clock: int | None
     at: float
-    version: int
+    version: int | str
     table: pa.Table
 
 
+class Versions(Protocol):
+    """Which version of each table is in force."""
+
+    def name(self, token: str) -> str:
+        """What tells the version of a table from every other, of any query."""
+        ...
+
+    def table(self, token: str) -> pa.Table:
+        """What it holds."""
+        ...
+
+
 _held: dict[str, _Held] = {}
+_versions: ContextVar[Versions | None] = ContextVar("lookup_versions", default=None)
 _clock: ContextVar[tuple[int, float] | None] = ContextVar("lookup_clock", default=None)
 
 
@@ -40,17 +58,53 @@ def tables_age_by(clock: int, now_us: int) -> Iterator[None]:
         _clock.reset(token)
 
 
-@attrs.frozen(eq=False)
+@contextmanager
+def tables_are(versions: Versions | None) -> Iterator[None]:
+    """Inside, tables are of these versions."""
+    token = _versions.set(versions)
+    try:
+        yield
+    finally:
+        _versions.reset(token)
+
+
+@attrs.define(eq=False)
 class LookupTable:
-    """A table, whole or by a function that loads it; a process loads it again when it is `reload_us` old."""
+    """A table, whole or by a function that loads it.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Its columns.
+    table : pyarrow.Table or None
+        A table that does not change.
+    load : callable or None
+        Loads it; None where it does not change.
+    reload_us : int or None
+        How old it gets before it is loaded again, µs.
+    through_spark : bool
+        Whether only the driver of Spark can load it.
+    whole : LookupTable or None
+        As it stands in a bounded run: what tasks get instead.
+    token : str
+        Tells tables apart, in every process.
+    """
 
     schema: pa.Schema
     table: pa.Table | None = None
     load: Callable[[], Any] | None = None
     reload_us: int | None = None
+    through_spark: bool = False
+    whole: LookupTable | None = None
     token: str = attrs.field(factory=lambda: uuid.uuid4().hex)
 
-    def current(self) -> tuple[int, pa.Table]:
+    @property
+    def name(self) -> str:
+        """What it is called in progress: as its function."""
+        named = getattr(self.load, "__name__", "table")
+        return "table" if named == "<lambda>" else str(named)
+
+    def current(self) -> tuple[int | str, pa.Table]:
         """The table as it stands, and a number that changes with it.
 
         Raises
@@ -60,15 +114,39 @@ class LookupTable:
         """
         if self.table is not None:
             return 0, self.table
-        held = _held.get(self.token)
+        held, versions = _held.get(self.token), _versions.get()
+        if versions is not None:
+            wanted = versions.name(self.token)
+            if held is None or held.version != wanted:
+                held = _held[self.token] = _Held(None, 0.0, wanted, versions.table(self.token))
+            return held.version, held.table
         clock, now = _clock.get() or (None, time.monotonic())
         if held is not None and (self.reload_us is None or (held.clock == clock and now - held.at < self.reload_us / 1e6)):
             return held.version, held.table
-        found = _Held(clock, now, 0 if held is None else held.version + 1, self._loaded())
+        version = 1 + (held.version if held is not None and isinstance(held.version, int) else 0)
+        found = _Held(clock, now, version, self.loaded())
         _held[self.token] = found
         return found.version, found.table
 
-    def _loaded(self) -> pa.Table:
+    def seen(self) -> TableVersion | None:
+        """The version this process has; None before it is used."""
+        held = _held.get(self.token)
+        if held is None or not isinstance(held.version, int):
+            return None
+        return TableVersion(held.version, round(held.at * 1e6), held.table.num_rows)
+
+    def is_old(self, loaded_us: int, now_us: int) -> bool:
+        """Whether it is to be loaded again."""
+        return self.reload_us is not None and now_us - loaded_us >= self.reload_us
+
+    def loaded(self) -> pa.Table:
+        """Load it.
+
+        Raises
+        ------
+        SourceError
+            When it cannot be loaded, or has other columns than at the start.
+        """
         assert self.load is not None
         try:
             return as_table(self.load()).select(self.schema.names).cast(self.schema)
@@ -80,24 +158,45 @@ class LookupTable:
 
     def __getstate__(self) -> dict[str, Any]:
         """As it travels to the tasks: the table as one Arrow stream."""
+        if self.whole is not None:
+            return self.whole.__getstate__()
         state = {a.name: getattr(self, a.name) for a in attrs.fields(type(self))}
         if self.table is not None:
-            sink = io.BytesIO()
-            with pa.ipc.new_stream(sink, self.schema) as writer:
-                writer.write_table(self.table)
-            state["table"] = sink.getvalue()
+            state["table"] = as_bytes(self.table)
+        if self.through_spark:
+            state["load"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The other way; a process keeps one copy, however many tasks it runs."""
-        data = state["table"]
+        data, token = state["table"], state["token"]
         if data is not None:
-            token = state["token"]
             if token not in _held:
                 _held[token] = _Held(None, 0.0, 0, pa.ipc.open_stream(pa.py_buffer(data)).read_all())
             state["table"] = _held[token].table
         for name, value in state.items():
-            object.__setattr__(self, name, value)
+            setattr(self, name, value)
+
+
+@contextmanager
+def as_they_stand(tables: Iterable[LookupTable]) -> Iterator[None]:
+    """Load tables once; inside, tasks get them as they are now."""
+    every = [table for table in tables if table.load is not None]
+    try:
+        for table in every:
+            table.whole = LookupTable(table.schema, table.loaded())
+        yield
+    finally:
+        for table in every:
+            table.whole = None
+
+
+def as_bytes(table: pa.Table) -> bytes:
+    """A table as one Arrow stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def as_table(found: Any) -> pa.Table:

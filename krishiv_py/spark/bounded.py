@@ -15,11 +15,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
+from krishiv_py.connectors.lookup_table import as_they_stand
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
@@ -46,6 +48,11 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
     found = Gathered(plan)
     if _nothing_sent(plan):
         return found.result()
+    with as_they_stand(lookup_tables(plan)):  # all tasks see what they hold now
+        return _run(spark, plan, now_us, shuffle_files, found)
+
+
+def _run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: ShuffleFiles, found: Gathered) -> BoundedResult:
     partitions = _partitions(spark, plan)
     ids = tuple(range(partitions))
     given, batches = _packed(spark, plan, ids, now_us, shuffle_files)

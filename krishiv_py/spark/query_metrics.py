@@ -10,7 +10,7 @@ import attrs
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.plan.running.progress import Progress, of_stages
+from krishiv_py.plan.running.progress import Progress, TableVersion, of_stages
 from krishiv_py.planner.stages import StagePlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.reading.ranged.alignment import Alignment
@@ -35,6 +35,8 @@ class Ledger:
     batch_id: int = -1
     sources_us: dict[str, int] = attrs.field(factory=dict)
     advances: int = 0
+    tables: dict[str, TableVersion] = attrs.field(factory=dict)
+    """Which version of each table the last batch that was begun looks rows up in."""
     _lock: Any = attrs.field(factory=threading.Lock)
 
     def take(
@@ -58,6 +60,7 @@ class Ledger:
                 saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
                 told = {"buckets": saved, "watermark": now.watermark_us, "sources": sources_us, "advances": self.advances}
                 told |= {"batch": batch_id} if self.every_batch else {}
+                told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
                 told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
                 self.notes.keep_metrics(told)
 
@@ -69,6 +72,7 @@ class Ledger:
             self.moment = Moment(kept["watermark"], others=tuple(kept.get("watermarks of further clocks", ())))
         self.sources_us = kept.get("sources", {})
         self.advances = kept.get("advances", 0)
+        self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
 
     @property
     def open(self) -> int:
@@ -86,7 +90,7 @@ class Ledger:
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
         held = {name: times for alignment in self.aligned for name, times in alignment.held.items()}
-        return attrs.evolve(of_stages(found), watermark_advances=self.advances, held_back=held)
+        return attrs.evolve(of_stages(found), watermark_advances=self.advances, held_back=held, tables=dict(self.tables))
 
 
 def _latest(one: Moment, other: Moment) -> Moment:

@@ -20,6 +20,7 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.spark.checkpoint.lease import Lease
 from krishiv_py.spark.checkpoint.logcheck import check_log
 from krishiv_py.spark.checkpoint.moved import follow
@@ -48,6 +49,7 @@ from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage.tables import Tables
 from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
@@ -115,6 +117,7 @@ class BatchSteps:
     lease: Lease
     planners: tuple[RangePlanner, ...] = ()
     wakes: Wakes | None = None
+    tables: Tables | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
@@ -122,6 +125,8 @@ class BatchSteps:
             self.lease.check()
             if self.plan.by_clock and isinstance(self.clock, LedgerClock):
                 self.clock.begin(batch_id, self.now())
+            if self.tables is not None:
+                self.ledger.tables = self.tables.begin(batch_id)
             for planner in self.planners:
                 planner.taken(batch_id)
             self._publish(frame, batch_id)
@@ -274,7 +279,10 @@ def start(
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
-    steps = BatchSteps(plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes)
+    tables = Tables(checkpoint, lookup_tables(plan), now, durable)
+    steps = BatchSteps(
+        plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes, tables
+    )
     writer = writing(frame, steps, checkpoint, batches, title)
 
     def stop() -> None:

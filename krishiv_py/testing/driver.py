@@ -29,6 +29,7 @@ from krishiv_py.plan.running.counters import Counters
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import why_not_fired
 from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.driven import DrivenStage
@@ -138,7 +139,7 @@ class Driver:
                 for at, s in enumerate(self._stages)
             }
         )
-        return attrs.evolve(whole, watermark_advances=self._advances)
+        return attrs.evolve(whole, watermark_advances=self._advances, tables=tables_seen(self.plan))
 
     @property
     def watermark_us(self) -> int:

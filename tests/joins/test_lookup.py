@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py import col
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, SourceError
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
@@ -146,6 +147,63 @@ def test_a_table_grows_old_by_the_clock_of_the_driver() -> None:
     assert other.send([{"key": "a", "at": 1}]).results["n"].to_pylist() == [found[-1] + 1]
 
 
+def test_progress_has_the_version_a_batch_has_seen() -> None:
+    held = ["one"]
+
+    def cities() -> pa.Table:
+        return pa.table({"key": ["a"], "city": held})
+
+    clock = ManualClock()
+    stream = stream_of("key string, at bigint").lookup_join(cities, "key", reload="10 s")
+    again = stream.lookup_join(cities, "key", columns={"city": "again"})
+    driver = Driver(again, clock=clock)
+    assert driver.progress.tables == {}
+    versions = []
+    for city in ("one", "two", "two"):
+        held[0] = city
+        clock.advance("10 s")
+        assert driver.send([{"key": "a", "at": 1}]).results["city"].to_pylist() == [city]
+        versions.append({name: (t.version, t.loaded_us, t.rows) for name, t in driver.progress.tables.items()})
+    assert list(versions[0]) == ["cities", "cities 2"]
+    assert [v["cities"] for v in versions] == [(1, 10_000_000, 1), (2, 20_000_000, 1), (3, 30_000_000, 1)]
+    assert [v["cities 2"][0] for v in versions] == [1, 1, 1]
+    assert "table cities: version 3" in str(driver.progress)
+
+
+PEOPLE = pa.table({"code": ["A", "b", None], "n": [1, 2, 3], "part": [{"key": "a"}, {"key": "b"}, None]})
+
+
+@pytest.mark.parametrize(
+    ("on", "wanted"),
+    [
+        ([(col("key").upper(), "code")], [1, None, None]),
+        ((col("key").upper(), col("code")), [1, None, None]),
+        ((col("key"), col("code").lower()), [1, 2, None]),
+        ([(col("key").lower(), col("code").lower()), (col("at") * 0 + 1, "n")], [1, None, None]),
+        ([("key", col("part").field("key"))], [1, 2, None]),
+        ({"key": "code"}, [None, 2, None]),
+        ([("key", "code")], [None, 2, None]),
+    ],
+    ids=str,
+)
+def test_keys_may_be_computed(on: Any, wanted: list[int | None]) -> None:
+    rows = [{"key": k, "at": t} for t, k in enumerate(["a", "b", None])]
+    found = stream_of("key string, at bigint").lookup_join(PEOPLE, on, columns={"n": "found"})
+    assert Driver(found).send(rows).results["found"].to_pylist() == wanted
+    plain = found.watermark("at", 0).lookback_window(0, with_row=True, emit="arrival").agg(kv.count())
+    assert Driver(plain).send(rows).results["found"].to_pylist() == wanted
+
+
+def test_keys_of_results_may_be_computed() -> None:
+    counted = stream_of("key string, at bigint").watermark("at", 0).key_by("key").tumbling_window(5).agg(kv.count())
+    found = counted.lookup_join(PEOPLE, [(col("key").upper(), "code")], columns=["n"])
+    driver = Driver(found)
+    driver.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}])
+    assert {(r["key"], r["n"]) for r in driver.close().results.to_pylist()} == {("a", 1), ("b", None)}
+    once = Driver(stream_of("key string, at bigint").lookup_join(PEOPLE, [(col("key").upper(), "code")]))
+    assert once.plan.stage.layout.result_schema.names == ["key", "at", "n", "part"]
+
+
 def test_a_step_travels_with_its_table() -> None:
     stream = stream_of("key string, at bigint").lookup_join(pa.table({"key": ["a"], "n": [7]}), "key")
     step = pickle.loads(pickle.dumps(stream.node.function))  # type: ignore[attr-defined]
@@ -160,6 +218,13 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ColumnError, "other types", {"table": pa.table({"key": [1]}), "on": "key"}),
     (ColumnError, "kei", {"table": SMALL, "on": "kei"}),
     (PlanError, "no key", {"table": SMALL, "on": []}),
+    (PlanError, "names no columns", {"table": SMALL, "on": 5}),
+    (PlanError, "names no columns", {"table": SMALL, "on": [("key", "at", "from")]}),
+    (PlanError, "constant is no key", {"table": SMALL, "on": [("key", kv.lit("a"))]}),
+    (ColumnError, "kei", {"table": SMALL, "on": col("kei").lower()}),
+    (ColumnError, "other types", {"table": SMALL, "on": [(col("key").length(), "key")]}),
+    (ColumnError, "cannot be a key", {"table": SMALL, "on": col("key").split("a")}),
+    (ColumnError, "cannot be a key", {"table": pa.table({"key": [["a"]]}), "on": "key"}),
     (PlanError, "needs the time", {"table": SMALL, "on": "key", "columns": [], "validity": ("from", "at")}),
     (PlanError, "function that loads", {"table": SMALL, "on": "key", "columns": [], "reload": 5}),
     (PlanError, "how", {"table": SMALL, "on": "key", "columns": [], "how": "full"}),
@@ -177,8 +242,8 @@ def test_a_frame_and_an_arrow_table_on_spark(session: kv.Session) -> None:
     stored = session.table("more_rows")
     once = stored.lookup_join(lambda: session.spark.table("more_rows"), "key", columns={"at": "again"})
     assert once.collect().to_pylist() == [{"key": "c", "at": 4, "again": 4}]
-    with pytest.raises(PlanError, match=r"cannot be read through Spark .*Hint: .*leave `reload` out"):
-        stored.lookup_join(lambda: session.spark.table("more_rows"), "key", reload="1 s", columns=[])
+    again = stored.lookup_join(lambda: session.spark.table("more_rows"), "key", reload="1 s", columns={"at": "again"})
+    assert again.collect().to_pylist() == [{"key": "c", "at": 4, "again": 4}]
     for name, streaming, told in (("no_rows", False, ""), ("more_rows", True, " as a stream"), ("a b", False, "")):
         with pytest.raises(SourceError, match=rf"the table '{name}' cannot be read{told} .*Hint: correct the name"):
             session.table(name, streaming=streaming)

@@ -7,22 +7,26 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.api.planning import lookup
+from krishiv_py.api.planning import evaluate, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
 from krishiv_py.plan.checks import column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.nodes import BatchFunction
-from krishiv_py.plan.schema import checked, time_kind
+from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
 
 LookupType: TypeAlias = Literal["left", "inner"]
 """Whether rows that find nothing stay."""
+LookupKeys: TypeAlias = "str | Expr | Sequence[str | Expr | tuple[str | Expr, str | Expr]] | Mapping[str, str]"
+"""What of a row is equal to what of a table: columns, or expressions."""
 
 
 def looked_up(
     schema: pa.Schema,
     table: Any,
-    on: str | Sequence[str] | Mapping[str, str],
+    on: LookupKeys,
     columns: Sequence[str] | Mapping[str, str] | None,
     how: str,
     validity: tuple[str, str] | None,
@@ -32,20 +36,7 @@ def looked_up(
     """The step over rows of `schema`, and the schema it makes."""
     one_of(how, "how", ("left", "inner"))
     found = _table(table, reload)
-    keys = _keys(on)
-    for ours, theirs in keys:
-        known_column(ours, schema.names, "lookup_join(on)")
-        known_column(theirs, found.schema.names, "lookup_join(on), table")
-        one, other = schema.field(ours).type, found.schema.field(theirs).type
-        if one != other:
-            raise ColumnError(
-                message(
-                    "the key of rows and table has other types",
-                    f"{ours!r} is {one}, {theirs!r} is {other}",
-                    "no row would be found",
-                    f'cast it before: .with_column({ours!r}, col({ours!r}).cast("{other}"))',
-                )
-            )
+    keys = _keys(on, schema, found.schema)
     valid = _validity(validity, at, schema, found.schema)
     picked = _picked(columns, found.schema, keys, () if valid is None else (valid.starts, valid.ends))
     taken = {n.lower() for n in schema.names}
@@ -78,9 +69,8 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
         )
     try:
         given = table if load is None else load()
-        if load is not None and hasattr(given, "toArrow"):  # a Spark session is not there in the tasks
-            if reload_us is not None:
-                raise _through_spark(table)
+        through_spark = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
+        if through_spark and reload_us is None:
             load = None
         found = as_table(given)
     except TypeError as problem:
@@ -94,25 +84,71 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             )
         ) from problem
     schema = checked(found.schema.remove_metadata())
-    return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us)
+    return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us, through_spark)
 
 
-def _through_spark(load: object) -> PlanError:
-    return PlanError(
-        message(
-            "a table that is loaded again cannot be read through Spark",
-            f"{shown(load)} returned a DataFrame",
-            "it is loaded in the tasks, where there is no Spark session",
-            "let the function read files or a database itself and return a pyarrow.Table, or leave `reload` out",
-        )
-    )
+def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
+    """What of a row is equal to what of the table, checked."""
+    found = []
+    for ours, theirs in _pairs(on):
+        pair = _key(ours, rows, "lookup_join(on)"), _key(theirs, table, "lookup_join(on), table")
+        one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
+        if one != other:
+            raise ColumnError(
+                message(
+                    "the key of rows and table has other types",
+                    f"{_named(pair[0])} is {one}, {_named(pair[1])} is {other}",
+                    "no row would be found",
+                    f'cast one of them: on=[(col("a").cast("{other}"), "b")]',
+                )
+            )
+        found.append(pair)
+    return tuple(found)
 
 
-def _keys(on: object) -> tuple[tuple[str, str], ...]:
-    pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
-    if not pairs:
+def _pairs(on: object) -> list[tuple[object, object]]:
+    listed = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, (str, Expr)) else _items(on)
+    if not listed:
         raise PlanError(message("lookup_join has no key", shown(on), "every row would find the whole table", 'write on="user"'))
-    return tuple(pairs)
+    if len(listed) == 2 and all(isinstance(e, Expr) for e in listed):  # as for joins of streams: of rows, and of the table
+        return [(listed[0], listed[1])]
+    return [e if isinstance(e, tuple) else (e, e) for e in listed]
+
+
+def _items(on: object) -> list[Any]:
+    def names(e: object) -> bool:
+        return isinstance(e, (str, Expr)) or (
+            isinstance(e, tuple) and len(e) == 2 and all(isinstance(n, (str, Expr)) for n in e)
+        )
+
+    if isinstance(on, Sequence) and all(map(names, on)):
+        return list(on)
+    hint = 'write "user", ["user", "shop"], {"user": "customer"}, or for computed keys [(col("user").lower(), "customer")]'
+    raise PlanError(message("`on` names no columns", shown(on), "it is not known which rows are found", hint))
+
+
+def _key(key: object, schema: pa.Schema, where: str) -> Expr:
+    """A key of one side, of columns it has and a type that can be compared."""
+    if isinstance(key, str):
+        if key not in schema.names and "." in key:
+            require_columns(col(key), schema, where)  # says what is written for a field
+        name = known_column(key, schema.names, where)
+        check_key_type(name, schema.field(name).type, meant="compared")
+        return Col(name)
+    while isinstance(key, Alias):
+        key = key.arg
+    if not isinstance(key, Expr) or not columns_of(key) or "*" in columns_of(key):
+        raise PlanError(message(f"{where}: a constant is no key", repr(key), "all rows would be in one group", "leave it out"))
+    require_columns(key, schema, where)
+    type_ = evaluate.expr_type(key, schema)
+    if not is_key_type(type_):
+        raise ColumnError(message(f"{where}: {key!r} cannot be a key", type_, "only plain values can be compared", "cast it"))
+    return key
+
+
+def _named(key: Expr) -> str:
+    """A key in an error."""
+    return repr(key.name) if isinstance(key, Col) else repr(key)
 
 
 def _listed(names: object) -> list[str]:
@@ -123,10 +159,10 @@ def _listed(names: object) -> list[str]:
 
 
 def _picked(
-    columns: object, table: pa.Schema, keys: tuple[tuple[str, str], ...], bounds: tuple[str, ...]
+    columns: object, table: pa.Schema, keys: tuple[tuple[Expr, Expr], ...], bounds: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     if columns is None:
-        left_out = {theirs for _, theirs in keys} | set(bounds)
+        left_out = set(bounds).union(*(columns_of(theirs) for _, theirs in keys))
         return tuple((n, n) for n in table.names if n not in left_out)
     pairs = list(columns.items()) if isinstance(columns, Mapping) else [(n, n) for n in _listed(columns)]
     for column, name in pairs:

@@ -23,7 +23,7 @@ from krishiv_py.plan.windows.session import Touch
 
 if TYPE_CHECKING:
     from krishiv_py.api.joins.joined import JoinedStream
-    from krishiv_py.api.joins.lookup import LookupType
+    from krishiv_py.api.joins.lookup import LookupKeys, LookupType
     from krishiv_py.api.joins.sides import On
     from krishiv_py.api.joins.verbs import JoinSide
     from krishiv_py.api.results.rows import RowStream
@@ -75,7 +75,7 @@ class FollowMethods:
     def lookup_join(
         self,
         table: Any,
-        on: str | Sequence[str] | Mapping[str, str],
+        on: LookupKeys,
         *,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         how: LookupType = "left",

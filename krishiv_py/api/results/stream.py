@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.joins.lookup import LookupType, looked_up
+from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import check, evaluate, stages, unnest
 from krishiv_py.api.results.alone import ResultTime, alone, carries
 from krishiv_py.api.results.keeping import KeepingColumns, reserved
@@ -199,7 +199,7 @@ class ResultStream(TimedStream):
     def lookup_join(
         self,
         table: Any,
-        on: str | Sequence[str] | Mapping[str, str],
+        on: LookupKeys,
         *,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         how: LookupType = "left",

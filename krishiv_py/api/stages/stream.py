@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import Named, keys_of
 from krishiv_py.api.frame_lag import known_lag_us
-from krishiv_py.api.joins.lookup import LookupType, looked_up
+from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
@@ -187,7 +187,7 @@ class Stream(RunMethods):
     def lookup_join(
         self,
         table: Any,
-        on: str | Sequence[str] | Mapping[str, str],
+        on: LookupKeys,
         *,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         how: LookupType = "left",
@@ -201,9 +201,11 @@ class Stream(RunMethods):
         ----------
         table : pyarrow.Table or DataFrame or callable
             The table, a static Spark DataFrame such as ``spark.table("db.shops")`` (read now), or a function without arguments
-            that returns a table. A function is called in the tasks, once a process and again as `reload` says.
-        on : str or list of str or dict
-            The key columns: of one name, or names of rows with those of the table. Null keys find nothing.
+            that returns either. The driver of a query calls it when the query starts, and again as `reload` says, before a
+            batch: all rows of a batch see one version, also when it is repeated after a crash. A bounded run calls it once.
+        on : str or Expr or list or dict
+            The keys: columns of one name, names of rows with those of the table, or expressions: ``col("shop").lower()`` of
+            both, or pairs ``[(col("shop").lower(), "shop")]`` of rows and table. Null keys find nothing.
         columns : list of str or dict, optional
             Columns of the table to add, or their names with new ones; all besides keys and `validity` by default.
         how : {"left", "inner"}
@@ -213,8 +215,8 @@ class Stream(RunMethods):
         at : str, optional
             The time of rows that `validity` is held against.
         reload : int or timedelta or str, optional
-            How old a table may become (processing time) before its function is called again. A batch that is repeated after
-            a crash may then see a newer table.
+            How old a table may become (processing time) before its function is called again. ``progress.tables`` has the
+            version a batch has seen.
 
         Raises
         ------

@@ -13,8 +13,11 @@ from krishiv_py.kernels.arrays.grouping import key_hashes, normal_key
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, same_keys
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.schema import TimeKind
 
 
@@ -29,16 +32,27 @@ class Validity:
     kind: TimeKind
 
 
+@attrs.frozen(eq=False)
+class _Known:
+    """A version of the table: its keys, and the order of their hashes."""
+
+    version: int | str
+    table: pa.Table
+    keys: pa.Table
+    hashes: Ints
+    order: Ints
+
+
 @attrs.define(eq=False)
 class Lookup:
     """The step: a function of a batch. What is known of the table is worked out once for each of its versions."""
 
-    current: Callable[[], tuple[int, pa.Table]]
-    keys: tuple[tuple[str, str], ...]
+    current: Callable[[], tuple[int | str, pa.Table]]
+    keys: tuple[tuple[Expr, Expr], ...]
     columns: tuple[tuple[str, str], ...]
     keeps: bool
     validity: Validity | None = None
-    _known: tuple[int, pa.Table, Ints, Ints] | None = None
+    _known: _Known | None = None
     __name__ = "lookup_join"
 
     def __getstate__(self) -> dict[str, object]:
@@ -51,19 +65,19 @@ class Lookup:
     @property
     def reads(self) -> frozenset[str]:
         """The columns of rows that it looks at."""
-        return frozenset([*(ours for ours, _ in self.keys), *([] if self.validity is None else [self.validity.at])])
+        named = frozenset[str]() if self.validity is None else frozenset([self.validity.at])
+        return named.union(*(columns_of(ours) for ours, _ in self.keys))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the batch with the columns looked up; a row that has several partners comes once for each."""
-        table, hashes, order = self._index()
-        names = [f"k{i}" for i in range(len(self.keys))]
-        rows = pa.Table.from_arrays([normal_key(batch.column(ours)) for ours, _ in self.keys], names=names)
+        known = self._index()
+        table, hashes = known.table, known.hashes
+        rows = self._keys(batch, 0)
         wanted = key_hashes(list(rows.columns), batch.num_rows)
         start, stop = np.searchsorted(hashes, wanted, side="left"), np.searchsorted(hashes, wanted, side="right")
         at, left = expand(start, stop)
-        pairs = Pairs(left, order[at])
-        theirs = pa.Table.from_arrays([_normal(table[their]) for _, their in self.keys], names=names)
-        pairs = pairs.only(same_keys(names, rows, theirs, pairs))
+        pairs = Pairs(left, known.order[at])
+        pairs = pairs.only(same_keys(rows.schema.names, rows, known.keys, pairs))
         if self.validity is not None:
             pairs = pairs.only(self._valid(self.validity, batch, table, pairs))
         if self.keeps:
@@ -73,13 +87,19 @@ class Lookup:
         kept = [c.take(pa.array(pairs.left)) for c in batch.columns]
         return pa.RecordBatch.from_arrays([*kept, *found], names=[*batch.schema.names, *(name for _, name in self.columns)])
 
-    def _index(self) -> tuple[pa.Table, Ints, Ints]:
+    def _keys(self, rows: pa.RecordBatch | pa.Table, side: int) -> pa.Table:
+        """The key columns of rows, or of the table."""
+        found = [normal_key(evaluate(pair[side], rows)) for pair in self.keys]
+        return pa.Table.from_arrays(found, names=[f"k{at}" for at in range(len(found))])
+
+    def _index(self) -> _Known:
         version, table = self.current()
-        if self._known is None or self._known[0] != version:
-            hashes = key_hashes([_normal(table[their]) for _, their in self.keys], table.num_rows)
+        if self._known is None or self._known.version != version:
+            keys = self._keys(table, 1)
+            hashes = key_hashes(list(keys.columns), table.num_rows)
             order = stable_order(hashes)
-            self._known = version, table, hashes[order], order
-        return self._known[1:]
+            self._known = _Known(version, table, keys, hashes[order], order)
+        return self._known
 
     @staticmethod
     def _valid(validity: Validity, batch: pa.RecordBatch, table: pa.Table, pairs: Pairs) -> Mask:
@@ -108,7 +128,3 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 def _joined(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def _normal(column: pa.ChunkedArray) -> pa.Array:
-    return normal_key(_one(column))

@@ -9,6 +9,25 @@ from krishiv_py.plan.running.counters import Counters
 
 
 @attrs.frozen
+class TableVersion:
+    """Which version of a table a micro-batch looked rows up in (SEMANTICS §9.3).
+
+    Attributes
+    ----------
+    version : int
+        Counts the tables that were loaded and differed from the one before, from 1 on.
+    loaded_us : int
+        When it was last loaded, µs since the epoch by the clock of the query.
+    rows : int
+        How many rows it has.
+    """
+
+    version: int
+    loaded_us: int
+    rows: int
+
+
+@attrs.frozen
 class Progress:
     """The progress of a query.
 
@@ -33,6 +52,9 @@ class Progress:
     held_back : dict
         How often the planning of each source was put off in this run because it was too far ahead
         (``MultiSourceWatermarkSpec.max_drift``).
+    tables : dict
+        Of each table of a lookup join that a function loads, by the name of the function, the :class:`TableVersion` that the
+        last batch saw.
     stages : dict
         The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
         batch, watermark, input rows and sources of the first stage, the firings of the last, and the sums of the rest.
@@ -50,6 +72,7 @@ class Progress:
     source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
     watermark_advances: int = 0
     held_back: dict[str, int] = attrs.field(factory=dict)
+    tables: dict[str, TableVersion] = attrs.field(factory=dict)
     stages: dict[str, Progress] = attrs.field(factory=dict)
 
     @property
@@ -65,9 +88,10 @@ class Progress:
     def __str__(self) -> str:
         late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
         held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
+        seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
         return (
             f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
-            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}"
+            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}"
         )
 
 

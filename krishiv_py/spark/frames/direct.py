@@ -9,6 +9,7 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.nodes import UnionSource
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.spark.publishing import explode
 from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import plain_frame
@@ -48,6 +49,15 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 spec.watermark.describe(),
                 "idle sources and intervals would never take their turn",
                 "pass checkpoint=..., a folder, or use start(sink)",
+            )
+        )
+    if any(table.through_spark for table in lookup_tables(plan)):
+        raise PlanError(
+            message(
+                "to_dataframe() loads no table through Spark",
+                ", ".join(f"{table.name}()" for table in lookup_tables(plan)),
+                "it is loaded in the tasks, where there is no Spark session",
+                "pass checkpoint=..., a folder, use start(sink), or let the function return a pyarrow.Table",
             )
         )
     if plan.watermarked:

@@ -15,6 +15,7 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
 from krishiv_py.spark.clock.beats import Beats
 from krishiv_py.spark.clock.controls import ControlFolder
@@ -136,5 +137,15 @@ def check_remote(plan: PhysicalPlan) -> None:
                     f"{read.source.title} {read.source.detail()}",
                     "the query would read nothing",
                     "read files, a memory stream or from_dataframe, without max_drift; or use Session.builder()",
+                )
+            )
+    for table in lookup_tables(plan):
+        if table.through_spark:
+            raise PlanError(
+                message(
+                    "over Spark Connect a table is not loaded again through Spark",
+                    f"{table.name}() returned a DataFrame",
+                    "it is loaded in a process of the server, which has no session of yours",
+                    "let the function read files or a database itself and return a pyarrow.Table, or leave `reload` out",
                 )
             )

@@ -22,6 +22,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, message, told
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.sparklog import batches_of
@@ -33,6 +34,7 @@ from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.remote.lease import heed, query_id, take_server
 from krishiv_py.spark.remote.rows import Away, ForClient
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage.tables import Tables
 from krishiv_py.spark.streaming import BatchSteps
 from krishiv_py.spark.tasks.batch import Halt
 from krishiv_py.version import __version__
@@ -189,6 +191,7 @@ def begin(pickled: bytes) -> ServerSteps:
         lease,
         (),
         told.beats.wakes(controls, wall_clock_us),
+        Tables(checkpoint, lookup_tables(plan), wall_clock_us, told.durable),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: True)  # the process ends with the query

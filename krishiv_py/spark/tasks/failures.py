@@ -16,6 +16,7 @@ from krishiv_py import errors
 from krishiv_py.engine.failures import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
 from krishiv_py.spark.reading.malformed import gone, shown_path
+from krishiv_py.spark.storage.tables import tables_of
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"
@@ -34,10 +35,14 @@ _WRAPPERS: Final = ("PythonException", "Py4JException", "ExecutionException", "S
 
 
 @contextmanager
-def in_task(operator: str, step: str, batch: int | None = None) -> Iterator[None]:
-    """Let what is raised in the body name where it happened: the operator, the step, the micro-batch."""
+def in_task(operator: str, step: str, batch: int | None = None, checkpoint: str | None = None) -> Iterator[None]:
+    """Let what is raised in the body name where it happened: the operator, the step, the micro-batch.
+
+    Inside, tables of lookup joins are those of the batch of the query with this checkpoint, where it is known.
+    """
     try:
-        yield
+        with tables_of(checkpoint, batch):
+            yield
     except GeneratorExit:
         raise
     except BaseException as problem:  # noqa: BLE001  # sys.exit() too: Spark would only say that a worker has gone

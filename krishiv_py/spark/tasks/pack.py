@@ -131,7 +131,7 @@ class Pack:
         context = TaskContext.get()
         assert context is not None
         number = batch_number(self.clock.checkpoint)
-        with in_task(self.spec.name, PREPARE, number):
+        with in_task(self.spec.name, PREPARE, number, self.clock.checkpoint):
             task = _Task(self, number, context.partitionId() << 32)
             others = [one.begun(context.partitionId()) for one in self.passed]
             for batch in batches:

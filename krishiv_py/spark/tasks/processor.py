@@ -108,7 +108,7 @@ class BucketProcessor:
     def handle_rows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
         batch = self._batch()
-        with in_task(self._spec.name, f"{STEP} of bucket {key[0]}", batch):
+        with in_task(self._spec.name, f"{STEP} of bucket {key[0]}", batch, self._checkpoint):
             yield from self._fold(int(key[0]), batch, rows, timerValues)
 
     def _fold(self, bucket: int, batch: int, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
@@ -190,15 +190,19 @@ class BucketProcessor:
         bucket = int(key[0])
         if bucket not in self._stepped:
             batch = self._batch()
-            with in_task(self._spec.name, f"{STEP} of bucket {bucket}", batch):
+            with in_task(self._spec.name, f"{STEP} of bucket {bucket}", batch, self._checkpoint):
                 yield from self._step(bucket, batch, self._in_force(batch, timerValues), NO_ROWS)
 
     def close(self) -> None:
         """The task is over."""
         release_memory()
 
+    @property
+    def _checkpoint(self) -> str | None:
+        return None if self._clock is None else self._clock.checkpoint
+
     def _batch(self) -> int:
-        return batch_number(self._clock.checkpoint if self._clock is not None else "")
+        return batch_number(self._checkpoint or "")
 
     def _in_force(self, batch: int, timers: Any) -> Moment:
         if self._clock is not None:

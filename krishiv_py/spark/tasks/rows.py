@@ -52,7 +52,8 @@ class GiveRows:
         settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
-        with in_task(self.outputs[0].spec.name, PREPARE, batch_number(self.outputs[0].output.checkpoint)):
+        checkpoint = self.outputs[0].output.checkpoint
+        with in_task(self.outputs[0].spec.name, PREPARE, batch_number(checkpoint), checkpoint):
             for kind, task, blob in self._rows(batches, context.partitionId()):
                 yield _out(kind, task, blob)
         release_memory()
