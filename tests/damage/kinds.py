@@ -67,9 +67,9 @@ ELSEWHERE: Final = {
     "cp/krishiv/handed/failed-N.parquet",
     "cp/krishiv/handed/failed-N.tmp",
 }
-"""Ranges of a source (tests/spark/test_own_sources.py), tables of lookup joins (tests/joins/test_lookup_versions.py), results for
-plain Spark (tests/spark/test_frames.py), a note on object stores (tests/spark/test_lease.py), and what a crash leaves of a file
-before it has its name."""
+"""Ranges of a source (tests/spark/test_own_sources.py), tables of lookup joins (tests/joins/test_lookup_versions.py), results
+for plain Spark (tests/spark/test_frames.py), a note on object stores (tests/spark/test_lease.py), and what a crash leaves of a
+file before it has its name."""
 CHECKSUM: Final = ".crc"
 """Beside each file of Spark's, and how names of Hadoop's checksum files end."""
 KNOWN: Final = ALWAYS | OF_PLAN["spark"] | OF_PLAN["ledger"] | ELSEWHERE

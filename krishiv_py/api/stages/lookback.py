@@ -11,7 +11,8 @@ from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.calls import collect_list
 from krishiv_py.plan.checks import expression
-from krishiv_py.plan.expressions.expr import Expr, StructOf
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 

@@ -13,12 +13,13 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.plan.expressions.formats import check_read, json_type, pieces_of
 from krishiv_py.plan.expressions.jsonpath import json_path
-from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, PATTERNS, UNITS
+from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, LAMBDAS, PATTERNS, UNITS
 from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 _SCALARS: Final = (bool, int, float, str, bytes, decimal.Decimal, dt.datetime, dt.date, dt.timedelta)
+_BY_TURNS: Final = ("named_struct", "map")
 _LONGEST: Final = dt.timedelta(microseconds=2**63 - 1)
 MAX_DIGITS: Final = 38
 """Digits of the longest number Spark and Arrow's decimals know."""
@@ -152,10 +153,10 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
             )
         )
     fewest, most = FUNCTIONS[name]
-    if not fewest <= len(args) <= most or (name == "named_struct" and len(args) % 2):
+    if not fewest <= len(args) <= most or (name in _BY_TURNS and len(args) % 2):
         takes = (
             "names and values by turns"
-            if name == "named_struct"
+            if name in _BY_TURNS
             else f"{fewest} arguments"
             if fewest == most
             else f"{fewest} to {most} arguments"
@@ -168,10 +169,29 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
                 f"write {name}({', '.join('abc'[:fewest])})",
             )
         )
+    _check_lambdas(name, args)
     _check_fixed(name, args)
     for label in args[::2] if name == "named_struct" else ():
         if type(label) is not str:
             raise _not_fixed("a field of named_struct", "text", label)
+
+
+def _check_lambdas(name: str, args: Sequence[object]) -> None:
+    """Refuse a function of elements where none belongs, and anything else where one does."""
+    for at, arg in enumerate(args):
+        params, takes = getattr(arg, "params", None), LAMBDAS.get(name, {}).get(at)
+        if takes is None and params is None:
+            continue
+        if takes is None or params is None or not takes[0] <= len(params) <= takes[1]:
+            wanted = "a value" if takes is None else f"a function of {' or '.join(map(str, range(takes[0], takes[1] + 1)))}"
+            raise ExpressionError(
+                message(
+                    f"argument {at + 1} of {name} is {wanted}",
+                    shown(arg),
+                    "it cannot be evaluated",
+                    "write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)",
+                )
+            )
 
 
 def _check_fixed(name: str, args: Sequence[object]) -> None:
@@ -188,6 +208,10 @@ def _check_fixed(name: str, args: Sequence[object]) -> None:
             )
     if name == "item" and isinstance(args[1], int) and args[1] < 0:
         raise ExpressionError(message("a list has no element below 0", shown(args[1]), "every row would fail", "count from 0"))
+    if name == "timestampadd" and str(args[0]).lower() not in (*UNITS, "dayofyear"):
+        raise ExpressionError(
+            message("unknown unit of timestampadd", shown(args[0]), "nothing is added", f"use one of: {', '.join(UNITS)}")
+        )
     if name == "date_trunc" and str(args[0]).lower() not in UNITS:
         raise ExpressionError(
             message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(UNITS)}")

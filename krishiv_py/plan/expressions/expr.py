@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
+from krishiv_py.plan.expressions.known import LAMBDAS
 from krishiv_py.plan.expressions.methods import FunctionMethods, TruncUnit
 from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
 from krishiv_py.plan.names import checked_name, encodable, quoted
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions import lambdas
+else:  # whose expressions are a kind of those here
+    lambdas = lazy("krishiv_py.plan.expressions.lambdas")
 
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
@@ -145,7 +152,7 @@ class Expr(FunctionMethods):
         return Field(self, checked_name(name, "a field"))
 
     def _call(self, name: str, *more: object) -> Func:
-        return Func(name, (self, *map(wrap, more)))
+        return Func(name, (self, *_given(name, more)))
 
     def date_trunc(self, unit: TruncUnit) -> Func:
         """The begin, in UTC, of the `unit` the time lies in; weeks begin on Mondays."""
@@ -304,19 +311,6 @@ class Alias(Expr):
         return (self.arg,)
 
 
-@attrs.frozen(eq=False, repr=False)
-class StructOf(Expr):
-    """Several columns as one struct, under their names; the library's own, for results that hold whole rows."""
-
-    names: tuple[str, ...]
-
-    def parts(self) -> tuple[Any, ...]:
-        return "struct(", *listed(self.children()), ")"
-
-    def children(self) -> tuple[Expr, ...]:
-        return tuple(Col(n) for n in self.names)
-
-
 def _cast(arg: Expr, type_: object, *, tried: bool) -> Cast:
     named = not isinstance(type_, pa.DataType)
     return Cast(arg, named_type(type_) if named else type_, named=named, tried=tried)
@@ -347,4 +341,9 @@ def lit(value: Scalar) -> Lit:
 
 def func(name: str, *args: object) -> Func:
     """Call the function called `name` (docs/expressions.md) on `args`, columns or constants: ``func("lower", col("city"))``."""
-    return Func(name, tuple(wrap(a) for a in args))
+    return Func(name, _given(name, args))
+
+
+def _given(name: str, args: tuple[object, ...]) -> tuple[Expr, ...]:
+    """The arguments of a function: columns, constants, and functions of elements where it takes them."""
+    return tuple(lambdas.lambda_of(a) if name in LAMBDAS and callable(a) else wrap(a) for a in args)

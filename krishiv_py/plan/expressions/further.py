@@ -10,6 +10,7 @@ import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, message
+from krishiv_py.plan.expressions.collections import named_collection, of_collections
 from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
@@ -67,6 +68,9 @@ def further(node: sg.Expression, read: Read) -> Expr | None:
                 "write parentheses: (a & b) | c",
             )
         )
+    found = of_collections(kind, node, read)
+    if found is not None:
+        return found
     if kind in _CALLS:
         return _call(*_CALLS[kind], node, read)
     for known in (_of_nulls, _of_patterns, _of_places, _of_time, _of_numbers):
@@ -93,7 +97,7 @@ def further_by_name(name: str, args: list[Expr]) -> Expr | None:
     }
     if name in one and len(args) == 1:
         return one[name](args[0])
-    return Func("trim", tuple(args)) if name == "btrim" else None
+    return Func("trim", tuple(args)) if name == "btrim" else named_collection(name, args)
 
 
 def _call(name: str, parts: tuple[str, ...], node: sg.Expression, read: Read) -> Expr | None:

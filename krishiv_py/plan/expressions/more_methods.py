@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krishiv_py.plan.expressions.list_methods import ListMethods
+
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions.expr import Func
 
 
-class MoreMethods:
+class MoreMethods(ListMethods):
     """What can be called on an expression; each is Spark's function of that name (docs/expressions.md)."""
 
     __slots__ = ()
-
-    def _call(self, name: str, *more: object) -> Func:
-        raise NotImplementedError
 
     def equal_null(self, other: object) -> Func:
         """Whether it equals `other`, or both are null; never null. ``a <=> b`` in text, ``IS NOT DISTINCT FROM``."""

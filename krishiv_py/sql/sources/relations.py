@@ -104,7 +104,7 @@ def _exists(rows: Rows, wanted: list[sg.Expression], env: Env, inner: Inner) -> 
     for part in wanted:
         anti = isinstance(part, sg.Not)
         node = part.this.unnest() if isinstance(part, sg.Not) else part
-        if not isinstance(node, sg.Exists):
+        if not isinstance(node, sg.Exists) or node.args.get("expression") is not None:  # of the elements of a list
             rest.append(part)
             continue
         tree = query_of(node.this)

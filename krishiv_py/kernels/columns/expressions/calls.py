@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.columns import parsed_json
-from krishiv_py.kernels.columns.expressions import arithmetic, dates, functions, hashes, numbers, pieces, strings
+from krishiv_py.kernels.columns.expressions import (
+    arithmetic,
+    calendar,
+    dates,
+    functions,
+    hashes,
+    lists,
+    maps,
+    numbers,
+    pieces,
+    strings,
+)
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.values import Value
 from krishiv_py.plan.expressions.formats import json_type
@@ -33,7 +45,7 @@ CALLS: Final[dict[str, Call]] = {
     "add_months": lambda v, _: dates.add_months(v[0], v[1]),
     "abs": lambda v, _: arithmetic.absolute(v[0]),
     "array_contains": lambda v, _: strings.array_contains(v[0], v[1]),
-    "concat": lambda v, _: strings.concat(v),
+    "concat": lambda v, _: (lists.chained if any(pa.types.is_list(x.type) for x in v) else strings.concat)(v),
     "concat_ws": lambda v, _: pieces.concat_ws(v[0], v[1:]),
     "contains": lambda v, _: functions.found_in(v[0], v[1], at_start=False),
     "date_add": lambda v, _: dates.moved(v[0], v[1], 1),
@@ -41,13 +53,13 @@ CALLS: Final[dict[str, Call]] = {
     "date_sub": lambda v, _: dates.moved(v[0], v[1], -1),
     "date_trunc": lambda v, plain: dates.truncated(str(plain[0]).lower(), v[1]),
     "datediff": lambda v, _: dates.days_between(v[0], v[1]),
-    "element_at": lambda v, _: strings.element_at(v[0], v[1]),
+    "element_at": lambda v, _: (maps.at_key if pa.types.is_map(v[0].type) else strings.element_at)(v[0], v[1]),
     "ends_with": lambda v, plain: strings.ends_with(v[0], plain[1]),
     "ilike": lambda v, plain: strings.like(v[0], plain[1], fold=True),
     "from_json": lambda v, plain: parsed_json.from_json(v[0], json_type(plain[1])),
     "from_unixtime": lambda v, plain: dates.from_unixtime(v[0], plain[1] if len(plain) > 1 else _PLAIN_TIME),
     "hash": lambda v, _: hashes.hashed(v, wide=False),
-    "item": lambda v, _: strings.item(v[0], v[1]),
+    "item": lambda v, _: (maps.at_key if pa.types.is_map(v[0].type) else strings.item)(v[0], v[1]),
     "last_day": lambda v, _: dates.last_day(v[0]),
     "length": lambda v, _: functions.length(v[0]),
     "like": lambda v, plain: strings.like(v[0], plain[1], fold=False),
@@ -106,10 +118,41 @@ _MORE: Final[dict[str, Call]] = {
     "pow": lambda v, _: numbers.power(v[0], v[1]),
     "repeat": lambda v, plain: pieces.repeated_text(v[0], plain[1]),
     "replace": lambda v, plain: pieces.replaced(v[0], plain[1], plain[2]),
-    "reverse": lambda v, _: pieces.backwards(v[0]),
+    "reverse": lambda v, _: (lists.turned if pa.types.is_list(v[0].type) else pieces.backwards)(v[0]),
     "sign": lambda v, _: numbers.sign(v[0]),
     "sqrt": lambda v, _: numbers.root(v[0]),
     "translate": lambda v, plain: pieces.translated(v[0], plain[1], plain[2]),
+}
+
+
+_OF_LISTS: Final[dict[str, Call]] = {
+    "array_compact": lambda v, _: lists.array_compact(v[0]),
+    "array_distinct": lambda v, _: lists.array_distinct(v[0]),
+    "array_except": lambda v, _: lists.array_set(v[0], v[1], kept=False),
+    "array_intersect": lambda v, _: lists.array_set(v[0], v[1], kept=True),
+    "array_join": lambda v, _: lists.array_join(v[0], v[1], v[2] if len(v) > 2 else None),
+    "array_max": lambda v, _: lists.extreme_element(v[0], greatest=True),
+    "array_min": lambda v, _: lists.extreme_element(v[0], greatest=False),
+    "array_position": lambda v, _: lists.array_position(v[0], v[1]),
+    "array_remove": lambda v, _: lists.array_remove(v[0], v[1]),
+    "array_sort": lambda v, _: lists.sorted_list(v[0], ascending=True, nulls_first=False),
+    "array_union": lambda v, _: lists.array_union(v[0], v[1]),
+    "arrays_overlap": lambda v, _: lists.arrays_overlap(v[0], v[1]),
+    "flatten": lambda v, _: lists.flattened(v[0]),
+    "make_date": lambda v, _: calendar.make_date(v),
+    "make_timestamp": lambda v, _: calendar.make_timestamp(v),
+    "map": lambda v, _: maps.map_of(v),
+    "map_contains_key": lambda v, _: maps.map_contains_key(v[0], v[1]),
+    "map_from_arrays": lambda v, _: maps.map_from_arrays(v[0], v[1]),
+    "map_keys": lambda v, _: maps.map_keys(v[0]),
+    "map_values": lambda v, _: maps.map_values(v[0]),
+    "months_between": lambda v, plain: calendar.months_between(v[0], v[1], plain[2] if len(plain) > 2 else True),
+    "shiftleft": lambda v, _: numbers.shifted("left", v[0], v[1]),
+    "shiftright": lambda v, _: numbers.shifted("right", v[0], v[1]),
+    "shiftrightunsigned": lambda v, _: numbers.shifted("unsigned", v[0], v[1]),
+    "slice": lambda v, _: lists.sliced(v[0], v[1], v[2]),
+    "sort_array": lambda v, plain: lists.sorted_list(v[0], *((True, True) if len(plain) < 2 or plain[1] else (False, False))),
+    "timestampadd": lambda v, plain: calendar.timestampadd(str(plain[0]).lower(), v[1], v[2]),
 }
 
 
@@ -117,4 +160,4 @@ def _of_part(name: str) -> Call:
     return lambda v, _: dates.part(name, v[0])
 
 
-CALLS.update(_MORE | {name: _of_part(name) for name in dates.PARTS})
+CALLS.update(_MORE | _OF_LISTS | {name: _of_part(name) for name in dates.PARTS})

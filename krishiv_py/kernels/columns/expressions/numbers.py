@@ -153,6 +153,22 @@ def inverted(value: Value) -> Value:
     return pc.bit_wise_not(value)
 
 
+def shifted(where: str, value: Value, count: Value) -> Value:
+    """``shiftleft``, ``shiftright``, ``shiftrightunsigned``: an ``int`` or a ``bigint``; the count goes modulo its bits."""
+    for each in (value, count):
+        if not (is_integer(each.type) or pa.types.is_null(each.type)):
+            raise misfit(value.type, count.type)
+    type_ = pa.int64() if pa.types.is_int64(value.type) else pa.int32()
+    (column, counts), single = arrays(pc.cast(value, type_), pc.cast(count, pa.int64()))
+    bits = np.bitwise_and(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), type_.bit_width - 1)
+    plain = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    if where == "unsigned":
+        plain = plain.view(f"uint{type_.bit_width}")
+    bits = bits.astype(plain.dtype)
+    found = np.left_shift(plain, bits) if where == "left" else np.right_shift(plain, bits)
+    return joined(pa.array(found.view(f"int{type_.bit_width}"), type_, mask=null_mask(column, counts)), single)
+
+
 def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
     """A function of NumPy on numbers as doubles; null where one is."""
     _number(*values)

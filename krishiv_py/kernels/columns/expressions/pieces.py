@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -88,8 +89,8 @@ def list_of(values: list[Value]) -> Value:
     """``array(a, b, ...)``: the values, in the type they meet in."""
     columns, single = arrays(*alike(values))
     n, width = len(columns[0]), len(columns)
-    places = pa.array([column * n + row for row in range(n) for column in range(width)], pa.int64())
-    offsets = pa.array(range(0, n * width + 1, width), pa.int32())
+    places = pa.array(np.arange(n * width, dtype=np.int64).reshape(width, n).T.ravel())
+    offsets = pa.array(np.arange(0, n * width + 1, width), pa.int32())
     return joined(pa.ListArray.from_arrays(offsets, pa.concat_arrays(columns).take(places)), single)
 
 

@@ -93,9 +93,7 @@ def split(value: Value, pattern: str) -> Value:
 
 
 def item(value: Value, at: Value) -> Value:
-    """The element at place `at` of a list, which counts from 0; the value of a key of a map, null if it has none."""
-    if pa.types.is_map(value.type):
-        return _looked_up(value, at)
+    """The element at place `at` of a list, which counts from 0."""
     require(pa.types.is_list, value)
     require(pa.types.is_integer, at)
     if pa.types.is_null(value.type):
@@ -114,8 +112,8 @@ def item(value: Value, at: Value) -> Value:
 
 
 def element_at(value: Value, at: Value) -> Value:
-    """The element of a list at a place that counts from 1, below 0 from the end; or the value of a key of a map."""
-    if pa.types.is_map(value.type) or pa.types.is_null(value.type):
+    """The element of a list at a place that counts from 1, below 0 from the end."""
+    if pa.types.is_null(value.type):
         return item(value, at)
     require(pa.types.is_list, value)
     require(pa.types.is_integer, at)
@@ -125,17 +123,6 @@ def element_at(value: Value, at: Value) -> Value:
     lengths = pc.cast(pc.list_value_length(column), pa.int64())
     found = item(column, pc.if_else(pc.greater(places, 0), pc.subtract(places, 1), pc.add(lengths, places)))
     return found[0] if single else found
-
-
-def _looked_up(value: Value, key: Value) -> Value:
-    if isinstance(key, pa.Array):
-        raise FaultError("the key of a map must be a constant")
-    if not key.is_valid:
-        (column,), single = arrays(value)
-        return joined(pa.nulls(len(column), value.type.item_type), single)
-    if common(value.type.key_type, key.type) != value.type.key_type:
-        raise misfit(value.type, key.type)
-    return pc.map_lookup(value, query_key=pc.cast(key, value.type.key_type), occurrence="first")
 
 
 def _element(value: Value, at: int) -> Value:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, OperatorError, message, unknown_column
-from krishiv_py.kernels.columns.expressions import arithmetic, functions
+from krishiv_py.kernels.columns.expressions import arithmetic, functions, lambdas
 from krishiv_py.kernels.columns.expressions.calls import CALLS, extreme
 from krishiv_py.kernels.columns.expressions.casts import cast
 from krishiv_py.kernels.columns.expressions.compare import COMPARISONS, compare, is_in
@@ -17,8 +17,11 @@ from krishiv_py.kernels.columns.expressions.pieces import element_or_null
 from krishiv_py.kernels.columns.expressions.read_times import read_by
 from krishiv_py.kernels.columns.expressions.values import INSTANT, FaultError, MisfitError, Value, beside, is_moment, literal
 from krishiv_py.plan.expressions.case import Case
-from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, StructOf, UnOp
+from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.known import LAMBDAS
+from krishiv_py.plan.expressions.lambdas import LambdaVar
+from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.plan.running.by_clock import BatchTime
 from krishiv_py.plan.schema import unknown_field
 
@@ -33,6 +36,8 @@ def value_of(expr: Expr, batch: Rows) -> Value:
         return _column(expr, batch)
     if isinstance(expr, Lit):
         return literal(expr.value)
+    if isinstance(expr, LambdaVar):
+        return lambdas.variable(expr, batch)
     if isinstance(expr, Alias):
         return value_of(expr.arg, batch)
     if isinstance(expr, BinOp):
@@ -177,8 +182,14 @@ def _call(expr: Func, batch: Rows) -> Value:
         return extreme(_beside_all(args, [value_of(a, batch) for a in args]), ">" if name == "greatest" else "<")
     if name in ("to_date", "to_timestamp", "try_to_timestamp"):
         return _moment(name, args, batch)
-    if name == "array":
-        return CALLS[name](_beside_all(args, [value_of(a, batch) for a in args]), [])
+    if name in LAMBDAS:
+        return lambdas.call(expr, batch, value_of)
+    if name in ("array", "map"):
+        values = [value_of(a, batch) for a in args]
+        if name == "map":
+            keys, others = (_beside_all(args[at::2], values[at::2]) for at in (0, 1))
+            values = [v for pair in zip(keys, others, strict=True) for v in pair]
+        return CALLS[name](values if name == "map" else _beside_all(args, values), [])
     if name == "equal_null":
         return _equal_null(_beside_all(args, [value_of(a, batch) for a in args]))
     if name == "try_element_at":
@@ -214,7 +225,7 @@ def _try_element_at(value: Value, at: Value) -> Value:
     """The element of a list at a place from 1 on, or of a map at a key; null if there is none."""
     if pa.types.is_map(value.type):
         return CALLS["item"]([value, at], [])
-    if pa.types.is_list(value.type) and pc.any(pc.equal(at, 0)).as_py():
+    if pa.types.is_list(value.type) and pc.any(pc.and_(pc.equal(at, 0), pc.is_valid(value))).as_py():
         raise FaultError("try_element_at counts from 1: a list has no element 0")
     return element_or_null(value, at, from_one=True)
 

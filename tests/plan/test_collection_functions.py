@@ -1,0 +1,291 @@
+"""Functions of lists, maps and calendars; what Spark gives for them is held in tests/spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import ColumnError, Expr, ExpressionError, OperatorError, col, func, lit
+from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
+from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.parse import parse_expr
+from krishiv_py.testing import Driver, stream_of
+
+UTC = dt.timezone.utc
+ROWS = pa.table(
+    {
+        "xs": pa.array([[3, 1, None, 1], [], None, [2, 5]], pa.list_(pa.int64())),
+        "ys": pa.array([[1], [None], [2], []], pa.list_(pa.int64())),
+        "fs": [[0.0, -0.0, math.nan, math.nan, None], [-0.0], [], None],
+        "ss": [["b", None, "a"], ["x"], [], None],
+        "ls": pa.array([[[1], [2, 3]], [[4], None], [], None], pa.list_(pa.list_(pa.int64()))),
+        "ps": [[{"a": 1, "b": "x"}, None], [], None, [{"a": None, "b": "y"}]],
+        "m": pa.array([[("a", 1), ("b", None)], [], None, [("c", 3)]], pa.map_(pa.string(), pa.int64())),
+        "a": [10, 20, 30, None],
+        "k": ["a", "b", "c", "c"],
+        "i": pa.array([1, -1, 7, None], pa.int32()),
+        "d": [dt.date(2024, 1, 31), dt.date(2024, 2, 29), dt.date(1969, 12, 31), None],
+    }
+)
+X, Y, F, S, M, A, K, N, D = map(col, ("xs", "ys", "fs", "ss", "m", "a", "k", "i", "d"))
+CASES: list[tuple[Expr | None, str, list[Any]]] = [
+    (X.transform(lambda x: x + A), "transform(xs, x -> x + a)", [[13, 11, None, 11], [], None, [None, None]]),
+    (X.transform(lambda x, at: x * at), "transform(xs, (x, at) -> x * at)", [[0, 1, None, 3], [], None, [0, 5]]),
+    (X.transform(lambda x: 1), "transform(xs, x -> 1)", [[1, 1, 1, 1], [], None, [1, 1]]),
+    (X.filter(lambda x: x > 1), "filter(xs, x -> x > 1)", [[3], [], None, [2, 5]]),
+    (X.filter(lambda x, at: at > 1), "filter(xs, (x, at) -> at > 1)", [[None, 1], [], None, []]),
+    (X.exists(lambda x: x > 4), "exists(xs, x -> x > 4)", [None, False, None, True]),
+    (X.exists(lambda x: A / (x - 1) > 3), "exists(xs, x -> a / (x - 1) > 3)", [True, False, None, None]),
+    (X.forall(lambda x: x > 0), "forall(xs, x -> x > 0)", [None, True, None, True]),
+    (X.aggregate(0, lambda a, x: a + x), "aggregate(xs, 0, (a, x) -> a + x)", [None, 0, None, 7]),
+    (X.aggregate(1, lambda a, x: a + x, lambda a: a * A), "reduce(xs, 1, (s, x) -> s + x, s -> s * a)", [None, 20, None, None]),
+    (X.zip_with(Y, lambda x, y: x + y), "zip_with(xs, ys, (x, y) -> x + y)", [[4, None, None, None], [None], None, [None] * 2]),
+    (F.array_distinct(), "array_distinct(fs)", [[0.0, math.nan, None], [0.0], [], None]),
+    (X.array_position(1), "array_position(xs, 1)", [2, 0, None, 0]),
+    (F.array_max(), "array_max(fs)", [math.nan, -0.0, None, None]),
+    (F.array_min(), "array_min(fs)", [0.0, -0.0, None, None]),
+    (X.sort_array(), "sort_array(xs)", [[None, 1, 1, 3], [], None, [2, 5]]),
+    (X.sort_array(False), "sort_array(xs, false)", [[3, 1, 1, None], [], None, [5, 2]]),
+    (X.array_sort(), "array_sort(xs)", [[1, 1, 3, None], [], None, [2, 5]]),
+    (S.array_join("-"), "array_join(ss, '-')", ["b-a", "x", "", None]),
+    (S.array_join(K, "?"), "array_join(ss, k, '?')", ["ba?aa", "x", "", None]),
+    (X.array_union(Y), "array_union(xs, ys)", [[3, 1, None], [None], None, [2, 5]]),
+    (X.array_intersect(Y), "array_intersect(xs, ys)", [[1], [], None, []]),
+    (X.array_except(Y), "array_except(xs, ys)", [[3, None], [], None, [2, 5]]),
+    (X.arrays_overlap(Y), "arrays_overlap(xs, ys)", [True, False, None, False]),
+    (X.array_remove(1), "array_remove(xs, 1)", [[3, None], [], None, [2, 5]]),
+    (X.array_compact(), "array_compact(xs)", [[3, 1, 1], [], None, [2, 5]]),
+    (col("ls").flatten(), "flatten(ls)", [[1, 2, 3], None, [], None]),
+    (X.slice(2, 2), "slice(xs, 2, 2)", [[1, None], [], None, [5]]),
+    (X.slice(N, 1), "slice(xs, i, 1)", [[3], [], None, None]),
+    (M.map_keys(), "map_keys(m)", [["a", "b"], [], None, ["c"]]),
+    (M.map_values(), "map_values(m)", [[1, None], [], None, [3]]),
+    (M.map_contains_key(K), "map_contains_key(m, k)", [True, False, None, True]),
+    (M.element_at(K), "element_at(m, k)", [1, None, None, 3]),
+    (M[K], "m[k]", [1, None, None, 3]),
+    (M.map_filter(lambda k, v: v > 2), "map_filter(m, (k, v) -> v > 2)", [[], [], None, [("c", 3)]]),
+    (
+        M.transform_values(lambda k, v: func("concat", k, K)),
+        "transform_values(m, (k2, v) -> concat(k2, k))",
+        [[("a", "aa"), ("b", "ba")], [], None, [("c", "cc")]],
+    ),
+    (
+        M.map_keys().map_from_arrays(M.map_values()),
+        "map_from_arrays(map_keys(m), map_values(m))",
+        [[("a", 1), ("b", None)], [], None, [("c", 3)]],
+    ),
+    (
+        func("map", K, A, "z", 0),
+        "map(k, a, 'z', 0)",
+        [[(k, a), ("z", 0)] for k, a in zip("abcc", (10, 20, 30, None), strict=True)],
+    ),
+    (col("ps").transform(lambda p: p.field("a")), "transform(ps, p -> p.a)", [[1, None], [], None, [None]]),
+    (X.reverse(), "reverse(xs)", [[1, None, 1, 3], [], None, [5, 2]]),
+    (X.concat(Y), "concat(xs, ys)", [[3, 1, None, 1, 1], [None], None, [2, 5]]),
+    (
+        D.months_between(dt.date(2023, 12, 15)),
+        "months_between(d, DATE '2023-12-15')",
+        [1.51612903, 2.4516129, -647.48387097, None],
+    ),
+    (D.months_between(dt.date(2023, 11, 30)), "months_between(d, DATE '2023-11-30')", [2.0, 3.0, -647.0, None]),
+    (func("make_date", 2024, N + 1, 29), "make_date(2024, i + 1, 29)", [dt.date(2024, 2, 29), ...]),
+    (N.shiftleft(2), "shiftleft(i, 2)", [4, -4, 28, None]),
+    (N.shiftright(1), "shiftright(i, 33)", [0, -1, 3, None]),
+    (N.shiftrightunsigned(31), "shiftrightunsigned(i, 31)", [0, 1, 0, None]),
+    (None, "i << 1", [2, -2, 14, None]),
+]
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return repr(left) == repr(right) if isinstance(left, float) else bool(left == right)
+
+
+@pytest.mark.parametrize(("expr", "text", "wanted"), CASES, ids=[c[1] for c in CASES])
+def test_values_by_method_and_by_text(expr: Expr | None, text: str, wanted: list[Any]) -> None:
+    rows = ROWS
+    if wanted[-1] is ...:
+        wanted, rows = wanted[:-1], ROWS.slice(0, 1)
+    for one in (parse_expr(text), *([] if expr is None else [expr])):
+        found = evaluate(one, rows)
+        assert same(found.to_pylist(), wanted), one
+        found.validate(full=True)
+        assert expr_type(one, rows.schema) == found.type
+        again = pickle.loads(pickle.dumps(one))
+        assert same(evaluate(again, rows).to_pylist(), wanted)
+        assert repr(again) == repr(one)
+        for batch in rows.to_batches():  # lists whose elements do not begin at the first
+            for at in range(len(wanted)):
+                assert same(evaluate(one, batch.slice(at)).to_pylist(), wanted[at:])
+                assert same(evaluate(one, batch.slice(0, at)).to_pylist(), wanted[:at])
+
+
+def test_parameters_are_told_apart() -> None:
+    inner = X.transform(lambda x: Y.transform(lambda x: x))
+    assert repr(inner) == "transform(xs, x -> transform(ys, x_2 -> x_2))"
+    hidden = X.transform(lambda x: (lambda outer: Y.transform(lambda x: x + outer))(x))
+    assert evaluate(hidden, ROWS).to_pylist()[0] == [[4], [2], [None], [2]]
+    assert evaluate(parse_expr("transform(xs, x -> transform(ys, x -> x))"), ROWS).to_pylist()[0] == [[1]] * 4
+    column = X.transform(lambda a: a + A)
+    assert repr(column) == "transform(xs, a -> (a + a))"
+    assert evaluate(column, ROWS).to_pylist()[0] == [13, 11, None, 11]
+    assert columns_of(column) == {"xs", "a"}
+    assert X.transform(lambda x: x).same_as(X.transform(lambda x: x))
+    assert not X.transform(lambda x: x).same_as(X.transform(lambda y: y + 1))
+
+
+LEAKED: list[Expr] = []
+X.transform(lambda x: LEAKED.append(x) or x)  # type: ignore[func-returns-value]
+REFUSED: list[Callable[[], Any]] = [
+    lambda: X.transform(5),  # type: ignore[arg-type]
+    lambda: X.transform(lambda: 1),  # type: ignore[arg-type]
+    lambda: X.transform(lambda x, y, z: x),  # type: ignore[arg-type]
+    lambda: X.exists(lambda x, at: x > at),  # type: ignore[arg-type,misc]
+    lambda: X.transform(lambda x: len(x)),
+    lambda: X.transform(lambda x: [x]),
+    lambda: X.transform(lambda *x: 1),
+    lambda: X.transform(len),  # type: ignore[arg-type]
+    lambda: X.filter(lambda x: x > 1 and x < 3),
+    lambda: func("lower", lambda x: x),
+    lambda: func("transform", X, X),
+    lambda: func("map", "a"),
+    lambda: func("map", "a", 1, "b"),
+    lambda: X.sort_array("up"),  # type: ignore[arg-type]
+    lambda: func("timestampadd", "fortnight", 1, D),
+    lambda: col("x") + (lambda x: x),
+    lambda: parse_expr("array_sort(xs, (a, b) -> a - b)"),
+    lambda: parse_expr("transform(xs, x)"),
+    lambda: parse_expr("lower(x -> x)"),
+    lambda: evaluate(LEAKED[0] + 1, ROWS),
+    lambda: evaluate(X.filter(lambda x: x + 1), ROWS),
+    lambda: evaluate(A.transform(lambda x: x), ROWS),
+    lambda: evaluate(X.transform(lambda x: x.lower()), ROWS),
+    lambda: evaluate(S.aggregate(0, lambda a, x: x), ROWS),
+    lambda: evaluate(S.array_max() + lit("a"), ROWS),
+    lambda: evaluate(S.array_union(X), ROWS),
+    lambda: evaluate(col("ls").array_distinct(), ROWS),
+    lambda: evaluate(col("ps").sort_array(), ROWS),
+    lambda: evaluate(X.array_join(","), ROWS),
+    lambda: evaluate(X.array_position("a"), ROWS),
+    lambda: evaluate(X.slice("a", 1), ROWS),
+    lambda: evaluate(M.map_contains_key(1), ROWS),
+    lambda: evaluate(M.element_at(A), ROWS),
+    lambda: evaluate(func("map", 1.5, "a"), ROWS),
+    lambda: evaluate(A.months_between(D), ROWS),
+    lambda: evaluate(K.shiftleft(1), ROWS),
+    lambda: evaluate(func("make_date", 2024.0, 1, 1), ROWS),
+]
+
+
+@pytest.mark.parametrize("at", range(len(REFUSED)))
+def test_what_has_no_meaning_is_refused(at: int) -> None:
+    with pytest.raises(ExpressionError, match="Hint:"):
+        found = REFUSED[at]()
+        if isinstance(found, Expr):
+            evaluate(found, ROWS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "slice(xs, 0, 1)",
+        "slice(xs, 1, -1)",
+        "map_from_arrays(ss, ss)",
+        "map_from_arrays(xs, ys)",
+        "map_from_arrays(array('a', 'a'), array(1, 2))",
+        "map(nullif(k, 'a'), 1)",
+        "map(k, 1, 'b', 2)",
+        "make_date(2023, 2, 29)",
+        "make_date(300000, 1, 1)",
+        "make_timestamp(2024, 1, 1, 24, 0, 0)",
+        "make_timestamp(2024, 1, 1, 0, 0, 60.5)",
+        "timestampadd(MICROSECOND, 9223372036854775807, d)",
+        "transform(xs, x -> 1 / (x - 1))",
+        "aggregate(xs, 9223372036854775807, (a, x) -> a + coalesce(x, 1))",
+    ],
+)
+def test_what_cannot_be_computed_is_an_error(text: str) -> None:
+    with pytest.raises(OperatorError, match=r"cannot be computed.*Hint:"):
+        evaluate(parse_expr(text), ROWS)
+
+
+def test_elements_behind_the_one_that_decides_need_no_value() -> None:
+    rows = pa.table({"xs": [[2, 0], [0, 2], [2]]})
+    one = evaluate(parse_expr("exists(xs, x -> 4 / x > 1)"), rows.take([0, 2]))
+    assert one.to_pylist() == [True, True]
+    with pytest.raises(OperatorError):
+        evaluate(parse_expr("exists(xs, x -> 4 / x > 1)"), rows)
+    assert evaluate(parse_expr("forall(xs, x -> 4 / x > 9)"), rows.take([0, 2])).to_pylist() == [False, False]
+
+
+def test_no_rows_have_the_types_of_some() -> None:
+    empty = ROWS.slice(0, 0)
+    for _, text, _ in CASES:
+        expr = parse_expr(text)
+        assert evaluate(expr, empty).type == evaluate(expr, ROWS.slice(0, 1)).type
+
+
+def test_nulls_without_a_type_are_lists_too() -> None:
+    for text in (
+        "array_distinct(NULL)",
+        "transform(NULL, x -> 1)",
+        "exists(NULL, x -> true)",
+        "map_keys(NULL)",
+        "slice(NULL, 1, 1)",
+    ):
+        assert evaluate(parse_expr(text), ROWS).to_pylist() == [None] * 4
+    assert evaluate(parse_expr("transform(array(NULL), x -> coalesce(x, a))"), ROWS).to_pylist() == [[10], [20], [30], [None]]
+    assert evaluate(parse_expr("array_max(array(NULL))"), ROWS).to_pylist() == [None] * 4
+
+
+def test_lists_are_rebuilt_without_a_loop_over_rows() -> None:
+    rows = pa.table({"xs": [list(range(at % 5)) for at in range(200_000)]})
+    calls = [0]
+
+    def counted(x: Expr) -> Expr:
+        calls[0] += 1
+        return x + 1
+
+    grown = X.transform(counted)
+    assert evaluate(grown.aggregate(0, lambda a, x: a + x), rows).to_pylist()[:5] == [0, 1, 3, 6, 10]
+    assert calls == [1]
+
+
+def test_steps_filters_and_keys_take_them() -> None:
+    stream = stream_of("id string, tags array<string>, at bigint")
+    tagged = stream.filter("exists(tags, t -> t LIKE 'a%')").with_column("tags", col("tags").transform(lambda t: t.upper()))
+    driver = Driver(tagged.with_column("text", col("tags").array_join("|")).select("id", "text"))
+    sent = [
+        {"id": "1", "tags": ["ab", "c", None], "at": 1},
+        {"id": "2", "tags": ["b"], "at": 2},
+        {"id": "3", "tags": None, "at": 3},
+    ]
+    assert driver.send(sent).results.to_pylist() == [{"id": "1", "text": "AB|C"}]
+    with pytest.raises(ExpressionError, match="Hint:"):
+        stream.filter(col("tags").transform(lambda t: t))
+    with pytest.raises(ColumnError, match="Hint:"):
+        stream.with_column("x", col("tags").transform(lambda t: col("nothing")))
+
+
+def test_months_are_rounded_as_java_rounds() -> None:
+    rows = pa.table({"e": [dt.datetime(2024, 3, 15, 12, tzinfo=UTC)], "s": [dt.datetime(2024, 1, 31, tzinfo=UTC)]})
+    assert evaluate(parse_expr("months_between(e, s, false)"), rows).to_pylist() == [2 + (-16 * 86_400 + 43_200) / 2_678_400]
+    assert evaluate(parse_expr("months_between(e, s)"), rows).to_pylist() == [1.5]
+
+
+def test_decimals_stay_exact() -> None:
+    rows = pa.table({"xs": pa.array([[Decimal("1.25"), Decimal("1.2")]], pa.list_(pa.decimal128(5, 2)))})
+    assert evaluate(parse_expr("array_max(xs)"), rows).to_pylist() == [Decimal("1.25")]
+    assert evaluate(parse_expr("make_timestamp(2024, 1, 1, 0, 0, xs[0])"), rows).to_pylist() == [
+        dt.datetime(2024, 1, 1, 0, 0, 1, 250_000, UTC)
+    ]
