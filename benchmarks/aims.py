@@ -14,6 +14,7 @@ ENOUGH: Final = 5
 """Rounds, interleaved where two sides are compared, that a median should be of."""
 WINDOWED: Final = ("J1", "J2", "J3")
 COMPARED: Final = (*WINDOWED, "J4", "J5")
+PIPELINES: Final = ("P1", "P2", "P3")
 Place = tuple[str, str, str, str]
 """Mode, job, data and side."""
 Places = Mapping[Place, Mapping[str, Summary]]
@@ -70,9 +71,29 @@ def steady(rate: str) -> tuple[Figure, ...]:
     return beside("CPU", "steady", "S1", data, "cpu"), beside("p99", "steady", "S1", data, "latency_p99_s", bound=1.0)
 
 
-def memory(data: str) -> tuple[Figure, ...]:
+def memory(data: str, jobs: Sequence[str] = WINDOWED) -> tuple[Figure, ...]:
     """Peak memory of a backlog."""
-    return tuple(beside(job, "backlog", job, data, "memory_mb") for job in WINDOWED)
+    return tuple(beside(job, "backlog", job, data, "memory_mb") for job in jobs)
+
+
+def pipelines() -> tuple[Aim, ...]:
+    """Deduplication, a join and two stages, beside native PySpark and PyFlink."""
+    found = []
+    for events, many in (("2000000", "2 million"), ("20000000", "20 million")):
+        for data, keys, least in (("B", "500 000 keys", 3), ("A", "10 000 keys", 1)):
+            place = f"{data}-{events}"
+            what = f"{', '.join(PIPELINES)} with {keys}, {many} events"
+            found += [
+                Aim(
+                    f"CPU of native PySpark over ours: {what}",
+                    "≥",
+                    least,
+                    behind("native_rocksdb", place, PIPELINES),
+                ),
+                Aim(f"of PyFlink: {what}", "≥", 1.5, behind("flink", place, PIPELINES)),
+                Aim(f"peak memory of ours over native PySpark: {what}", "≤", 1, memory(place, PIPELINES)),
+            ]
+    return tuple(found)
 
 
 def opened(keys: str, side: str) -> Place:
@@ -160,6 +181,7 @@ AIMS: Final = (
             beside("50 000", "steady", "S1", "B-50000", "memory_mb"),
         ),
     ),
+    *pipelines(),
 )
 
 
