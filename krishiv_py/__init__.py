@@ -77,7 +77,9 @@ from krishiv_py.plan.aggregates.more import (
     median,
     min_by,
     mode,
+    stddev_pop,
     top_k,
+    var_pop,
 )
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
@@ -207,9 +209,11 @@ __all__ = [
     "mode",
     "percentile",
     "stddev",
+    "stddev_pop",
     "table_view",
     "top_k",
     "udaf",
+    "var_pop",
     "variance",
     "when",
 ]

@@ -84,7 +84,8 @@ class Ranking:
                 "ranks have no bound",
                 self.node.sql("spark"),
                 "every row would have to be kept",
-                f"put a query around it: SELECT * FROM (SELECT ..., ROW_NUMBER() ... AS {self.name}) WHERE {self.name} <= 3",
+                "write QUALIFY ROW_NUMBER() OVER (...) <= 3, or a query around it: "
+                f"SELECT * FROM (SELECT ..., ROW_NUMBER() ... AS {self.name}) WHERE {self.name} <= 3",
             )
         )
 

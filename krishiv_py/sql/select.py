@@ -20,6 +20,7 @@ from krishiv_py.sql.sources.relations import EXISTS, from_clause
 from krishiv_py.sql.sources.unions import united
 from krishiv_py.sql.steps.grouped import grouped
 from krishiv_py.sql.steps.looking_back import looking_back
+from krishiv_py.sql.steps.qualified import around_groups, qualified, with_named_windows, without
 from krishiv_py.sql.steps.ranked import asks_for_rank, bounded, deduplicated, ranking_of
 from krishiv_py.sql.text.aggregates import aggregates
 from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_group, refused
@@ -55,6 +56,10 @@ def plan(tree: Query, env: Env) -> AggregatedStream:
 
 def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStream:
     """What a query gives: rows, or at the `top` a plan that nothing is added to."""
+    if isinstance(tree, sg.Select):
+        tree = with_named_windows(tree)
+        if tree.args.get("qualify") is not None and tree.args.get("group") is not None:
+            tree = around_groups(tree)
     env = _with(tree, env)
     if isinstance(tree, sg.SetOperation):
         return united(tree, env, inner)
@@ -66,11 +71,10 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
         ranked, wanted = bounded(rows, wanted, env)
         rows = mapped(rows.ranking.tree, ranked, None)
         rows = rows if table is None else rows.named(table)
-    where = functools.reduce(lambda a, b: sg.And(this=a, expression=b), wanted) if wanted else None
-    condition = None if where is None else _condition(where, rows)
+    condition = _all_of(wanted, rows)
     aggregated = any(aggregates(e) for e in tree.expressions)
     distinct, group = tree.args.get("distinct") is not None, tree.args.get("group") is not None
-    if not group and any(e.find(sg.Window) for e in tree.expressions):
+    if not group and (tree.args.get("qualify") is not None or any(e.find(sg.Window) for e in tree.expressions)):
         return _over(tree, rows, condition, env)
     if distinct and (group or aggregated):
         raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
@@ -108,6 +112,11 @@ def _with(tree: Query, env: Env) -> Env:
             raise refused("WITH over something else than a query", item.sql("spark"))
         env = env.knowing(name, inner(item.this, env))
     return env
+
+
+def _all_of(wanted: list[sg.Expression], rows: Rows) -> Expr | None:
+    """What must hold, as one condition."""
+    return _condition(functools.reduce(lambda a, b: sg.And(this=a, expression=b), wanted), rows) if wanted else None
 
 
 def _condition(where: sg.Expression, rows: Rows) -> Expr:
@@ -218,12 +227,20 @@ def _distinct(columns: list[Column]) -> None:
 
 
 def _over(tree: sg.Select, rows: Rows, condition: Expr | None, env: Env) -> Rows:
-    """A query with OVER: ranks, which the query around it bounds, or look-back windows."""
+    """A query with OVER: ranks, which QUALIFY or the query around it bounds, or look-back windows."""
     if tree.args.get("distinct") is not None or tree.args.get("having") is not None:
         raise refused("DISTINCT or HAVING beside OVER", tree.sql("spark"), "put a query around this one")
     filtered = attrs.evolve(rows, stream=rows.stream if condition is None else rows.stream.filter(condition))
-    if any([asks_for_rank(e.unalias().unnest(), e.alias or None) for e in tree.expressions]):
-        ranking = ranking_of(tree, filtered)
-        return attrs.evolve(mapped(ranking.tree, ranking.rows, None), ranking=ranking)
-    looked, changed = looking_back(tree, filtered, env)
-    return mapped(changed, looked, None)
+    shown, wanted, added = qualified(tree)
+    if any([asks_for_rank(e.unalias().unnest(), e.alias or None) for e in shown.expressions]):
+        ranking = ranking_of(shown, filtered)
+        asked = attrs.evolve(mapped(ranking.tree, ranking.rows, None), ranking=ranking)
+        if tree.args.get("qualify") is None:
+            return asked
+        ranked, wanted = bounded(asked, wanted, env)
+        found = mapped(ranking.tree, ranked, None)
+    else:
+        looked, changed = looking_back(shown, filtered, env)
+        found = mapped(changed, looked, None)
+    condition = _all_of(wanted, found)
+    return without(found if condition is None else attrs.evolve(found, stream=found.stream.filter(condition)), added)

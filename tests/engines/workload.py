@@ -46,6 +46,8 @@ AGGREGATES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "avg": kv.avg,
     "stddev": kv.stddev,
     "variance": kv.variance,
+    "stddev_pop": kv.stddev_pop,
+    "var_pop": kv.var_pop,
     "first": kv.first,
     "last": kv.last,
     "count_distinct": kv.count_distinct,

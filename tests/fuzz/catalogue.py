@@ -125,6 +125,8 @@ def _functions() -> Iterator[Call]:
         "avg",
         "stddev",
         "variance",
+        "stddev_pop",
+        "var_pop",
         "first",
         "last",
         "count_distinct",

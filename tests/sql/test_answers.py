@@ -177,6 +177,33 @@ PAIRS: Final = [
         "SELECT window_start, SUM(amount * 2), MAX(r) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start "
         "ORDER BY amount + 1 DESC NULLS LAST, ts, nr) AS r FROM {tumbled}) WHERE r <= 3 GROUP BY ALL",
     ),
+    (  # the best of each window, in one query
+        "SELECT who, window_start, window_end, SUM(amount) AS total, ROW_NUMBER() OVER w AS place FROM {hop} "
+        "GROUP BY who, window_start, window_end QUALIFY place <= 2 AND total > -3 "
+        "WINDOW w AS (PARTITION BY window_start, window_end ORDER BY SUM(amount) DESC, who DESC)",
+        "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY total DESC NULLS LAST, who DESC NULLS "
+        "LAST) AS place FROM (SELECT who, window_start, window_end, SUM(amount) AS total FROM {hopped} GROUP BY ALL)) "
+        "WHERE place <= 2 AND total > -3",
+    ),
+    (
+        "SELECT * FROM {tumble} QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY amount DESC) < 3",
+        "SELECT who, amount, ts, nr, window_start, window_end FROM {tumbled} "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY amount DESC NULLS LAST, ts, nr) < 3",
+    ),
+    (
+        "SELECT who, nr, COUNT(*) OVER v AS n FROM events QUALIFY SUM(amount) OVER w > 5 AND n < 9 AND nr > 0 "
+        "WINDOW w AS (PARTITION BY who ORDER BY ts RANGE BETWEEN INTERVAL '30' SECOND PRECEDING AND CURRENT ROW), v AS (w)",
+        "SELECT who, nr, n FROM (SELECT *, COUNT(*) OVER w AS n, SUM(amount) OVER w AS total FROM events "
+        "WINDOW w AS (PARTITION BY who ORDER BY ts RANGE BETWEEN 30000 PRECEDING AND CURRENT ROW)) "
+        "WHERE total > 5 AND n < 9 AND nr > 0",
+    ),
+    (
+        "SELECT COUNT(DISTINCT who, amount) AS pairs, COUNT(DISTINCT who, amount, amount % 2) AS more, "
+        "ROUND(VAR_POP(amount), 6) AS v, ROUND(STDDEV_POP(amount), 6) AS s FROM events "
+        "GROUP BY tumble(ts, INTERVAL '1' MINUTE)",
+        "SELECT COUNT(DISTINCT CASE WHEN who IS NOT NULL AND amount IS NOT NULL THEN (who, amount) END) AS pairs, pairs, "
+        "ROUND(VAR_POP(amount), 6), ROUND(STDDEV_POP(amount), 6) FROM {tumbled} GROUP BY window_start",
+    ),
     (
         "SELECT who, nr, SUM(amount) OVER (PARTITION BY who ORDER BY ts RANGE BETWEEN INTERVAL '30' SECOND PRECEDING "
         "AND CURRENT ROW) "

@@ -28,7 +28,7 @@ BEST = "SELECT * FROM (SELECT user, ROW_NUMBER() OVER (PARTITION BY window_start
         (" LIMIT 3 OFFSET 2", "LIMIT"),
         (" UNION SELECT 1", "UNION DISTINCT"),
         (" EXCEPT SELECT 1", "EXCEPT"),
-        (" QUALIFY n > 1", "QUALIFY"),
+        (" QUALIFY n > 1", "QUALIFY without OVER"),
         (" WITH CUBE", "GROUP BY CUBE"),
     ],
 )
@@ -78,7 +78,40 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         (f"SELECT CORR(amount, at) FROM events GROUP BY {MINUTE}", "this aggregate is not supported"),
         (f"SELECT APPROX_COUNT_DISTINCT(user, 0.1) FROM events GROUP BY {MINUTE}", "takes one argument"),
         (f"SELECT COUNT(user, amount) FROM events GROUP BY {MINUTE}", "takes one argument"),
-        (f"SELECT COUNT(DISTINCT user, amount) FROM events GROUP BY {MINUTE}", "takes one argument"),
+        (f"SELECT COUNT(DISTINCT user), COUNT(DISTINCT *) FROM events GROUP BY {MINUTE}", r"SELECT \* has no meaning"),
+        ("SELECT * FROM events QUALIFY amount > 1", "^QUALIFY without OVER"),
+        (f"SELECT * FROM {TUMBLE} QUALIFY ROW_NUMBER() OVER (PARTITION BY user) = 1", "more than one window"),
+        (
+            f"SELECT * FROM {TUMBLE} QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY at) > 1",
+            "ranks have no bound",
+        ),
+        (
+            f"SELECT * FROM {TUMBLE} QUALIFY RANK() OVER (PARTITION BY window_start, window_end ORDER BY at) = 1",
+            r"^RANK\(\) OVER",
+        ),
+        (
+            f"SELECT user, SUM(amount) FROM {TUMBLE} GROUP BY user, window_start, window_end QUALIFY ROW_NUMBER() OVER w = 1 "
+            "WINDOW w AS (PARTITION BY window_start, window_end ORDER BY user)",
+            "^an item without a name",
+        ),
+        (
+            f"SELECT user FROM {TUMBLE} GROUP BY user, window_start, window_end "
+            "QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(amount)) = 1",
+            "^an aggregate in QUALIFY",
+        ),
+        (
+            f"SELECT DISTINCT user FROM {TUMBLE} GROUP BY user, window_start, window_end "
+            "QUALIFY COUNT(*) OVER (ORDER BY at) = 1",
+            "^DISTINCT beside QUALIFY",
+        ),
+        ("SELECT SUM(amount) OVER w FROM events", "^OVER w, which no WINDOW defines"),
+        ("SELECT SUM(amount) OVER w FROM events WINDOW w AS (v), v AS (w)", "^OVER w, which no WINDOW defines"),
+        ("SELECT SUM(amount) OVER w FROM events WINDOW w AS (ORDER BY at), W AS (ORDER BY at)", "^a WINDOW of one name"),
+        ("SELECT SUM(amount) OVER (w ORDER BY at) FROM events WINDOW w AS (PARTITION BY user)", "^OVER that adds"),
+        (
+            "SELECT SUM(amount) OVER v FROM events WINDOW w AS (PARTITION BY user), v AS (w ORDER BY at)",
+            "^a WINDOW that adds",
+        ),
         (f"SELECT COUNT() FROM events GROUP BY {MINUTE}", "takes one argument"),
         (f"SELECT mean(amount, 1) FROM events GROUP BY {MINUTE}", "takes one argument"),
         (f"SELECT SUM(DISTINCT amount) FROM events GROUP BY {MINUTE}", "DISTINCT is for COUNT only"),

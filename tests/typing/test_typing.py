@@ -18,6 +18,7 @@ from krishiv_py import OpenWindows, WindowTrigger
 from krishiv_py.plan.windows.assigner import Times
 import numpy as np
 import numpy.typing as npt
+from krishiv_py import count_distinct, stddev_pop, var_pop
 from krishiv_py import MemorySink, Query, QueryStatus, Session, col, count, max, min, sum, udaf
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of, union_of

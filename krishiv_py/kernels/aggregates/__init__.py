@@ -13,7 +13,7 @@ from krishiv_py.kernels.aggregates.counting import COUNT
 from krishiv_py.kernels.aggregates.extremes import BOOL_AND, BOOL_OR, FIRST, LAST, MAX, MIN
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.modes import MODE
-from krishiv_py.kernels.aggregates.moments import STDDEV, VARIANCE
+from krishiv_py.kernels.aggregates.moments import STDDEV, STDDEV_POP, VAR_POP, VARIANCE
 from krishiv_py.kernels.aggregates.percentiles import PERCENTILE
 from krishiv_py.kernels.aggregates.ranked import RANKED
 from krishiv_py.kernels.aggregates.sketches.binned import APPROX_PERCENTILE, HISTOGRAM
@@ -32,6 +32,8 @@ REGISTRY: Final[dict[AggName, Definition]] = {
     "avg": AVG,
     "stddev": STDDEV,
     "variance": VARIANCE,
+    "stddev_pop": STDDEV_POP,
+    "var_pop": VAR_POP,
     "first": FIRST,
     "last": LAST,
     "count_distinct": COUNT_DISTINCT,

@@ -73,11 +73,12 @@ def moments(values: pa.Array, reducer: Reducer, present: NumPy | None) -> list[p
 
 @attrs.frozen
 class Variance(AggKernel):
-    """Sample variance, or its root; null below two values."""
+    """Sample variance, null below two values, or that of the population, null below one; or their root."""
 
     exact_prefixes: ClassVar[bool] = True
 
     root: bool
+    least: int = 2
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -101,12 +102,12 @@ class Variance(AggKernel):
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         counts = numbers(partials[0])
-        some = np.flatnonzero(counts > 1)
+        some = np.flatnonzero(counts >= self.least)
         result = np.zeros(len(counts))
         if len(some):
             picked = partials if len(some) == len(counts) else [p.take(pa.array(some)) for p in partials]
-            result[some] = _variances(picked)
-        return pa.array(np.sqrt(result) if self.root else result, mask=counts < 2)
+            result[some] = _variances(picked, self.least - 1)
+        return pa.array(np.sqrt(result) if self.root else result, mask=counts < self.least)
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         starts, cut = group_starts(ids), len(EXACT) + 1
@@ -123,10 +124,12 @@ class Variance(AggKernel):
 
 STDDEV: Final = Definition(lambda call, type_: Variance(root=True), "numbers")
 VARIANCE: Final = Definition(lambda call, type_: Variance(root=False), "numbers")
+STDDEV_POP: Final = Definition(lambda call, type_: Variance(root=True, least=1), "numbers")
+VAR_POP: Final = Definition(lambda call, type_: Variance(root=False, least=1), "numbers")
 
 
-def _variances(partials: list[pa.Array]) -> NumPy:
-    """(n * sum of squares - square of the sum) / n / (n - 1), the numerator rounded once."""
+def _variances(partials: list[pa.Array], less: int) -> NumPy:
+    """(n * sum of squares - square of the sum) / n / (n - `less`), the numerator rounded once."""
     n = numbers(partials[0]).astype(np.float64)
     (a, b), wide = map(numbers, partials[1:3]), partials[3]
     squares, wide_squares = [numbers(p) for p in partials[4:-1]], partials[-1]
@@ -143,14 +146,14 @@ def _variances(partials: list[pa.Array]) -> NumPy:
     terms = [t for pair in products for t in pair if t.any()]
     each = ByGroup(np.arange(len(n)), np.ones(len(n), np.int64))
     spread = nearest(exact_sums(Addends(terms), each, 4).terms) if terms else np.zeros(len(n))
-    result: NumPy = spread / n / (n - 1)
+    result: NumPy = spread / n / (n - less)
     result[bad] = np.nan
     for at in np.flatnonzero(long).tolist():
-        result[at] = _one([p[at].as_py() for p in partials])
+        result[at] = _one([p[at].as_py() for p in partials], less)
     return result
 
 
-def _one(partials: list[int | float | list[int] | None]) -> float:
+def _one(partials: list[int | float | list[int] | None], less: int) -> float:
     """The same for one group whose sums are no few doubles, or whose products leave their range."""
     n, *columns = partials
     assert isinstance(n, int)
@@ -158,9 +161,9 @@ def _one(partials: list[int | float | list[int] | None]) -> float:
     total, squares = _exact(columns[:cut]), _exact(columns[cut:])
     spread = n * squares - total * total
     if spread == 0 or Fraction(2) ** -1000 < spread < Fraction(2) ** 1020:
-        return float(spread) / n / (n - 1)
+        return float(spread) / n / (n - less)
     try:
-        return float(spread / (n * (n - 1)))
+        return float(spread / (n * (n - less)))
     except OverflowError:
         return float("inf")
 

@@ -8,6 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.plan.aggregates.combined import combined
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -23,6 +24,8 @@ AggName: TypeAlias = Literal[
     "avg",
     "stddev",
     "variance",
+    "stddev_pop",
+    "var_pop",
     "first",
     "last",
     "count_distinct",
@@ -254,9 +257,9 @@ def last(arg: Expr | str) -> AggCall:
     return call_of("last", arg)
 
 
-def count_distinct(arg: Expr | str) -> AggCall:
-    """Exact number of distinct non-null values of `arg`, ``int64``."""
-    return call_of("count_distinct", arg)
+def count_distinct(arg: Expr | str, *more: Expr | str) -> AggCall:
+    """Exact number of distinct non-null values of `arg`, ``int64``; with `more`, of combinations without a null."""
+    return call_of("count_distinct", combined((arg, *more), "count_distinct") if more else arg)
 
 
 def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:

@@ -146,3 +146,13 @@ def _further(func: str, then: object) -> list[tuple[Expr | str, Literal["smalles
             raise PlanError(message("`then` is a list of columns, each with what comes first", got, "rows have no order", hint))
         found.append((item[0], item[1]))
     return found
+
+
+def stddev_pop(arg: Expr | str) -> AggCall:
+    """Standard deviation of the population (n) of `arg`, ``float64``: the root of :func:`var_pop`; null without values."""
+    return call_of("stddev_pop", arg)
+
+
+def var_pop(arg: Expr | str) -> AggCall:
+    """Variance of the population (n) of `arg`, ``float64``; 0 for one value, null without values. Exact as :func:`variance`."""
+    return call_of("var_pop", arg)

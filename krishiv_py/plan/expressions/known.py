@@ -39,6 +39,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "day": (1, 1),
     "dayofweek": (1, 1),
     "dayofyear": (1, 1),
+    "distinct_key": (2, 255),
     "div": (2, 2),
     "element_at": (2, 2),
     "ends_with": (2, 2),

@@ -21,7 +21,9 @@ _TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
     sg.Max: agg.max,
     sg.Stddev: agg.stddev,
     sg.StddevSamp: agg.stddev,
+    sg.StddevPop: more.stddev_pop,
     sg.Variance: agg.variance,
+    sg.VariancePop: more.var_pop,
     sg.First: agg.first,
     sg.FirstValue: agg.first,
     sg.Last: agg.last,
@@ -43,12 +45,14 @@ _NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "mean": agg.avg,
     "some": more.bool_or,
     "std": agg.stddev,
+    "stddev_pop": more.stddev_pop,
+    "var_pop": more.var_pop,
 }
 _FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
 _HINT: Final = (
-    "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST, COUNT(DISTINCT x), "
-    "APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p), APPROX_PERCENTILE(x, p), MEDIAN, MODE, "
-    "COUNT_IF, BOOL_AND, BOOL_OR, ANY_VALUE, MAX_BY(x, y), MIN_BY(x, y)"
+    "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, STDDEV_POP, VAR_POP, FIRST, LAST, "
+    "COUNT(DISTINCT x), APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p), APPROX_PERCENTILE(x, p), MEDIAN, "
+    "MODE, COUNT_IF, BOOL_AND, BOOL_OR, ANY_VALUE, MAX_BY(x, y), MIN_BY(x, y)"
 )
 
 
@@ -125,11 +129,11 @@ def _argument(node: sg.Expression) -> Expr:
 
 
 def _count(node: sg.Count) -> AggCall:
-    """``COUNT(*)``, ``COUNT(1)``, ``COUNT(x)``, ``COUNT(DISTINCT x)``."""
+    """``COUNT(*)``, ``COUNT(1)``, ``COUNT(x)``, ``COUNT(DISTINCT x)``, ``COUNT(DISTINCT x, y)``."""
     if isinstance(node.this, sg.Distinct):
-        if len(node.this.expressions) != 1:
-            raise _refused(node, "COUNT(DISTINCT ...) takes one argument", "count a single column or expression")
-        return agg.count_distinct(expr_of(node.this.expressions[0]))
+        if not node.this.expressions or node.expressions:
+            raise _refused(node, "COUNT(DISTINCT ...) takes values", "write COUNT(DISTINCT x), or COUNT(DISTINCT x, y)")
+        return agg.count_distinct(*map(expr_of, node.this.expressions))
     if isinstance(node.this, sg.Literal) and not node.expressions:
         return agg.count()
     return agg.count(_argument(node))

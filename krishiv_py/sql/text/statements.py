@@ -27,22 +27,20 @@ _SET: Final = "write SET watermark.lag = INTERVAL '5' SECOND, or SET deduplicati
 _IN_SPARK: Final = "do it in Spark first, and register session.from_dataframe(frame)"
 _ON_RESULTS: Final = "do it on the results: what collect() returns, or in Spark on to_dataframe()"
 _TOP_N: Final = (
-    "for the first rows of each window write SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end "
-    "ORDER BY n DESC) AS rn FROM ...) WHERE rn <= 3; else sort what collect() returns"
+    "for the first rows of each window write SELECT * FROM ... QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, "
+    "window_end ORDER BY n DESC) <= 3; else sort what collect() returns"
 )
 _ONE_BY_ONE: Final = "run one query for each grouping"
 _UNDERSTOOD: Final = frozenset(
-    {"expressions", "from", "from_", "where", "group", "having", "joins", "distinct", "with", "with_"}
+    {"expressions", "from", "from_", "where", "group", "having", "qualify", "joins", "distinct", "with", "with_"}
 )
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER BY", _TOP_N),
     "sort": ("SORT BY", _TOP_N),
     "limit": ("LIMIT", _TOP_N),
     "offset": ("OFFSET", _ON_RESULTS),
-    "qualify": ("QUALIFY", _TOP_N),
     "joins": ("JOIN", "join in FROM of a query in brackets"),
     "laterals": ("LATERAL VIEW", _IN_SPARK),
-    "windows": ("WINDOW", "write what it stands for behind OVER"),
     "hint": ("a hint", "leave it out: the plan follows from the query alone"),
     "sample": ("TABLESAMPLE", _IN_SPARK),
     "pivots": ("PIVOT", _IN_SPARK),

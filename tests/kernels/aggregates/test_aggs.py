@@ -141,6 +141,10 @@ def _variance(values: list[Any]) -> float | None:
     return float(statistics.variance(map(exact, doubles))) if len(values) > 1 else None
 
 
+def _var_pop(values: list[Any]) -> float:
+    return float(statistics.pvariance(exact(float(v) if isinstance(v, decimal.Decimal) else v) for v in values))
+
+
 def _stddev(values: list[Any]) -> float | None:
     found = _variance(values)
     return None if found is None else math.sqrt(found)
@@ -152,6 +156,8 @@ KNOWN = {
     "avg": Known(kv.avg("x"), NUMERIC, lambda rows: per_group(_mean, rows), 4e-16),
     "variance": Known(kv.variance("x"), NUMERIC, lambda rows: per_group(_variance, rows), 1e-15),
     "stddev": Known(kv.stddev("x"), NUMERIC, lambda rows: per_group(_stddev, rows), 1e-15),
+    "var_pop": Known(kv.var_pop("x"), NUMERIC, lambda rows: per_group(_var_pop, rows), 1e-15),
+    "stddev_pop": Known(kv.stddev_pop("x"), NUMERIC, lambda rows: per_group(lambda vs: math.sqrt(_var_pop(vs)), rows), 1e-15),
     "min": Known(kv.min("x"), ANY, lambda rows: per_group(lambda vs: min(vs, key=order), rows)),
     "max": Known(kv.max("x"), ANY, lambda rows: per_group(lambda vs: max(vs, key=order), rows)),
     "first": Known(kv.first("x"), ANY, lambda rows: [min(g, key=lambda e: e[0])[1] if g else None for g in grouped(rows)]),
@@ -193,7 +199,7 @@ def scale_of(rows: Sequence[Row], known: Known) -> float:
     """Size of the numbers that went in: what rounding is measured by."""
     sizes = [abs(float(v)) for _, _, v in rows if isinstance(v, (int, float, decimal.Decimal)) and math.isfinite(v)]
     top = max(sizes, default=1.0)
-    return 0.0 if known.call.func in ("variance", "stddev", "avg") else top
+    return 0.0 if known.call.func in ("variance", "stddev", "var_pop", "stddev_pop", "avg") else top
 
 
 TRIED = settings.default.max_examples if settings.default else 40

@@ -12,6 +12,7 @@ from krishiv_py.kernels.columns import parsed_json
 from krishiv_py.kernels.columns.expressions import (
     arithmetic,
     calendar,
+    combinations,
     dates,
     functions,
     hashes,
@@ -138,6 +139,7 @@ _OF_LISTS: Final[dict[str, Call]] = {
     "array_sort": lambda v, _: lists.sorted_list(v[0], ascending=True, nulls_first=False),
     "array_union": lambda v, _: lists.array_union(v[0], v[1]),
     "arrays_overlap": lambda v, _: lists.arrays_overlap(v[0], v[1]),
+    "distinct_key": lambda v, _: combinations.distinct_key(v),
     "flatten": lambda v, _: lists.flattened(v[0]),
     "make_date": lambda v, _: calendar.make_date(v),
     "make_timestamp": lambda v, _: calendar.make_timestamp(v),

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.functions import alike, boolean, require
 from krishiv_py.kernels.columns.expressions.strings import text
-from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, is_floating, joined, misfit
+from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, joined, misfit
 
 NO_LIST: Final = pa.list_(pa.null())
 
@@ -108,8 +109,8 @@ def ranks(items: pa.Array) -> Ints:
 
 
 def plain(items: pa.Array) -> pa.Array:
-    """Numbers without the sign of zero."""
-    return pc.add(items, pa.scalar(0.0, items.type)) if is_floating(items.type) else items
+    """Numbers with one zero and one NaN."""
+    return normal_key(items)
 
 
 def distinct(lists: Lists) -> Lists:

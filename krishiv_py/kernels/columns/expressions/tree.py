@@ -194,7 +194,7 @@ def _call(expr: Func, batch: Rows) -> Value:
         return _equal_null(_beside_all(args, [value_of(a, batch) for a in args]))
     if name == "try_element_at":
         return _try_element_at(*(value_of(a, batch) for a in args))
-    if name in ("hash", "xxhash64"):
+    if name in ("hash", "xxhash64", "distinct_key"):
         return CALLS[name]([value_of(a, batch) for a in args], [])
     values = [value_of(args[0], batch)]
     values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
