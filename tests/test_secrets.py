@@ -108,7 +108,7 @@ def test_streams_plans_and_pages(address: str) -> None:
     parts: list[Any] = [plan, plan.node, plan.node.input, plan.node.input.input, plan.explain(), plan._repr_html_()]
     for shown in parts:
         assert WORD not in str(shown) and WORD not in repr(shown)
-    assert "'header': 'true'" in repr(plan)
+    assert "'header': 'true'" in repr(plan.node)
     assert WORD in plan.node.input.input.path  # type: ignore[attr-defined]  # what Spark gets is whole
 
 

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
+from krishiv_py.api.shown import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.draft import Draft
@@ -31,8 +32,8 @@ from krishiv_py.plan.options.window_trigger import WindowTrigger
 from krishiv_py.redaction import shown_text
 
 
-@attrs.frozen(eq=False)
-class OptionMethods:
+@attrs.frozen(eq=False, repr=False)
+class OptionMethods(ShownInALine):
     """A stage with its draft; each step returns a new stage, the old one stays as it was."""
 
     draft: Draft = attrs.field(repr=shown_text)
@@ -52,6 +53,9 @@ class OptionMethods:
     def late_handler(self) -> LateEventHandler:
         """Who takes late rows."""
         return self.draft.late_handler
+
+    def _said(self) -> list[str]:
+        return [some(self._row_schema().names) if self.draft.window is None else "", *said_of(self.draft)]
 
     def _named_columns(self) -> tuple[str, ...]:
         """The columns that somebody knows of, where others go along unseen; empty where nobody told."""

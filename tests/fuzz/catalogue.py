@@ -205,6 +205,35 @@ MORE: dict[str, dict[str, object]] = {
 }
 
 
+_LIST: Any = col("user").split(",")
+_MAP: Any = kv.func("map", col("user"), col("n"))
+LISTS: dict[str, tuple[Any, dict[str, object]]] = {
+    "transform": (_LIST, {"function": lambda x: x.lower()}),
+    "filter": (_LIST, {"function": lambda x, at: at > 1}),
+    "exists": (_LIST, {"function": lambda x: x == "a"}),
+    "forall": (_LIST, {"function": lambda x: x == "a"}),
+    "aggregate": (_LIST, {"start": 0, "merge": lambda a, x: a + 1, "finish": lambda a: a * 2}),
+    "zip_with": (_LIST, {"other": _LIST, "function": lambda x, y: x.concat(y)}),
+    "array_position": (_LIST, {"value": "a"}),
+    "sort_array": (_LIST, {"ascending": False}),
+    "array_join": (_LIST, {"delimiter": ",", "null": "-"}),
+    "array_union": (_LIST, {"other": _LIST}),
+    "array_intersect": (_LIST, {"other": _LIST}),
+    "array_except": (_LIST, {"other": _LIST}),
+    "arrays_overlap": (_LIST, {"other": _LIST}),
+    "array_remove": (_LIST, {"value": "a"}),
+    "slice": (_LIST, {"start": 1, "length": 2}),
+    "map_contains_key": (_MAP, {"key": "a"}),
+    "map_from_arrays": (_LIST, {"values": _LIST}),
+    "map_filter": (_MAP, {"function": lambda k, v: v > 1}),
+    "transform_values": (_MAP, {"function": lambda k, v: v + 1}),
+    "months_between": (kv.lit(dt.date(2024, 1, 1)), {"start": dt.date(2023, 1, 1), "round_off": False}),
+    "shiftleft": (col("n"), {"bits": 1}),
+    "shiftright": (col("n"), {"bits": 1}),
+    "shiftrightunsigned": (col("n"), {"bits": 1}),
+}
+
+
 def _expressions() -> Iterator[Call]:
     """Functions as methods of a text, a number and a time, and those of several values."""
     text = {"part": "a", "pattern": "(a)", "by": "b", "characters": " ", "start": 1, "place": 0, "others": "b", "other": "b"}
@@ -246,6 +275,8 @@ def _expressions() -> Iterator[Call]:
     for name, fitting in MORE.items():
         of = {"get": col("user").split(",")}.get(name, col("n") if name in ("pow", "div", "pmod") else col("user"))
         yield Call(f"Expr.{name}", lambda of=of, name=name: getattr(of, name), fitting)  # type: ignore[misc]
+    for name, (subject, given) in LISTS.items():
+        yield Call(f"Expr.{name}", lambda subject=subject, name=name: getattr(subject, name), given)  # type: ignore[misc]
     yield Call("Expr.width_bucket", lambda: col("n").width_bucket, {"low": 0, "high": 5, "n": 2})
     yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
     yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})

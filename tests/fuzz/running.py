@@ -17,7 +17,8 @@ from krishiv_py import (
 )
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr

@@ -12,8 +12,9 @@ import krishiv_py
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream
-from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -36,6 +37,7 @@ MADE_BY_THE_LIBRARY = {
     "LateRows",
     "Pane",
     "Progress",
+    "TableVersion",
     "Query",
     "Sender",
     "Session",

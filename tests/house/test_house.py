@@ -20,8 +20,9 @@ import krishiv_py
 from krishiv_py import errors
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.stream import KeyedUntimedStream, Stream
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.session import Session
 

@@ -56,6 +56,7 @@ LEGAL = [
     'col("m").map_filter(lambda key, value: value > 1).map_keys().array_join(", ", "?").months_between(col("at"))',
     'stream.lookup_join(object(), [(col("user").lower(), "code"), "at"]).lookup_join(object(), col("user").lower())',
     'timed.tumbling_window(1).agg(count()).lookup_join(object(), (col("user"), col("code"))).collect()',
+    'timed.tumbling_window(1).agg(count_distinct("user", col("at") % 2), var_pop("at"), stddev_pop(col("at"))).collect()',
     "sorted(one.version + one.rows for one in query.progress.tables.values())",
     'stream.lookup_join(object(), {"user": "code"}, columns=["city"], how="inner", reload="5 min").watermark("at", 0)',
     'timed.key_by("user").interval_join(timed.key_by("user"), lower=0, upper=5, how="semi").explain()',

@@ -7,6 +7,6 @@ import attrs
 from krishiv_py.api.results.rows import RowStream
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class JoinedStream(RowStream):
     """The results of a join: rows, not aggregates (SEMANTICS §9)."""

@@ -28,7 +28,7 @@ JoinSide: TypeAlias = "JoinMethods | AggregatedStream"
 """What can be the right side of a join."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class JoinMethods(OptionMethods):
     """A stage that can be joined with another stream."""
 

@@ -14,7 +14,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 
 
 @needs(".tumbling_window(...) or another window", "agg", "aggregate", "count", "sum", "min", "max", "avg", "mean", "reduce")
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RowStream(AggregatedStream):
     """Rows that went through a step with state and stayed rows. It can be run, as aggregates can."""
 

@@ -12,6 +12,7 @@ from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import check, evaluate, stages, unnest
 from krishiv_py.api.results.alone import ResultTime, alone, carries
 from krishiv_py.api.results.keeping import KeepingColumns, reserved
+from krishiv_py.api.shown import said_of, some
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
@@ -43,7 +44,7 @@ from krishiv_py.plan.windows import Window
 S = TypeVar("S", bound=WindowedStream)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ResultStream(TimedStream):
     """The results of a stage as rows, with event time and watermark.
 
@@ -60,6 +61,9 @@ class ResultStream(TimedStream):
     """
 
     before: AggregatedStream
+
+    def _said(self) -> list[str]:
+        return [some(self.schema.names), *said_of(self.draft)]
 
     @property
     def _node(self) -> Node:

@@ -66,7 +66,7 @@ def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
 
 
 @instead(ON_RESULTS)
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AggregatedStream(FollowMethods, OptionMethods):
     """A checked windowed aggregation.
 

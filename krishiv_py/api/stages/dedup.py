@@ -13,7 +13,7 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Project
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class DedupMethods(OptionMethods):
     """A stage whose duplicates can be dropped."""
 

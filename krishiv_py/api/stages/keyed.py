@@ -14,7 +14,7 @@ from krishiv_py.plan.expressions.expr import Expr
 
 @instead(ON_TIMED)
 @needs(".tumbling_window(...) or another window", "agg", *RESULTS)
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class KeyedStream(WindowMethods, JoinMethods, DedupMethods):
     """Rows with event time and key, ready for windows."""
 

@@ -17,7 +17,7 @@ from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class LookBackStream(WindowedStream):
     """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4)."""
 

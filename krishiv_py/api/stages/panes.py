@@ -18,7 +18,7 @@ from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, 
 from krishiv_py.plan.windows.panes import PaneWindow, TimeIntervalWindowOptions
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class PaneStream(WindowedStream):
     """Rows in time-interval panes, ready for aggregates or for a handler of pane events (SEMANTICS §3.6).
 

@@ -9,40 +9,43 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.computed import Named, keys_of
+from krishiv_py.api.computed import keys_of
 from krishiv_py.api.frame_lag import known_lag_us
 from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
+from krishiv_py.api.shown import ShownInALine, some
 from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.order import JOINS, ON_KEYED, ON_ROWS, RESULTS, WINDOWS, instead, needs
+from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, instead, needs
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.api.stages.timed import TimedStream, by_clock, timed
+from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
+from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project, root_of
 from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
-from krishiv_py.redaction import shown_text
 
 
 @instead(ON_ROWS)
 @needs('.watermark("column", lag)', "agg", "collect_with_aggs", *WINDOWS, *JOINS)
-@attrs.frozen(eq=False)
-class Stream(RunMethods):
+@attrs.frozen(eq=False, repr=False)
+class Stream(RunMethods, ShownInALine):
     """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream."""
 
-    node: Node = attrs.field(repr=shown_text)
+    node: Node
     schema: pa.Schema
     runner: Runner
     told_late: LateEventHandler | None = attrs.field(default=None, repr=False)
     late_handler: LateEventHandler = attrs.field(init=False)
+
+    def _said(self) -> list[str]:
+        return [some(self.schema.names), f"from {root_of(self.node).title}"]
 
     @late_handler.default
     def _counting(self) -> LateEventHandler:
@@ -318,32 +321,3 @@ class Stream(RunMethods):
         """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""
         names, computed = keys_of(keys, self.schema, "key_by", named)
         return KeyedUntimedStream(self, names, computed)
-
-
-@instead(ON_KEYED)
-@needs('.watermark("column", lag)', "agg", *WINDOWS, *JOINS, *RESULTS)
-@attrs.frozen(eq=False)
-class KeyedUntimedStream:
-    """A keyed stream that still needs its event time."""
-
-    stream: Stream
-    keys: tuple[str, ...]
-    computed: tuple[Named, ...] = attrs.field(default=(), repr=False)
-
-    def _keyed(self, stream: TimedStream) -> KeyedStream:
-        made = dict(self.computed)
-        return stream.key_by(*(made[key].alias(key) if key in made else key for key in self.keys))
-
-    def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> KeyedStream:
-        """See :meth:`Stream.watermark`."""
-        return self._keyed(self.stream.watermark(column, lag, idle_advance=idle_advance))
-
-    def with_watermark(
-        self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None
-    ) -> KeyedStream:
-        """See :meth:`Stream.with_watermark`."""
-        return self._keyed(self.stream.with_watermark(spec, column, source_column=source_column))
-
-    def processing_time(self, name: str = "processing_time") -> KeyedStream:
-        """See :meth:`Stream.processing_time`."""
-        return self._keyed(self.stream.processing_time(name))

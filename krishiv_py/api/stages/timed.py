@@ -22,7 +22,7 @@ from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TimedStream(RunMethods, KeyedStream):
     """Rows with event time; without :meth:`key_by` all rows share one global key (SEMANTICS §3.8)."""
 

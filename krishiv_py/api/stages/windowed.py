@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @instead(ON_WINDOWED)
 @needs(".agg(...)", *(r for r in RESULTS if r != "collect_with_aggs"))
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class WindowedStream(OptionMethods):
     """Rows grouped by key and window."""
 

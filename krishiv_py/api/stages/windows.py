@@ -31,7 +31,7 @@ from krishiv_py.plan.windows.ticks import check_ticks, finer_than_ms
 S = TypeVar("S", bound=WindowedStream)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class WindowMethods(OptionMethods):
     """A stage that windows come next to."""
 

@@ -346,4 +346,5 @@ def func(name: str, *args: object) -> Func:
 
 def _given(name: str, args: tuple[object, ...]) -> tuple[Expr, ...]:
     """The arguments of a function: columns, constants, and functions of elements where it takes them."""
-    return tuple(lambdas.lambda_of(a) if name in LAMBDAS and callable(a) else wrap(a) for a in args)
+    takes = isinstance(name, str) and name in LAMBDAS
+    return tuple(lambdas.lambda_of(a) if takes and callable(a) else wrap(a) for a in args)

@@ -1,0 +1,48 @@
+"""How streams show themselves: one short line, where ``explain()`` has the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.schema import RESERVED
+from krishiv_py.redaction import redacted
+
+_MOST_NAMES: Final = 6
+_LONGEST: Final = 160
+
+
+class ShownInALine:
+    """A stream whose ``repr`` is one line: what it is, its columns, keys and window."""
+
+    __slots__ = ()
+
+    def _said(self) -> list[str]:
+        """The parts of the line."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        text = redacted(" ".join("; ".join(part for part in self._said() if part).split()))
+        return f"<{type(self).__name__} {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}>"
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names of some, without those that are the library's own."""
+    listed = [name for name in names if not name.startswith(RESERVED)]
+    more = f", … {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
+    return ", ".join(listed[:_MOST_NAMES]) + more
+
+
+def said_of(draft: Draft) -> list[str]:
+    """What is told of a query: event time, keys, window, aggregates."""
+    mark, window = draft.input, draft.window
+    column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
+    timed = f"{column}watermark {mark.spec.describe()}" if mark.column else ""
+    named = [agg.output_name for agg in draft.aggs]
+    return [
+        timed,
+        f"by {some(draft.keys)}" if draft.keys else "",
+        "" if window is None else window.describe(),
+        f"gives {some(named)}" if named else "",
+    ]
