@@ -10,10 +10,10 @@ from sqlglot import expressions as sg
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.expressions.expr import Col
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.sql.catalog import Static
-from krishiv_py.sql.scope import Column, Rows, free
+from krishiv_py.sql.scope import Column, Rows, dotted, free
 from krishiv_py.sql.sources.conditions import Sorter
 from krishiv_py.sql.text.statements import refused
 
@@ -64,7 +64,7 @@ class _Look:
     sorter: Sorter
     column_of: dict[str, str]
     stream: Stream
-    keys: dict[str, str] = attrs.field(factory=dict)
+    keys: list[tuple[Expr, Expr]] = attrs.field(factory=list)
     at: str | None = None
     starts: str | None = None
     ends: str | None = None
@@ -89,16 +89,16 @@ class _Look:
         found = self.sorter.sorted([part])
         if len(found.keys) != 1:
             return False
-        expr, other = expr_of(self.left.resolved(found.keys[0][0])), self.sorter.both.resolved(found.keys[0][1])
-        if not isinstance(other, sg.Column) or other.table:
-            return False
-        name = expr.name if isinstance(expr, Col) else free("lookup_key", [*self.stream.schema.names, *self.column_of])
-        if name in self.keys:
-            return False
-        if not isinstance(expr, Col):
-            self.stream = self.stream.with_column(name, expr)
-        self.keys[name] = self.column_of[other.name]
+        ours, theirs = found.keys[0]
+        self.keys.append((expr_of(self.left.resolved(ours)), expr_of(self.sorter.both.resolved(theirs).transform(self._own))))
         return True
+
+    def _own(self, node: sg.Expression) -> sg.Expression:
+        """A column by its name in the table; a field of a struct has that of the struct before its own."""
+        if not isinstance(node, sg.Column):
+            return node
+        first, *fields = [node.args[at].name for at in ("catalog", "db", "table", "this") if node.args.get(at) is not None]
+        return dotted([self.column_of[first], *fields])
 
     def own(self, part: sg.Expression) -> bool:
         """Whether a condition is about the rows alone."""
