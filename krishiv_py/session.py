@@ -325,7 +325,11 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self._runner.folder(file_name(name))
 
     def use_clock(self, clock: Callable[[], int]) -> None:
-        """Take processing time (µs since the epoch) from `clock` instead of the wall clock; for tests."""
+        """Take processing time (µs since the epoch) from `clock` instead of the wall clock; for tests.
+
+        Over Spark Connect a query that is started gets a copy of `clock` in the server's process: one that can be set reads its
+        time from a file that both see.
+        """
         if not callable(clock):
             raise PlanError(message("a clock is a function", shown(clock), "no time is told", "pass one without arguments"))
         self._runner.clock = clock

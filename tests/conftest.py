@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from krishiv_py.session import Session
+from tests.goldens.engines import engine_named
+from tests.goldens.engines.streaming import StreamingEngine
 
 # A plain run draws other examples each time, and so finds what nobody thought of; the default keeps it short.
 # KRISHIV_EXAMPLES=50000 is what `nox -s properties` sets.
@@ -23,6 +25,9 @@ settings.load_profile("krishiv")
 
 os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # all sessions start alike
 
+ELSEWHERE = "KRISHIV_SESSION"
+"""The environment variable with the engine of golden cases whose session is to serve all tests: ``connect`` or ``cluster``."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a JVM. Each of the two processes has one: queries wait much of their time."""
@@ -34,5 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """One local Spark for all tests of this process; starting it takes seconds."""
+    if ELSEWHERE in os.environ:
+        engine = engine_named(os.environ[ELSEWHERE])
+        assert isinstance(engine, StreamingEngine)
+        with engine.session as running:
+            yield running
+        return
     with Session.builder().master("local[2]").app_name("krishiv-tests").get_or_create() as running:
         yield running

@@ -11,10 +11,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.errors import EnvironmentSetupError, message
+
 _SLOW: Final = "Python worker failed to connect back"
 """Spark's words where the Python that tells which state an operator keeps did not answer in 10 s; that time is fixed."""
 _TIMES: Final = 2
 """How often a query is started anew."""
+_LATE: Final = "waiting for the Python worker to connect back"
+"""Spark's words where the Python that publishes over Spark Connect did not begin in 10 s; that is fixed too."""
+_ATTEMPTS: Final = 5
 
 
 class Launched:
@@ -92,3 +97,36 @@ class Launched:
             )
             self.query = self._start()
             return True
+
+
+def patiently(begin: Callable[[], StreamingQuery], name: str) -> StreamingQuery:
+    """Begin a query over Spark Connect; again, where Spark gave up waiting for the server's process.
+
+    Spark has told that process nothing yet, and has not begun the query.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        When it gives up every time.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return begin()
+        except PySparkException as problem:
+            if _LATE not in str(problem):
+                raise
+            last = problem
+            warnings.warn(
+                f"query {name!r}: the Spark Connect server gave up waiting for a Python process to begin (10 s); the query is "
+                "started again. Hint: leave a core and some memory of its machine free",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    raise EnvironmentSetupError(
+        message(
+            "no Python process begins in time on the machine of the Spark Connect server",
+            f"{_ATTEMPTS} attempts, for each of which Spark waits 10 s",
+            "the query does not run",
+            "see what keeps that machine busy, or how long `python -c 'import pyspark.sql.connect'` takes there",
+        )
+    ) from last

@@ -59,14 +59,16 @@ class Ledger:
             if reported or self.every_batch:
                 saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
                 told = {"buckets": saved, "watermark": now.watermark_us, "sources": sources_us, "advances": self.advances}
-                told |= {"batch": batch_id} if self.every_batch else {}
+                told |= {"batch": batch_id, "held": self._held()} if self.every_batch else {}
                 told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
                 told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
                 self.notes.keep_metrics(told)
 
     def restore(self) -> None:
         """Begin with what an earlier run of this checkpoint knew."""
-        kept = self.notes.metrics()
+        self._take_noted(self.notes.metrics())
+
+    def _take_noted(self, kept: dict[str, Any]) -> None:
         self.buckets = {bucket: Report.restored(saved) for bucket, saved in kept.get("buckets", {}).items()}
         if "watermark" in kept:
             self.moment = Moment(kept["watermark"], others=tuple(kept.get("watermarks of further clocks", ())))
@@ -89,8 +91,13 @@ class Ledger:
             reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
-        held = {name: times for alignment in self.aligned for name, times in alignment.held.items()}
-        return attrs.evolve(of_stages(found), watermark_advances=self.advances, held_back=held, tables=dict(self.tables))
+        return attrs.evolve(
+            of_stages(found), watermark_advances=self.advances, held_back=self._held(), tables=dict(self.tables)
+        )
+
+    def _held(self) -> dict[str, int]:
+        """How often each source was held back."""
+        return {name: times for alignment in self.aligned for name, times in alignment.held.items()}
 
 
 def _latest(one: Moment, other: Moment) -> Moment:

@@ -179,7 +179,7 @@ class SparkRunner:
     ) -> StreamQuery:
         with as_own("start()"):
             if is_connect(self.spark):
-                return remote.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), cleanup)
+                return remote.start(self.spark, plan, sinks, opened, batches, title, self.clock, cleanup)
             check_outputs(plan, sinks)
             return streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
 

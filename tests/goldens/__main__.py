@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if all hold, 1 if any fails, 2 if an engine is missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.goldens", description=__doc__)
     parser.add_argument("--engine", required=True, help=f"one or several, with commas: {', '.join(NAMES)}")
-    parser.add_argument("--only", default="", help="run only cases whose id contains this")
+    parser.add_argument("--only", default="", help="run only cases whose id contains this, or one of several with commas")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: the cases kept with the runner")
     options = parser.parse_args(arguments)
     names = [name.strip() for name in options.engine.split(",") if name.strip()]
@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     paths = options.files or [OWN_CASES, WORKED_CASES, QUIET_CASES]
-    cases = [case for path in paths for case in load(path) if options.only in case.id]
+    wanted = options.only.split(",")
+    cases = [case for path in paths for case in load(path) if any(part in case.id for part in wanted)]
     tally: Counter[str] = Counter()
     for name, engine in engines.items():
         label = f" [{name}]" if len(engines) > 1 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -62,8 +63,30 @@ def test_connect() -> None:
     assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[5:7]] == [True, True]
 
 
-def test_a_golden_case() -> None:
-    """One of them; `nox -s goldens` runs all."""
-    command = [sys.executable, "-m", "tests.goldens", "--engine", "connect", "--only", "la-bytewax-fold-tumbling"]
+def test_golden_cases() -> None:
+    """Some of them; `nox -s goldens` runs all."""
+    some = ("la-bytewax-fold-tumbling", "la-own-retract-session", "lb-own-on-arrival-two-sided-others", "so-own-quiet-goes-on")
+    command = [sys.executable, "-m", "tests.goldens", "--engine", "connect", "--only", ",".join(some)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
+    assert f"{len(some)} passed" in done.stdout
+
+
+def over_connect(*tests: str) -> None:
+    """Tests of other files, with a client's session in place of one of this process."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    where = {**os.environ, "KRISHIV_SESSION": "connect"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=Path(__file__).parents[2], env=where)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6_000:]
+    assert f"{len(tests)} passed" in done.stdout
+
+
+def test_sources_that_the_library_plans() -> None:
+    """Planned in the server's process: asked again, started again, made to wait, of a real broker; why one ends is told."""
+    sources, drift = "tests/spark/test_own_sources.py", "tests/spark/test_max_drift.py"
+    over_connect(
+        f"{sources}::test_an_endless_source_is_asked_again",
+        f"{sources}::test_a_source_beside_a_memory_stream",
+        f"{drift}::test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send",
+        "tests/kafka/test_source.py::test_the_three_engines_are_equal_over_restarts",
+    )

@@ -13,11 +13,12 @@ from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py import Batches, ParquetSink, Session
-from krishiv_py.spark.launched import Launched
+from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.spark.launched import Launched, patiently
 from tests.spark.conftest import found, per_second, row
 
 DDL = "user string, at bigint, amount bigint"
@@ -94,6 +95,28 @@ def test_what_was_stopped_is_not_started_again() -> None:
     with pytest.raises(StreamingQueryException):
         launched.await_termination()
     assert len(begun) == 1
+
+
+@pytest.mark.filterwarnings("ignore:query 'q'.*started.*again:RuntimeWarning")
+def test_a_server_gets_more_time_for_its_process() -> None:
+    late = PySparkException("(java.net.SocketTimeoutException) Timed out while waiting for the Python worker to connect back")
+    refused, query = PySparkException("something else"), cast("StreamingQuery", Failed(SLOW))
+    told: list[PySparkException | None] = [late, late, None]
+
+    def begin() -> StreamingQuery:
+        found = told.pop(0)
+        if found is not None:
+            raise found
+        return query
+
+    assert patiently(begin, "q") is query and not told
+    told = [late, refused]
+    with pytest.raises(PySparkException, match="something else"):
+        patiently(begin, "q")
+    told = [late] * 5
+    with pytest.raises(EnvironmentSetupError, match=r"no Python process begins in time.*5 attempts.*Hint"):
+        patiently(begin, "q")
+    assert not told
 
 
 def test_a_query_whose_python_is_slow_to_begin(tmp_path: Path) -> None:

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import attrs
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.query_metrics import Ledger
+from krishiv_py.spark.remote.failed import noted_failure
 from krishiv_py.spark.remote.rows import Arrivals
 
 
+@attrs.define(eq=False)
 class NotedLedger(Ledger):
     """What the server's process notes of the query beside the checkpoint."""
 
+    held: dict[str, int] = attrs.field(factory=dict)
+
     def progress(self) -> Progress:
         """The sums over all buckets, as they were noted with the last batch."""
-        self.restore()
-        self.batch_id = max(self.batch_id, self.notes.metrics().get("batch", -1))
-        return super().progress()
+        self.look()
+        return attrs.evolve(super().progress(), held_back=self.held)
+
+    def look(self) -> None:
+        """Read what is noted; where that is gone, a temporary folder with its query, what was read last still holds."""
+        noted = self.notes.metrics()
+        if noted:
+            self._take_noted(noted)
+            self.batch_id = max(self.batch_id, noted.get("batch", -1))
+            self.held = noted.get("held", {})
 
 
 class RemoteQuery(StreamQuery):
@@ -37,6 +49,13 @@ class RemoteQuery(StreamQuery):
     def _ended(self) -> None:
         super()._ended()
         self.arrivals.take()
+
+    def _problem(self) -> BaseException | None:
+        """What Spark tells of, or what the server's process noted that ended it between two batches."""
+        found = super()._problem()
+        if found is None and self._end != "stopped":
+            self._lost = found = noted_failure(self._ledger.notes.checkpoint)
+        return found
 
     def _cancel_jobs(self) -> None:
         """Nothing: Spark ends the server's process, and with it what that waits for."""

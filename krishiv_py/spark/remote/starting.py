@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -20,11 +20,14 @@ from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
 from krishiv_py.spark.clock.beats import Beats
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
-from krishiv_py.spark.launched import Launched
+from krishiv_py.spark.launched import Launched, patiently
 from krishiv_py.spark.publishing import claim_outputs, described_outputs, task_output
 from krishiv_py.spark.query_rows import Rows
+from krishiv_py.spark.reading.ranged.alignment import alignments
 from krishiv_py.spark.reading.scan import arrow_scanned
+from krishiv_py.spark.remote.failed import forget_failure
 from krishiv_py.spark.remote.lease import await_end, server_at_rest
+from krishiv_py.spark.remote.planning import NO_MORE, Planning, behind, open_logs, planning_of
 from krishiv_py.spark.remote.query import NotedLedger, RemoteQuery
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, with_client
 from krishiv_py.spark.remote.steps import RemoteSteps, Told
@@ -53,11 +56,12 @@ def start(
     Raises
     ------
     PlanError
-        For what only a driver in this process can do.
+        For what cannot be sent to it or done there, and for `max_drift` over sources that Spark plans.
     """
     check_remote(plan)
     if batches.snapshot:
         check_snapshot(plan)
+    alignments(plan, dict, now)  # the server's process makes its own; here for what they refuse
     checkpoint, durable = opened.checkpoint, opened.durable
     there, sinks_there, takers = with_client(plan, sinks, checkpoint)
     shuffle_files = ShuffleFiles(None, setting(spark, CHUNK_FILE_BYTES))
@@ -72,25 +76,28 @@ def start(
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         arrivals = Arrivals(client_folder(checkpoint), takers)
         arrivals.take()
+        ranged = open_logs(plan, checkpoint, durable=durable)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
     blobs = chunk_folder(spark, opened)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
-    told = Told(__version__, there, sinks_there, title, checkpoint, claim.outputs, durable, beats, shuffle_files)
+    first = planning_of(batches)
+    told = Told(__version__, there, sinks_there, title, checkpoint, claim.outputs, durable, beats, shuffle_files, first, now)
     away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)
-    writer = writing(frame, RemoteSteps.of(told, away), checkpoint, batches, title)
+    steps = {how: RemoteSteps.of(attrs.evolve(told, planning=how), away) for how in (first, NO_MORE)}
     every = [*sinks, *(stage.late for stage in plan.stages)]
     rows_in_jvm = not all(arrow_scanned(read.source) for read in plan.reads) or any(
         getattr(sink, "delivery", "") == "frame" for sink in every
     )
 
-    def begin() -> StreamingQuery:
+    def begin(how: Planning) -> StreamingQuery:
         with server_at_rest(checkpoint, title):
             forget_unplanned(checkpoint)
+            forget_failure(checkpoint)
         with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
-            return with_sources(writer.start())
+            return with_sources(patiently(writing(frame, steps[how], checkpoint, batches, title).start, title))
 
     def launch() -> Launched:
-        return Launched(begin, title)
+        return Launched(lambda: begin(NO_MORE), title)
 
     def go_on() -> Launched:
         assert controls is not None
@@ -100,10 +107,11 @@ def start(
     def end() -> None:
         await_end(checkpoint, title, _END_S)
         arrivals.stop()
+        ledger.look()
         cleanup()
 
     query = RemoteQuery(
-        launch(),
+        Launched(lambda: begin(first), title),
         [go_on, *([launch] if beats.woken and batches.flush else [])] if beats.goes_on else [],
         title,
         ledger,
@@ -113,7 +121,7 @@ def start(
         end,
         Halt(),
         spark,
-        lambda: False,
+        behind(checkpoint, ranged),
     )
     query.arrivals = arrivals
     arrivals.fail = query.fail
@@ -129,16 +137,6 @@ def check_remote(plan: PhysicalPlan) -> None:
     PlanError
         Naming it.
     """
-    for read in plan.reads:
-        if isinstance(read.source, RangeSource) or plan.drift_us(read) is not None:
-            raise PlanError(
-                message(
-                    "over Spark Connect no process plans the batches of this source",
-                    f"{read.source.title} {read.source.detail()}",
-                    "the query would read nothing",
-                    "read files, a memory stream or from_dataframe, without max_drift; or use Session.builder()",
-                )
-            )
     for table in lookup_tables(plan):
         if table.through_spark:
             raise PlanError(

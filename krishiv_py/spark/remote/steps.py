@@ -23,7 +23,6 @@ from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, Pl
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.tables import lookup_tables
-from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.checkpoint.sparklog import batches_of
 from krishiv_py.spark.clock.beats import Beats
@@ -31,7 +30,10 @@ from krishiv_py.spark.clock.clocks import batch_setting, clock_for
 from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.publishing import check_outputs, outputs_of
 from krishiv_py.spark.query_metrics import Ledger
+from krishiv_py.spark.reading.ranged.alignment import alignments
+from krishiv_py.spark.reading.ranged.planning import planners
 from krishiv_py.spark.remote.lease import heed, query_id, take_server
+from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import Tables
@@ -66,6 +68,10 @@ class Told:
         Which control files it needs.
     shuffle_files : ShuffleFiles
         How chunks are handed on.
+    planning : str
+        How the batches of sources are planned that do not plan them themselves.
+    now : callable
+        The clock of the session.
     """
 
     version: str
@@ -77,6 +83,8 @@ class Told:
     durable: bool
     beats: Beats
     shuffle_files: ShuffleFiles
+    planning: Planning
+    now: Callable[[], int]
 
 
 @attrs.frozen(eq=False)
@@ -146,6 +154,8 @@ def begin(pickled: bytes) -> ServerSteps:
         For another version of the library than the client's.
     CheckpointError
         When the checkpoint cannot be seen from here, or another process runs from it.
+    SourceError
+        When a source cannot plan what the query begins with.
     KrishivError
         As sinks raise it that refuse their output.
     """
@@ -173,25 +183,30 @@ def begin(pickled: bytes) -> ServerSteps:
             )
         )
     check_outputs(plan, told.sinks)
-    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, every_batch=True)
+    reached: list[Ledger] = []
+    aligned = alignments(plan, lambda: reached[0].sources_us, told.now)
+    waiting = tuple({id(alignment): alignment for alignment, _ in aligned.values()}.values())
+    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=True)
+    reached.append(ledger)
     ledger.restore()
+    planning = planners([read.source for read in plan.reads], checkpoint, told.now, aligned, durable=told.durable)
     clock = clock_for(plan, checkpoint, durable=told.durable)
     controls = ControlFolder.of(checkpoint, wanted=False)
-    heartbeats = told.beats.heartbeats(controls, wall_clock_us, lambda: bool(ledger.open))
+    heartbeats = told.beats.heartbeats(controls, told.now, lambda: bool(ledger.open))
     steps = BatchSteps(
         plan,
         outputs_of(plan, told.sinks, told.title, told.mark, durable=told.durable),
         max(batches_of(checkpoint), default=-1),
         ledger,
         clock,
-        wall_clock_us,
+        told.now,
         told.shuffle_files,
         Halt(),
         heartbeats,
         lease,
-        (),
-        told.beats.wakes(controls, wall_clock_us),
-        Tables(checkpoint, lookup_tables(plan), wall_clock_us, told.durable),
+        planning,
+        told.beats.wakes(controls, told.now),
+        Tables(checkpoint, lookup_tables(plan), told.now, told.durable),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: True)  # the process ends with the query
@@ -208,6 +223,7 @@ def begin(pickled: bytes) -> ServerSteps:
             stop()
 
     heed(checkpoint, asked)
+    begin_planning(planning, told.planning, checkpoint, asked)
     return ServerSteps(steps, batch_setting(checkpoint))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from krishiv_py import Session
-from tests.goldens.engines.streaming import StreamingEngine
+from tests.goldens.engines.streaming import HeldClock, StreamingEngine
 
 
 @cache
@@ -16,8 +17,30 @@ def session() -> Session:
     return found
 
 
+class SharedClock(HeldClock):
+    """A clock of client and server: its time is in a file."""
+
+    def __init__(self, path: str, now_ms: int) -> None:
+        self.path = path
+        super().__init__(now_ms)
+
+    def set(self, now_ms: int) -> None:
+        """Move to a time."""
+        written = Path(f"{self.path}.tmp")
+        written.write_text(str(now_ms * 1_000))
+        written.rename(self.path)
+
+    def __call__(self) -> int:
+        """The time, µs."""
+        return int(Path(self.path).read_text())
+
+
 class ConnectEngine(StreamingEngine):
     """Results and late rows go to the client's memory."""
+
+    def clock(self, now_ms: int) -> SharedClock:
+        """A clock that the server's process reads too."""
+        return SharedClock(f"{self.session.temporary_folder('clock')}/now", now_ms)
 
     @property
     def session(self) -> Session:

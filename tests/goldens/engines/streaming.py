@@ -17,6 +17,22 @@ from tests.goldens.engines.spark_session import session
 UNSET = -(2**63)
 
 
+class HeldClock:
+    """Stands still until it is set."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._clock = ManualClock()
+        self.set(now_ms)
+
+    def set(self, now_ms: int) -> None:
+        """Move to a time."""
+        self._clock.set(now_ms)
+
+    def __call__(self) -> int:
+        """The time, µs."""
+        return self._clock.now_us
+
+
 class StreamingEngine:
     """Results and late rows go to the driver's memory."""
 
@@ -27,10 +43,14 @@ class StreamingEngine:
         """Where the queries run."""
         return session()
 
+    def clock(self, now_ms: int) -> HeldClock:
+        """A clock of this process that stands at a time."""
+        return HeldClock(now_ms)
+
     def run(self, case: Case) -> Observed:
         """Every step as one micro-batch of a running query; restarts go through the checkpoint."""
-        clock = ManualClock((case.watermark.start_now_ms or 0) * 1_000)
-        self.session.use_clock(lambda: clock.now_us)
+        clock = self.clock(case.watermark.start_now_ms or 0)
+        self.session.use_clock(clock)
         stream, sender = self.session.memory_stream(SCHEMA)
         out, refused = kv.MemorySink(), kv.MemorySink()
         plan = pipeline(case, stream).with_late_event_handler(kv.SideOutputLateEventHandler(refused))
