@@ -97,10 +97,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("engine", ["driver", "bounded", "streaming", "connect"])
+@nox.parametrize("engine", ["driver", "bounded", "streaming", "connect", "cluster", "cluster_bounded"])
 def goldens(session: nox.Session, engine: str) -> None:
     """The golden cases on each engine; ``-- FILE`` for a file of your own."""
     session.run(PYTHON, "-m", "tests.goldens", "--engine", engine, *session.posargs)
+    if engine in ("connect", "cluster") and not session.posargs:  # the other engines have these among the tests
+        where = {"KRISHIV_GOLDENS": "all", "KRISHIV_SESSION": engine}
+        session.run(PYTHON, "-m", "pytest", "tests/goldens/test_pipelines.py", "-k", "streaming or bounded", env=where)
 
 
 @nox.session

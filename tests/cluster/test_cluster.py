@@ -17,11 +17,17 @@ from tests.cluster.standalone import Cluster, cluster
 from tests.crash.job import KINDS
 from tests.crash.killing import kill_tree, rows, write_input
 from tests.crash.test_crash import by_driver
-from tests.goldens.engines.spark_session import MASTER
+from tests.goldens.engines.cluster import MASTER
 
 LONG = "KRISHIV_CLUSTER" in os.environ  # `nox -s cluster` sets it
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
+SOME_CASES = (
+    "la-bytewax-fold-tumbling",
+    "la-own-retract-session",
+    "lb-own-on-arrival-two-sided-others",
+    "so-own-quiet-goes-on",
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +82,15 @@ def test_a_worker_and_the_driver_are_killed(kind: str, running: Cluster, tmp_pat
     shutil.rmtree(work)
 
 
-@pytest.mark.parametrize("engine", ["bounded", "streaming"] if LONG else ["streaming"])
+@pytest.mark.parametrize("engine", ["cluster_bounded", "cluster"] if LONG else ["cluster"])
 def test_the_golden_cases_hold_on_a_cluster(engine: str, running: Cluster) -> None:
-    """All of them in the long form, otherwise one."""
+    """All of them in the long form, otherwise some, with restarts, withdrawn results and a clock among them."""
     command = [sys.executable, "-m", "tests.goldens", "--engine", engine]
     where = {**os.environ, "PYTHONPATH": str(ROOT), MASTER: running.url}
-    picked = [] if LONG else ["--only", "la-bytewax-fold-tumbling"]
-    done = subprocess.run([*command, *picked], env=where, capture_output=True, text=True, timeout=7_200 if LONG else 240)
+    picked = [] if LONG else ["--only", ",".join(SOME_CASES)]
+    done = subprocess.run([*command, *picked], env=where, capture_output=True, text=True, timeout=7_200 if LONG else 480)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
+    assert LONG or f"{len(SOME_CASES)} passed" in done.stdout
 
 
 @pytest.mark.skipif(not LONG, reason="part of `nox -s cluster`: the ordinary run has a minute for clusters")

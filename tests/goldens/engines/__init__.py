@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tests.goldens.cases import Case, LateRow, Written
 
-NAMES = ("reference", "driver", "bounded", "streaming", "connect")
+NAMES = ("reference", "driver", "bounded", "streaming", "connect", "cluster", "cluster_bounded")
 
 
 @dataclass

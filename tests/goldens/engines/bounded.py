@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from krishiv_py import Session
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.testing import ManualClock
 from tests.goldens.cases import Case
@@ -15,11 +16,16 @@ class BoundedEngine:
 
     unsupported = frozenset({"policy_max"})
 
+    @property
+    def session(self) -> Session:
+        """Where the jobs run."""
+        return session()
+
     def run(self, case: Case) -> Observed:
         """Send every step, then run once."""
         clock = ManualClock((case.watermark.start_now_ms or 0) * 1_000)
-        session().use_clock(lambda: clock.now_us)
-        stream, sender = session().memory_stream(SCHEMA)
+        self.session.use_clock(lambda: clock.now_us)
+        stream, sender = self.session.memory_stream(SCHEMA)
         for step in case.steps:
             if step.now_ms is not None:
                 clock.set(step.now_ms)
