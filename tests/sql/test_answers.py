@@ -221,8 +221,10 @@ PAIRS: Final = [
         "AND (s.until IS NULL OR e.ts < s.until)",
     ),
     (
-        "SELECT nr, shop FROM events e JOIN shops s ON upper(s.who) = upper(e.who) AND CAST(length(s.shop) AS bigint) = e.amount - 4",
-        "SELECT nr, shop FROM events e JOIN shops s ON upper(s.who) = upper(e.who) AND CAST(length(s.shop) AS bigint) = e.amount - 4",
+        "SELECT nr, shop FROM events e JOIN shops s "
+        "ON upper(s.who) = upper(e.who) AND CAST(length(s.shop) AS bigint) = e.amount - 4",
+        "SELECT nr, shop FROM events e JOIN shops s "
+        "ON upper(s.who) = upper(e.who) AND CAST(length(s.shop) AS bigint) = e.amount - 4",
     ),
     (
         "SELECT shop, tumble_end(ts, INTERVAL '1' MINUTE) AS upto, COUNT(*) AS n FROM events JOIN shops ON "
