@@ -204,6 +204,15 @@ def test_keys_of_results_may_be_computed() -> None:
     assert once.plan.stage.layout.result_schema.names == ["key", "at", "n", "part"]
 
 
+def test_a_function_that_fails_at_the_call_is_named() -> None:
+    def load() -> pa.Table:
+        raise RuntimeError("no database, password=hunter2")
+
+    with pytest.raises(SourceError, match=r"cannot be loaded .*no database.*Hint: ") as caught:
+        stream_of("key string, at bigint").lookup_join(load, "key")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_step_travels_with_its_table() -> None:
     stream = stream_of("key string, at bigint").lookup_join(pa.table({"key": ["a"], "n": [7]}), "key")
     step = pickle.loads(pickle.dumps(stream.node.function))  # type: ignore[attr-defined]

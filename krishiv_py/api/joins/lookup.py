@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table
-from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
+from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, message, shown, told
 from krishiv_py.plan.checks import column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
@@ -68,7 +68,7 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             )
         )
     try:
-        given = table if load is None else load()
+        given = table if load is None else _first(load)
         through_spark = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
         if through_spark and reload_us is None:
             load = None
@@ -85,6 +85,17 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
         ) from problem
     schema = checked(found.schema.remove_metadata())
     return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us, through_spark)
+
+
+def _first(load: Callable[[], Any]) -> Any:
+    """What a function loads now, for its columns."""
+    try:
+        return load()
+    except RAISED as problem:  # user code: whatever it raises is reported
+        hint = "let it return a pyarrow.Table: it is called here for the columns of the table"
+        raise SourceError(
+            message("the table of a lookup_join cannot be loaded", told(problem), "its columns are not known", hint)
+        ) from problem
 
 
 def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
