@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from krishiv_py import PlanError, Session
 from krishiv_py.cli.main import main
@@ -56,3 +58,21 @@ def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, paramete
     with pytest.raises(EnvironmentSetupError, match=f"answers within 0 s .got: 127.0.0.1:{port}.") as problem:
         Session.connect(f"sc://127.0.0.1:{port}{parameters}")
     assert "hunter22" not in str(problem.value)
+
+
+def test_a_port_that_another_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("grpc", reason="the `connect` extra is not installed")
+
+    class TakenError(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
+        def __init__(self) -> None:
+            Exception.__init__(self)
+
+        def __str__(self) -> str:
+            return "java.net.BindException: Failed to bind to address 0.0.0.0/0.0.0.0:15002"
+
+    def refuse(_: object) -> None:
+        raise TakenError
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    with pytest.raises(EnvironmentSetupError, match=r"for 'local\[2\]' .got: another process that has port 15002.*Hint"):
+        Session.connect("local[2]")

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -25,7 +26,7 @@ def session(url: str) -> SparkSession:
     Raises
     ------
     EnvironmentSetupError
-        When no server answers, or this one cannot make a session.
+        When no server answers, or this one cannot make a session; for ``local`` when its port is taken.
     PlanError
         For an address that is none.
     """
@@ -38,6 +39,13 @@ def session(url: str) -> SparkSession:
     except PySparkException as problem:
         said = " ".join(str(problem).split())
         raise _away("no session of Spark Connect could be made", redacted(said[:500])) from problem
+    except Py4JJavaError as problem:  # of the server that PySpark starts for "local": its port is fixed
+        if "BindException" not in str(problem):
+            raise
+        hint = "end that process, or use its server, if it is one: Session.connect('sc://localhost:15002')"
+        what = f"no Spark Connect server starts for {shown(url)}"
+        got = "another process that has port 15002"
+        raise EnvironmentSetupError(message(what, got, "there is no session", hint)) from None
 
 
 def _away(what: str, got: str) -> EnvironmentSetupError:
