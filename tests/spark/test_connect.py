@@ -64,8 +64,8 @@ def test_connect() -> None:
 
 
 def test_golden_cases() -> None:
-    """Some of them; `nox -s goldens` runs all."""
-    some = ("la-bytewax-fold-tumbling", "la-own-retract-session", "lb-own-on-arrival-two-sided-others", "so-own-quiet-goes-on")
+    """Two of them; `nox -s goldens` runs all."""
+    some = ("la-own-retract-session", "so-own-quiet-goes-on")
     command = [sys.executable, "-m", "tests.goldens", "--engine", "connect", "--only", ",".join(some)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
@@ -82,10 +82,9 @@ def over_connect(*tests: str) -> None:
 
 
 def test_sources_that_the_library_plans() -> None:
-    """Planned in the server's process: asked again, started again, made to wait, of a real broker; why one ends is told."""
+    """Planned in the server's process: beside a memory stream, made to wait over a restart, of a real broker."""
     sources, drift = "tests/spark/test_own_sources.py", "tests/spark/test_max_drift.py"
     over_connect(
-        f"{sources}::test_an_endless_source_is_asked_again",
         f"{sources}::test_a_source_beside_a_memory_stream",
         f"{drift}::test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send",
         "tests/kafka/test_source.py::test_the_three_engines_are_equal_over_restarts",
