@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
 
 from krishiv_py import Session
-from krishiv_py.plan.expressions.parse import parse_expr
-from tests.spark.test_expressions import ERROR, Spark, ours
+from tests.spark.row_by_row import check_rows
+from tests.spark.test_expressions import ERROR
 
 ROWS = 70
 UTC = dt.timezone.utc
@@ -234,16 +233,4 @@ def equal(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize("texts", [_ONE, _MORE, _LAMBDAS, _CALENDAR], ids=["one", "more", "lambdas", "calendar"])
 def test_values_and_errors_are_those_of_spark(session: Session, texts: tuple[str, ...]) -> None:
     table = rows(random.Random(f"{texts[0]} {os.environ.get('KRISHIV_SEED', '1')}"))
-    spark = Spark(session, table)
-    try:
-        found = spark.values(list(texts))
-    except AnalysisException:
-        pytest.fail("Spark refuses\n" + "\n".join(f"{t}\n    {why}" for t in texts if (why := spark.refuses(t))))
-    wrong = []
-    for text, (type_, theirs) in zip(texts, found, strict=True):
-        for at, (x, y) in enumerate(zip(ours(parse_expr(text), table), theirs, strict=True)):
-            if not equal(x, y):
-                row = {n: table[n][at].as_py() for n in table.schema.names if n in text}
-                wrong.append(f"{text}\n    ours {x!r}, Spark {y!r} ({type_}), row {row}")
-                break
-    assert not wrong, f"{len(wrong)} of {len(texts)}:\n" + "\n".join(wrong)
+    check_rows(session, table, texts, equal)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from pyspark.errors import AnalysisException
 
 from krishiv_py import Session
 from krishiv_py.plan.expressions.parse import parse_expr
 from tests.spark.expression_trees import table
+from tests.spark.row_by_row import check_rows
 from tests.spark.test_expressions import ERROR, Spark, ours, same
 
 ROWS = 60
@@ -126,22 +124,6 @@ _PATHS = (
 )
 
 
-def _check(session: Session, rows: pa.Table, texts: tuple[str, ...], equal: Callable[[Any, Any], bool] = same) -> None:
-    spark = Spark(session, rows)
-    try:
-        found = spark.values(list(texts))
-    except AnalysisException:
-        pytest.fail("Spark refuses\n" + "\n".join(f"{t}\n    {why}" for t in texts if (why := spark.refuses(t))))
-    wrong = []
-    for text, (type_, theirs) in zip(texts, found, strict=True):
-        for at, (x, y) in enumerate(zip(ours(parse_expr(text), rows), theirs, strict=True)):
-            if not equal(x, y):
-                row = {n: rows[n][at].as_py() for n in rows.schema.names if n in text}
-                wrong.append(f"{text}\n    ours {x!r}, Spark {y!r} ({type_}), row {row}")
-                break
-    assert not wrong, f"{len(wrong)} of {len(texts)}:\n" + "\n".join(wrong)
-
-
 def _near(left: Any, right: Any) -> bool:
     """Within two units in the last place: NumPy and Java compute these functions on their own."""
     if isinstance(left, float) and isinstance(right, float) and math.isfinite(left) and math.isfinite(right):
@@ -150,25 +132,25 @@ def _near(left: Any, right: Any) -> bool:
 
 
 def test_values_and_errors_are_those_of_spark(session: Session) -> None:
-    _check(session, table(random.Random("further"), ROWS), _EXACT)
+    check_rows(session, table(random.Random("further"), ROWS), _EXACT)
 
 
 def test_logarithms_and_powers_are_near_those_of_spark(session: Session) -> None:
-    _check(session, table(random.Random("near"), ROWS), _NEAR, _near)
+    check_rows(session, table(random.Random("near"), ROWS), _NEAR, _near)
 
 
 def test_texts_are_read_as_times_by_patterns_as_spark_reads_them(session: Session) -> None:
     rows = pa.table({"w": [*_TIMES, None]})
     calls = ("to_date", "to_timestamp", "try_to_timestamp")
-    _check(
+    check_rows(
         session, rows, tuple(f"{call}(w, '{p}')".replace("'T'", "''T''") for call in calls for p in _PATTERNS if "'T'" not in p)
     )
-    _check(session, rows, tuple(f"{call}(w, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")" for call in calls))
+    check_rows(session, rows, tuple(f"{call}(w, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")" for call in calls))
 
 
 def test_json_is_found_by_paths_as_spark_finds_it(session: Session) -> None:
     rows = pa.table({"j": [*_JSON, None]})
-    _check(session, rows, tuple(f'get_json_object(j, "{path}")' for path in _PATHS))
+    check_rows(session, rows, tuple(f'get_json_object(j, "{path}")' for path in _PATHS))
 
 
 def test_the_whole_part_of_nan_is_an_error_and_not_zero(session: Session) -> None:
