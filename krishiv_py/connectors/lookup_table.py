@@ -1,7 +1,7 @@
 """Tables that rows are looked up in: as they are, or loaded anew now and then (SEMANTICS §9.3).
 
-In a query all tasks of a micro-batch see one version of a table. Its driver loads it and says which (spark/tables.py); a test
-driver goes by its clock; a task for which nobody says it, as in a frame that goes on in plain Spark, by the machine's.
+In a query all tasks of a micro-batch see one version of a table: its driver loads it and says which (spark/storage/tables.py).
+A test driver goes by its clock; a task for which nobody says it, as in a frame that goes on in plain Spark, by the machine's.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
@@ -46,6 +47,7 @@ class Versions(Protocol):
 _held: dict[str, _Held] = {}
 _versions: ContextVar[Versions | None] = ContextVar("lookup_versions", default=None)
 _clock: ContextVar[tuple[int, float] | None] = ContextVar("lookup_clock", default=None)
+_standing: ContextVar[Mapping[str, LookupTable]] = ContextVar("lookup_standing", default=MappingProxyType({}))
 
 
 @contextmanager
@@ -84,8 +86,6 @@ class LookupTable:
         How old it gets before it is loaded again, µs.
     through_spark : bool
         Whether only the driver of Spark can load it.
-    whole : LookupTable or None
-        As it stands in a bounded run: what tasks get instead.
     token : str
         Tells tables apart, in every process.
     """
@@ -95,7 +95,6 @@ class LookupTable:
     load: Callable[[], Any] | None = None
     reload_us: int | None = None
     through_spark: bool = False
-    whole: LookupTable | None = None
     token: str = attrs.field(factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -158,8 +157,9 @@ class LookupTable:
 
     def __getstate__(self) -> dict[str, Any]:
         """As it travels to the tasks: the table as one Arrow stream."""
-        if self.whole is not None:
-            return self.whole.__getstate__()
+        standing = _standing.get().get(self.token)
+        if standing is not None:
+            return standing.__getstate__()
         state = {a.name: getattr(self, a.name) for a in attrs.fields(type(self))}
         if self.table is not None:
             state["table"] = as_bytes(self.table)
@@ -180,15 +180,13 @@ class LookupTable:
 
 @contextmanager
 def as_they_stand(tables: Iterable[LookupTable]) -> Iterator[None]:
-    """Load tables once; inside, tasks get them as they are now."""
-    every = [table for table in tables if table.load is not None]
+    """Load tables once; inside, what travels to tasks has them as they are now. Bounded runs of several threads share none."""
+    loaded = {table.token: LookupTable(table.schema, table.loaded()) for table in tables if table.load is not None}
+    before = _standing.set(loaded)
     try:
-        for table in every:
-            table.whole = LookupTable(table.schema, table.loaded())
         yield
     finally:
-        for table in every:
-            table.whole = None
+        _standing.reset(before)
 
 
 def as_bytes(table: pa.Table) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import col
-from krishiv_py.connectors.lookup_table import LookupTable, tables_are
+from krishiv_py.connectors.lookup_table import LookupTable, as_they_stand, tables_are
 from krishiv_py.errors import CheckpointError, KrishivError, SourceError
 from krishiv_py.spark.storage.tables import Tables, TaskTables, read_note
 
@@ -211,3 +213,28 @@ def test_a_table_that_cannot_be_loaded_stops_the_query_and_is_loaded_later(sessi
         assert found(query) == [(1, 4)]
     finally:
         query.stop()
+
+
+def test_bounded_runs_of_two_threads_do_not_part_each_other_from_their_table() -> None:
+    loads: list[int] = []
+
+    def load() -> pa.Table:
+        loads.append(len(loads))
+        return pa.table({"version": [loads[-1]]})
+
+    def travelled() -> Any:
+        there = pickle.loads(pickle.dumps(table)).table
+        return None if there is None else there["version"].to_pylist()
+
+    def other() -> None:
+        with as_they_stand([table]):
+            seen.append(travelled())
+
+    seen: list[Any] = []
+    table = LookupTable(pa.schema([("version", pa.int64())]), load=load)
+    with as_they_stand([table]):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert travelled() == [0] and seen == [[1]]
+    assert table.table is None and loads == [0, 1]

@@ -25,6 +25,7 @@ from krishiv_py.spark.setup.waiting import on_main_thread
 _FORKED_S: Final = 0.05
 _KEPT_LINES: Final = 50
 _LAST_WORDS_S: Final = 2.0
+_END_S: Final = 10.0
 _CHATTER: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
     rb"|Using Spark's default log4j profile: .*\r?\n"
@@ -177,10 +178,14 @@ def end_jvm() -> None:
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:  # it is not ours: spark-submit began it
         return
-    with suppress(Py4JError, OSError, subprocess.TimeoutExpired):
+    with suppress(Py4JError, OSError):
         gateway.shutdown()
         process.stdin.close()  # it ends when nobody can talk to it any more
-        process.wait(_LAST_WORDS_S * 5)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
     forget_dead_jvm()
 
 
