@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from krishiv_py.kernels.arrays.sorting import numbered, order_in_runs, pair_order, sorted_unique, stable_order
 
-SPREADS = {"few values": (0, 3), "some": (-50, 50), "many": (-(10**12), 10**12), "all": (-(2**63), 2**63 - 1)}
+SPREADS = {
+    "close together": (-700, 700),
+    "far from zero": (2**62, 2**62 + 1_500),
+    "few values": (0, 3),
+    "some": (-50, 50),
+    "many": (-(10**12), 10**12),
+    "all": (-(2**63), 2**63 - 1),
+}
 
 
 @pytest.mark.parametrize("spread", SPREADS)
