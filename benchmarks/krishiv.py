@@ -123,15 +123,20 @@ def plan(stream: Stream, task: Task, late_rule: str) -> AggregatedStream:
 def stream(task: Task, late_rule: str) -> None:
     """Run one job to the end of its input, or until it is told to stop."""
     opened = session(task)
-    batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger))
     sink = ParquetSink(str(task.out / "result") if task.job.late_output else str(task.out))
-    query = plan(read(opened, task), task, late_rule).start(sink, checkpoint=str(task.checkpoint), batches=batches)
+    run(plan(read(opened, task), task, late_rule), sink, task)
+    opened.stop()
+
+
+def run(result: AggregatedStream, sink: ParquetSink, task: Task) -> None:
+    """A query to the end of its input, or until it is told to stop."""
+    batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger))
+    query = result.start(sink, checkpoint=str(task.checkpoint), batches=batches)
     if not task.to_the_end:
         while not task.told_to_stop():
             query.await_termination("200 ms")
         query.stop()
     query.await_termination()
-    opened.stop()
 
 
 def collect(task: Task, late_rule: str) -> None:

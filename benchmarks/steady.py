@@ -85,14 +85,18 @@ class Load:
         lines = [line for path in log.iterdir() if path.name.isdigit() for line in path.read_text().splitlines()[1:]]
         return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]
 
+    def microseconds(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Ends of windows, as microseconds."""
+        return ends.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+
     def latencies(self) -> dict[str, float]:
         """Percentiles over the result rows of the settled time, in seconds."""
         seconds, counts = [], []
         for path, moment in self.visible.items():
             if moment < self.began + SETTLED_S:
                 continue
-            ends = pq.read_table(path, columns=["window_end"], partitioning=None).column(0).cast(pa.timestamp("us", tz="UTC"))
-            found = ends.cast(pa.int64()).value_counts()
+            ends = pq.read_table(path, columns=["window_end"], partitioning=None).column(0)
+            found = self.microseconds(ends).value_counts()
             for end, number in zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True):
                 seconds.append(moment - end / 1e6 - JOB.lag_ms / 1e3)
                 counts.append(number)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import functions as f
 
 from benchmarks.kafka.task import task_of
-from benchmarks.peers.native_spark import columns, session, window_of
+from benchmarks.peers.native_spark import columns, session, window_of, write
 from krishiv_py.testing.servers import Jars
 
 JARS = Jars(Path(__file__).with_name("jars.sha256"), "spark_kafka", "KRISHIV_SPARK_KAFKA_JARS")
@@ -20,7 +20,7 @@ SCHEMA = "user_id BIGINT, event_time BIGINT, amount BIGINT"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one job to the end of the topic."""
+    """Run one job to the end of the topic, or until it is told to stop."""
     given = task_of(argv, "native")
     task, job = given.task, given.task.job
     spark = session(task, {"spark.jars": ",".join(map(str, JARS.fetch()))})
@@ -34,9 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     event = records.select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("event")).select("event.*")
     stream = event.withColumn("event_time", f.timestamp_millis("event_time"))
     groups = stream.withWatermark("event_time", f"{job.lag_ms} milliseconds").groupBy("user_id", window_of(job).alias("window"))
-    result = columns(groups.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount")), job)
-    writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
-    writer.trigger(availableNow=True).start(str(task.out)).awaitTermination()
+    write(columns(groups.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount")), job), task)
     spark.stop()
     return 0
 

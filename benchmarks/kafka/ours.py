@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.kafka.task import task_of
-from benchmarks.krishiv import keyed, session, windowed
-from krishiv_py import Batches, ParquetSink, col, count
+from benchmarks.krishiv import keyed, run, session, windowed
+from krishiv_py import ParquetSink, col, count
 from krishiv_py import sum as total
 
 SCHEMA = "user_id bigint, event_time bigint, amount bigint"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one job to the end of the topic."""
+    """Run one job to the end of the topic, or until it is told to stop."""
     given = task_of(argv, "ours")
     task = given.task
     opened = session(task)
@@ -21,8 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given.topic, bootstrap_servers=given.address, schema=SCHEMA, max_offsets_per_batch=given.batch_rows
     )
     result = windowed(keyed(events, task.job), task.job).agg(count(col("*")), total(col("amount")))
-    sink = ParquetSink(str(task.out))
-    result.start(sink, checkpoint=str(task.checkpoint), batches=Batches.available_now()).await_termination()
+    run(result, ParquetSink(str(task.out)), task)
     opened.stop()
     return 0
 

@@ -26,6 +26,9 @@ HEAD = (
 )
 
 
+LATENCY_HEAD = ("events, keys", "side", "rounds", "CPU s of a second", "latency, median, s", "99th percentile", "MB")
+
+
 def write(kept: Record, path: Path = RESULTS) -> None:
     """Add a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +58,8 @@ def table(turns: Iterable[Record]) -> str:
     """Medians as a Markdown table."""
     by: dict[tuple[str, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
-        by[turn.data, turn.job][turn.side].append(turn)
+        if turn.mode == "kafka":
+            by[turn.data, turn.job][turn.side].append(turn)
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     for (data, job), sides in sorted(by.items()):
         for side, found in sides.items():
@@ -74,6 +78,22 @@ def table(turns: Iterable[Record]) -> str:
                 lead,
             )
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def latencies(turns: Iterable[Record]) -> str:
+    """Medians of the runs that events flow into, as a Markdown table."""
+    by: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for turn in turns:
+        if turn.mode != "kafka":
+            by[turn.data, turn.side].append(turn)
+    lines = [f"| {' | '.join(LATENCY_HEAD)} |", f"|{'---|' * len(LATENCY_HEAD)}"]
+    for (data, side), found in sorted(by.items()):
+        seconds = [median(turn.extra[name] for turn in found) for name in ("latency_p50_s", "latency_p99_s")]
+        cost = median(turn.marginal("cpu_s") for turn in found)
+        memory = median(turn.long["peak_pss_mb"] for turn in found)
+        told = [f"{value:.2f}" for value in (cost, *seconds)]
+        lines.append(f"| {' | '.join((data, side, str(len(found)), *told, f'{memory:,.0f}'))} |")
     return "\n".join(lines)
 
 

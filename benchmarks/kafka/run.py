@@ -1,6 +1,7 @@
 """Windows over a Kafka topic of JSON events: krishiv_py and hand-written Spark, in turns.
 
     python -m benchmarks kafka run --events 2000000 --keys 5000 500000 --jobs J1 J3 --rounds 5
+    python -m benchmarks kafka latency --rate 5000 --keys 5000
     python -m benchmarks kafka report
 
 A turn is a short run, over a topic with the first twentieth of the events, and the whole one, each a process of its own; the
@@ -11,32 +12,26 @@ result is checked against DuckDB's before its time counts. Turns go to ``benchma
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import duckdb
 from attrs import evolve, frozen
 
 from benchmarks import record
-from benchmarks.check import Verdict, check, output_files
 from benchmarks.data import KEYS, KeySet, Spec, make
 from benchmarks.jobs import JOBS, Job
-from benchmarks.kafka import native, report, topics
+from benchmarks.kafka import latency, native, report, topics
 from benchmarks.kafka.task import JOBS_HERE
-from benchmarks.measure import Measurement, workplace
+from benchmarks.kafka.turns import MODULES, judge, measured
+from benchmarks.measure import workplace
 from benchmarks.record import Record
 from benchmarks.sides import SIDES
 from krishiv_py.testing.broker import running
 
-ROOT = Path(__file__).resolve().parents[2]
 SETS: dict[int, KeySet] = {KEYS[name]: name for name in ("K", "B")}
-MODULES = {"krishiv": "ours", "native_rocksdb": "native"}
 
 
 @frozen
@@ -73,35 +68,15 @@ def prepared(address: str, events: int, keys: int, batch_rows: int | None, seed:
     return Input(spec, folder, address, whole, short, few, rows)
 
 
-def measured(side: str, job: Job, given: Input, topic: str, out: Path, timeout_s: float) -> Measurement:
-    """One run, measured by a process that is no parent of the broker."""
-    command = [sys.executable, "-m", f"benchmarks.kafka.{MODULES[side]}", "--job", job.name, "--address", given.address]
-    command += ["--topic", topic, "--out", str(out), "--batch-rows", str(given.batch_rows)]
-    outer = [sys.executable, "-m", "benchmarks.measure", "--timeout", str(timeout_s), "--log", str(out.with_name("log.txt"))]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*outer, "--", *command], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    told: Mapping[str, object] = json.loads(done.stdout)
-    return Measurement(**{**told, "command": tuple(command)})  # type: ignore[arg-type]
-
-
-def judge(side: str, job: Job, given: Input, out: Path) -> Verdict:
-    """Compare what was written; our bounds are in milliseconds, as the column was."""
-    if side == "krishiv" and (source := output_files(out)):
-        found, out = out, out.with_name("checked")
-        out.mkdir()
-        bounds = "window_start * 1000 AS window_start, window_end * 1000 AS window_end"
-        with duckdb.connect() as db:
-            db.execute(f"COPY (SELECT * REPLACE ({bounds}) FROM {source}) TO '{out}/{found.name}.parquet'")
-    return check(job, given.folder, out, evolve(SIDES[side].rules, files=given.parts_a_batch))
-
-
 def turn(side: str, job: Job, given: Input, number: int, timeout_s: float) -> Record:
     """One turn of a side: the short run, the whole one, the check."""
     work = workplace(f"kafka-{job.name}-{side}")
     started, machine = record.now(), record.machine()
-    short = measured(side, job, given, given.short, work / "short", timeout_s)
-    long = measured(side, job, given, given.whole, work / "long", timeout_s)
-    verdict = judge(side, job, given, work / "long") if long.ok else None
+    batches = "--batch-rows", str(given.batch_rows)
+    short = measured(side, job, given.address, given.short, work / "short", timeout_s, *batches)
+    long = measured(side, job, given.address, given.whole, work / "long", timeout_s, *batches)
+    rules = evolve(SIDES[side].rules, files=given.parts_a_batch)
+    verdict = judge(side, job, given.folder, work / "long", rules) if long.ok else None
     kept = Record(
         mode="kafka",
         job=job.name,
@@ -157,7 +132,8 @@ def run(given: argparse.Namespace) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks kafka", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("what", choices=("run", "latency", "report"))
+    parser.add_argument("--rate", type=int, default=5_000, help="events a second, for latency")
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--keys", nargs="+", type=int, choices=sorted(SETS), default=sorted(SETS))
     parser.add_argument("--jobs", nargs="+", choices=JOBS_HERE, default=list(JOBS_HERE))
@@ -169,9 +145,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=report.RESULTS)
     given = parser.parse_args(argv)
     if given.what == "report":
-        print(report.table(report.read(given.results)))
+        turns = report.read(given.results)
+        print(report.table(turns), report.latencies(turns), sep="\n\n")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker ends
+    if given.what == "latency":
+        return 0 if latency.run(given) else 1
     return 0 if run(given) else 1
 
 

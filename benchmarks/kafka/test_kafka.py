@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import evolve
 
 from benchmarks.data import Spec, draw
-from benchmarks.kafka.report import read, table, write
+from benchmarks.kafka.report import latencies, read, table, write
 from benchmarks.kafka.topics import values
 from benchmarks.record import Record
 
@@ -40,3 +40,13 @@ def test_only_checked_turns_count_and_a_round_is_compared_with_its_own(tmp_path:
     lines = table(read(tmp_path / "kafka.jsonl")).splitlines()
     assert lines[2].startswith("| 2,000,000, 5,000 | J1 | krishiv | 2 | 35.0 (20.0) |")
     assert lines[3].endswith("| 60.0 (20.0) | 48 | 20.0 | 900 | 3.00 (2.00, 4.00) |")
+
+
+def test_latencies_have_a_table_of_their_own() -> None:
+    leg = {"cpu_s": 70.0, "wall_s": 120.0, "peak_pss_mb": 900.0, "exit_code": 0, "timed_out": False}
+    first = Record(
+        "kafka latency", "S1", "5,000 a second, 5,000", "krishiv", 0, 42, "second", 120, leg, 40, {**leg, "cpu_s": 30.0}
+    )
+    turns = [evolve(first, extra={"latency_p50_s": p50, "latency_p99_s": 3.0}) for p50 in (1.5, 2.0, 4.0)]
+    assert latencies(turns).splitlines()[2:] == ["| 5,000 a second, 5,000 | krishiv | 3 | 0.50 | 2.00 | 3.00 | 900 |"]
+    assert len(table(turns).splitlines()) == 2

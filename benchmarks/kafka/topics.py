@@ -30,14 +30,21 @@ def values(table: pa.Table) -> list[bytes]:
     return joined
 
 
+def made(address: str) -> str:
+    """A new topic."""
+    topic = f"events-{uuid.uuid4().hex[:8]}"
+    admin = admin_module().AdminClient({"bootstrap.servers": address})  # it must outlive what it was asked for
+    for future in admin.create_topics([admin_module().NewTopic(topic, PARTITIONS, 1)]).values():
+        future.result()
+    return topic
+
+
 def fill(address: str, folder: Path, parts: int | None = None) -> tuple[str, int]:
     """Make a topic of the first parts of a data folder; its name and how many records it has."""
-    topic = f"events-{uuid.uuid4().hex[:8]}"
-    settings = {"bootstrap.servers": address}
-    admin = admin_module().AdminClient(settings)  # it must outlive what it was asked for
-    for made in admin.create_topics([admin_module().NewTopic(topic, PARTITIONS, 1)]).values():
-        made.result()
-    producer = Producer({**settings, "linger.ms": 50, "batch.size": 1 << 18, "queue.buffering.max.messages": 500_000})
+    topic = made(address)
+    producer = Producer(
+        {"bootstrap.servers": address, "linger.ms": 50, "batch.size": 1 << 18, "queue.buffering.max.messages": 500_000}
+    )
     sent = 0
     for path in parts_of(folder)[:parts]:
         table = pq.read_table(path, partitioning=None)

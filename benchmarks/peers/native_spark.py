@@ -101,7 +101,12 @@ def body(task: Task) -> None:
             "user_id", window_of(job).alias("window")
         )
         result = windows.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount"))
-    result = columns(result, job)
+    write(columns(result, job), task)
+    spark.stop()
+
+
+def write(result: DataFrame, task: Task) -> None:
+    """A query to parquet files, to the end of its input or until it is told to stop."""
     writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
     if task.to_the_end:
         writer.trigger(availableNow=True).start(str(task.out)).awaitTermination()
@@ -110,7 +115,6 @@ def body(task: Task) -> None:
         while not task.told_to_stop():
             query.awaitTermination(1)
         query.stop()
-    spark.stop()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
