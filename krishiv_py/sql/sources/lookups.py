@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import attrs
+import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.results.stream import ResultStream
@@ -42,8 +43,10 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
         )
     names = _names(left, table)
     theirs = tuple(Column(alias, n, names[n]) for n in table.schema.names)
-    whole = Rows(Stream(stream.node, table.schema, stream.runner), theirs)
-    sorter = Sorter(left, whole, attrs.evolve(left, columns=(*left.columns, *theirs)))
+    fields = [table.schema.field(n).with_name(made) for n, made in names.items()]
+    whole = Rows(Stream(stream.node, pa.schema(fields), stream.runner), theirs)
+    both = Stream(stream.node, pa.schema([*left.schema, *fields]), stream.runner)
+    sorter = Sorter(left, whole, attrs.evolve(left, stream=both, columns=(*left.columns, *theirs)))
     look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
     for part in parts:
         if not look.validity(part) and not look.key(part) and not (how == "inner" and look.own(part)):
