@@ -8,8 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.types import Ints
+
 _EXACT_TENS: Final = 22  # powers of ten up to this one are exact doubles
 _EXACT_INTEGER: Final = 2**53
+
+
+def words(column: pa.Array) -> tuple[Ints, Ints]:
+    """The lower and upper 64 bits of decimals without their point; of nulls anything."""
+    if not len(column):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    found = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
+    return found[:, 0], found[:, 1]
 
 
 def doubles(column: pa.Array) -> pa.Array:
@@ -21,8 +31,7 @@ def doubles(column: pa.Array) -> pa.Array:
     long = np.ones(len(column), np.bool_)
     found = np.zeros(len(column))
     if pa.types.is_decimal128(column.type) and 0 <= scale <= _EXACT_TENS and len(column):
-        words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
-        low, high = words[:, 0], words[:, 1]
+        low, high = words(column)
         long = (high != low >> 63) | (low > _EXACT_INTEGER) | (low < -_EXACT_INTEGER)
         found = low / 10.0**scale  # both are exact, so the quotient is the nearest
     long &= ~missing

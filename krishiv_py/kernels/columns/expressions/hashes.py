@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.decimals import words
 from krishiv_py.kernels.columns.expressions.functions import is_text, require
 from krishiv_py.kernels.columns.expressions.values import Value, arrays, is_decimal, is_integer, joined, misfit
 
@@ -136,8 +137,8 @@ def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int)
 
 def _unscaled(column: pa.Array) -> pa.Array:
     """Long decimals as the bytes of Java's ``BigInteger``: two's complement, the highest first, as few as will do."""
-    scale = column.type.scale
-    found = [int(x.scaleb(scale)) for x in column.to_pylist()]
+    low, high = words(column)
+    found = [(above << 64) | below for below, above in zip(low.view(np.uint64).tolist(), high.tolist(), strict=True)]
     return pa.array([x.to_bytes(((x if x >= 0 else ~x).bit_length() // 8) + 1, "big", signed=True) for x in found], pa.binary())
 
 
@@ -149,8 +150,7 @@ def _of(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
         return kernel.ints(h, plain.to_numpy(zero_copy_only=False))
     if is_decimal(type_):
         if type_.precision <= 18:
-            scaled = pc.cast(pc.multiply(pc.cast(column, pa.decimal128(19, type_.scale)), 10**type_.scale), pa.int64())
-            return kernel.longs(h, scaled.to_numpy(zero_copy_only=False))
+            return kernel.longs(h, words(column)[0])
         column, type_ = _unscaled(column), pa.binary()
     if pa.types.is_floating(type_):
         numbers = column.to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are equal, and so are their hashes
