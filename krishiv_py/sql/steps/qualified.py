@@ -96,6 +96,10 @@ def around_groups(tree: sg.Select) -> sg.Select:
         named[node.sql("spark").lower()] = item.alias or node.name
         inside.append(item.copy())
 
+    for key in _unselected(tree, named):
+        named[key.sql("spark").lower()] = key.name
+        inside.append(key)
+
     def outside(node: sg.Expression) -> sg.Expression:
         whole = not isinstance(node, (sg.Identifier, sg.Order, sg.Ordered))  # which may be written as what they hold
         name = named.get(node.sql("spark").lower()) if whole else None
@@ -115,6 +119,14 @@ def around_groups(tree: sg.Select) -> sg.Select:
     found = sg.select(*items).from_(groups.subquery())
     found.set("qualify", sg.Qualify(this=condition))
     return found
+
+
+def _unselected(tree: sg.Select, named: dict[str, str]) -> list[sg.Expression]:
+    """The columns of GROUP BY that no item gives, which OVER may name all the same."""
+    taken = {name.lower() for name in named.values()}
+    group = tree.args.get("group")
+    keys = [g.copy() for g in (group.expressions if group is not None else ()) if isinstance(g, sg.Column)]
+    return [k for k in keys if k.sql("spark").lower() not in named and k.name.lower() not in taken]
 
 
 def qualified(tree: sg.Select) -> tuple[sg.Select, list[sg.Expression], tuple[str, ...]]:
