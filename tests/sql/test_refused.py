@@ -47,7 +47,7 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         (QUERY.replace("events", "db.events"), "^a schema before the table"),
         (QUERY.replace("events", "events AS e(a, b)"), "^renaming columns in FROM"),
         (QUERY.replace("events", "events TABLESAMPLE (10 ROWS)"), "^TABLESAMPLE"),
-        (QUERY.replace("events", "events LATERAL VIEW explode(x) t AS y"), "^LATERAL VIEW"),
+        (QUERY.replace("events", "events LATERAL VIEW stack(1, x) t AS y"), "^this function in LATERAL"),
         (QUERY.replace("SELECT", "SELECT DISTINCT"), "^SELECT DISTINCT"),
         (f"WITH x AS (SELECT 1) {QUERY}", "^the query has no FROM"),
         (f"SELECT COUNT(*) FROM events GROUP BY ROLLUP (user), {MINUTE}", "^GROUP BY ROLLUP"),

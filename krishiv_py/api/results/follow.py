@@ -68,9 +68,9 @@ class FollowMethods:
         """See :meth:`ResultStream.map_batches`: apply `function`, which returns rows of `schema`."""
         return self.results().map_batches(function, schema)
 
-    def unnest(self, column: str, *, rank: str | None = None) -> ResultStream:
-        """See :meth:`ResultStream.unnest`: one row for each item of the list `column`, with its place in column `rank`."""
-        return self.results().unnest(column, rank=rank)
+    def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> ResultStream:
+        """See :meth:`ResultStream.unnest`: one row for each item of the list `column`, with `rank` and `outer` as there."""
+        return self.results().unnest(column, rank=rank, outer=outer)
 
     def lookup_join(
         self,

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
-from krishiv_py.api.planning import check, evaluate, stages, unnest
+from krishiv_py.api.planning import check, evaluate, stages
 from krishiv_py.api.results.alone import ResultTime, alone, carries
 from krishiv_py.api.results.keeping import KeepingColumns, reserved
 from krishiv_py.api.shown import said_of, some
@@ -17,9 +17,9 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import ColumnError, OrderError, PlanError, message, shown
-from krishiv_py.plan.checks import column_name, known_column
+from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr, col
@@ -38,7 +38,6 @@ from krishiv_py.plan.nodes import (
 from krishiv_py.plan.options.late import CountingLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.schema import checked
 from krishiv_py.plan.windows import Window
 
 S = TypeVar("S", bound=WindowedStream)
@@ -156,7 +155,7 @@ class ResultStream(TimedStream):
         draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=step))
         return attrs.evolve(self, draft=draft, schema=plain.schema)
 
-    def unnest(self, column: str, *, rank: str | None = None) -> ResultStream:
+    def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> ResultStream:
         """Give one row for each item of a list, as :func:`~krishiv_py.top_k` makes it.
 
         Parameters
@@ -166,6 +165,8 @@ class ResultStream(TimedStream):
             gives no row.
         rank : str, optional
             A column for the place of an item in its list, ``int64``, from 1 on.
+        outer : bool, default False
+            Keep a result whose list is empty or null, with nulls.
 
         Raises
         ------
@@ -184,15 +185,10 @@ class ResultStream(TimedStream):
         >>> driver.close().results.to_pylist()
         [{'n': 7, 'place': 1}, {'n': 6, 'place': 2}]
         """
-        known_column(column, self.schema.names, "unnest")
-        if not pa.types.is_list(self.schema.field(column).type):
-            hint = "name a column of lists, such as that of top_k"
-            raise ColumnError(
-                message(f"column {column!r} has no lists", self.schema.field(column).type, "there is nothing to unnest", hint)
-            )
-        function = unnest.Unnest(column, None if rank is None else column_name(rank, "unnest(rank)"))
-        kept = [f for f in self.schema if f.name != column]
-        schema = checked(pa.schema([*kept, *function.fields(self.schema)]))
+        return self._unnested(column, rank, outer)
+
+    def _unnested(self, column: str, rank: str | None, outer: bool, spread: bool = True) -> ResultStream:
+        function, schema = unnested(self.schema, column, rank, outer, spread)
         for name in (n for n in self._kept if n in schema.names and n not in self.schema.names):
             raise reserved(name)
         hidden = [self._row_schema().field(n) for n in self._kept if n not in schema.names]

@@ -61,7 +61,7 @@ WINDOWS: Final = (
 JOINS: Final = ("interval_join", "asof_join", "window_join")
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
 
-_STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches")
+_STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches", "unnest", "lookup_join")
 _SPARK_STEPS: Final = {
     "where": "filter",
     "withColumn": "with_column",
@@ -73,6 +73,7 @@ _SPARK_STEPS: Final = {
     "flatMap": "map_batches",
     "mapInArrow": "map_batches",
     "mapInPandas": "map_batches",
+    "explode": "unnest",
 }
 _KEYS: Final = ("groupBy", "group_by", "groupby", "keyBy", "partition_by", "partitionBy")
 _WINDOWINGS: Final = ("window", "windowAll", "time_window", "timeWindow", "group_by_dynamic")

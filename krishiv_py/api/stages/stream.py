@@ -19,6 +19,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, instead, needs
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.api.stages.timed import TimedStream, by_clock, timed
+from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import column_name, expression, known_column
@@ -186,6 +187,31 @@ class Stream(RunMethods, ShownInALine):
                 )
             )
         return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
+
+    def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> Stream:
+        """Give one row for each item of a list; the other columns are repeated.
+
+        Parameters
+        ----------
+        column : str
+            A column of lists. The fields of structs become columns, other items keep its name.
+        rank : str, optional
+            A column for the place of an item in its list, ``int64``, from 1 on.
+        outer : bool, default False
+            Keep a row whose list is empty or null, with nulls.
+
+        Raises
+        ------
+        ColumnError
+            For a column that does not exist, or has no lists.
+        SchemaError
+            For columns of one name.
+        """
+        return self._unnested(column, rank, outer)
+
+    def _unnested(self, column: str, rank: str | None, outer: bool, spread: bool = True) -> Stream:
+        step, schema = unnested(self.schema, column, rank, outer, spread)
+        return self._then(MapBatches(self.node, step, schema))
 
     def lookup_join(
         self,

@@ -15,13 +15,19 @@ class Unnest:
     Attributes
     ----------
     column : str
-        The list; null and empty lists give no row.
+        The list.
     rank : str or None
         The column for the place of an item in its list, from 1 on.
+    outer : bool
+        Whether null and empty lists give a row, with nulls.
+    spread : bool
+        Whether the fields of structs become columns.
     """
 
     column: str
     rank: str | None
+    outer: bool = False
+    spread: bool = True
 
     @property
     def __name__(self) -> str:
@@ -31,23 +37,26 @@ class Unnest:
         """Call it."""
         lists = batch.column(self.column)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        parents = np.repeat(np.arange(len(lists)), lengths)
         items = lists.flatten()
-        rest = batch.select([n for n in batch.schema.names if n != self.column])
-        table = pa.Table.from_batches([rest]).take(pa.array(parents))
-        if pa.types.is_struct(items.type):
-            names = [f.name for f in items.type]
-            for name, values in zip(names, items.flatten(), strict=True):
-                table = table.append_column(name, values)
+        starts = np.cumsum(lengths) - lengths
+        rows = np.maximum(lengths, 1) if self.outer else lengths
+        parents = np.repeat(np.arange(len(lists)), rows)
+        places = np.arange(len(parents)) - (np.cumsum(rows) - rows)[parents]
+        missing = (lengths == 0)[parents]
+        if missing.any():
+            items = items.take(pa.array(starts[parents] + places, mask=missing))
+        at = pa.array(parents)
+        made = {n: batch.column(n).take(at) for n in batch.schema.names if n != self.column}
+        if self.spread and pa.types.is_struct(items.type):
+            made |= zip([f.name for f in items.type], items.flatten(), strict=True)
         else:
-            table = table.append_column(self.column, items)
-        if self.rank is None:
-            return table
-        ends = np.cumsum(lengths)
-        return table.append_column(self.rank, pa.array(np.arange(len(parents)) - (ends - lengths)[parents] + 1, pa.int64()))
+            made[self.column] = items
+        if self.rank is not None:
+            made[self.rank] = pa.array(places + 1, pa.int64(), mask=missing)
+        return pa.table(made)
 
     def fields(self, schema: pa.Schema) -> list[pa.Field]:
         """The fields it puts in the place of the list, and behind all."""
         items = schema.field(self.column).type.value_type
-        found = list(items) if pa.types.is_struct(items) else [pa.field(self.column, items)]
+        found = list(items) if self.spread and pa.types.is_struct(items) else [pa.field(self.column, items)]
         return found if self.rank is None else [*found, pa.field(self.rank, pa.int64())]

@@ -12,6 +12,7 @@ from krishiv_py.sql.catalog import Registered, Static, unknown_table
 from krishiv_py.sql.env import Env, Inner, conjuncts
 from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.sources.joins import how_of, joined
+from krishiv_py.sql.sources.laterals import is_lateral, spread
 from krishiv_py.sql.sources.lookups import VALIDITY, looked_up
 from krishiv_py.sql.text.readable import PARTITION
 from krishiv_py.sql.text.statements import clause_of, only, query_of, refused
@@ -20,6 +21,10 @@ from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, chec
 _FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
 EXISTS: Final = (
     "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or behind AND"
+)
+_LATERAL: Final = (
+    "write CROSS JOIN UNNEST(xs) AS t(x), or LEFT JOIN UNNEST(xs) AS t(x) ON TRUE to keep rows without items; other conditions "
+    "belong in WHERE"
 )
 _BRACKETS: Final = "register the stream, and name it in FROM"
 
@@ -32,12 +37,23 @@ def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Rows, list[sg.
     rows = source(clause.this, env, inner)
     for join in tree.args.get("joins") or ():
         rows, wanted = _join(rows, join, wanted, env, inner)
+    for lateral in tree.args.get("laterals") or ():
+        rows = spread(rows, lateral)
     return _exists(rows, wanted, env, inner)
 
 
 def _join(left: Rows, join: sg.Join, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
     only(join, frozenset({"this", "on", "using", "method", "side", "kind"}))
     how, version, told = how_of(join), None, join.this
+    if is_lateral(told):
+        on = join.args.get("on")
+        if (
+            how not in ("inner", "left")
+            or join.args.get("using")
+            or not (on is None or (isinstance(on, sg.Boolean) and on.this))
+        ):
+            raise refused("such a join with the items of a list", join.sql("spark"), _LATERAL)
+        return spread(left, told, outer=how == "left"), wanted
     if isinstance(told, sg.Table) and told.args.get("version") is not None:
         version = _version(told)
         told = told.copy()

@@ -32,7 +32,7 @@ _TOP_N: Final = (
 )
 _ONE_BY_ONE: Final = "run one query for each grouping"
 _UNDERSTOOD: Final = frozenset(
-    {"expressions", "from", "from_", "where", "group", "having", "qualify", "joins", "distinct", "with", "with_"}
+    {"expressions", "from", "from_", "where", "group", "having", "qualify", "joins", "laterals", "distinct", "with", "with_"}
 )
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER BY", _TOP_N),
@@ -40,7 +40,6 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
     "limit": ("LIMIT", _TOP_N),
     "offset": ("OFFSET", _ON_RESULTS),
     "joins": ("JOIN", "join in FROM of a query in brackets"),
-    "laterals": ("LATERAL VIEW", _IN_SPARK),
     "hint": ("a hint", "leave it out: the plan follows from the query alone"),
     "sample": ("TABLESAMPLE", _IN_SPARK),
     "pivots": ("PIVOT", _IN_SPARK),
