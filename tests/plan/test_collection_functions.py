@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
 import pickle
+import random
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -86,6 +88,38 @@ CASES: list[tuple[Expr | None, str, list[Any]]] = [
         "map(k, a, 'z', 0)",
         [[(k, a), ("z", 0)] for k, a in zip("abcc", (10, 20, 30, None), strict=True)],
     ),
+    (X == Y, "xs = ys", [False, False, None, False]),
+    (func("array", 2, 5) != X, "xs <> array(2, 5)", [True, True, None, False]),
+    (X < Y, "xs < ys", [False, True, None, False]),
+    (func("equal_null", X, Y), "xs <=> ys", [False, False, False, False]),
+    (func("array", None) <= Y, "array(NULL) <= ys", [True, True, True, False]),
+    (None, "xs IN (array(), ys, NULL)", [None, True, None, None]),
+    (None, "xs NOT IN (array(), ys)", [True, False, None, True]),
+    (None, "(a, k) = (10, 'a')", [True, False, False, False]),
+    (None, "(a, k) IN ((20, k), (NULL, 'c'))", [False, True, False, True]),
+    (col("ps") > func("array"), "ps > array()", [True, False, None, True]),
+    (col("ls").array_distinct(), "array_distinct(ls)", [[[1], [2, 3]], [[4], None], [], None]),
+    (col("ls").array_position(Y), "array_position(ls, ys)", [1, 0, 0, None]),
+    (col("ls").array_contains(X), "array_contains(ls, xs)", [False, None, None, None]),
+    (col("ps").sort_array(), "sort_array(ps)", [[None, {"a": 1, "b": "x"}], [], None, [{"a": None, "b": "y"}]]),
+    (func("array", X, Y).array_max(), "array_max(array(xs, ys))", [[3, 1, None, 1], [None], [2], [2, 5]]),
+    (N.sequence(1), "sequence(i, 1)", [[1], [-1, 0, 1], [7, 6, 5, 4, 3, 2, 1], None]),
+    (N.sequence(N * 3, N), "sequence(i, i * 3, i)", [[1, 2, 3], [-1, -2, -3], [7, 14, 21], None]),
+    (
+        D.sequence(dt.date(2024, 3, 1), dt.timedelta(days=30)),
+        "sequence(d, DATE '2024-03-01', INTERVAL 30 DAY)",
+        [[dt.date(2024, 1, 31), dt.date(2024, 3, 1)], ...],
+    ),
+    (
+        func("sequence_months", D, dt.date(2024, 4, 30), 1),
+        "sequence(d, DATE '2024-04-30', INTERVAL 1 MONTH)",
+        [[dt.date(2024, 1, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 31), dt.date(2024, 4, 30)], ...],
+    ),
+    (K.array_repeat(N), "array_repeat(k, i)", [["a"], [], ["c"] * 7, None]),
+    (Y.array_repeat(2), "array_repeat(ys, 2)", [[[1], [1]], [[None], [None]], [[2], [2]], [[], []]]),
+    (None, "array_append(ys, a)", [[1, 10], [None, 20], [2, 30], [None]]),
+    (None, "array_prepend(xs, NULL)", [[None, 3, 1, None, 1], [None], None, [None, 2, 5]]),
+    (None, "array()", [[], [], [], []]),
     (col("ps").transform(lambda p: p.field("a")), "transform(ps, p -> p.a)", [[1, None], [], None, [None]]),
     (X.reverse(), "reverse(xs)", [[1, None, 1, 3], [], None, [5, 2]]),
     (X.concat(Y), "concat(xs, ys)", [[3, 1, None, 1, 1], [None], None, [2, 5]]),
@@ -173,8 +207,24 @@ REFUSED: list[Callable[[], Any]] = [
     lambda: evaluate(S.aggregate(0, lambda a, x: x), ROWS),
     lambda: evaluate(S.array_max() + lit("a"), ROWS),
     lambda: evaluate(S.array_union(X), ROWS),
-    lambda: evaluate(col("ls").array_distinct(), ROWS),
-    lambda: evaluate(col("ps").sort_array(), ROWS),
+    lambda: evaluate(func("array", M).array_distinct(), ROWS),
+    lambda: evaluate(func("array", M).sort_array(), ROWS),
+    lambda: evaluate(X == S, ROWS),
+    lambda: evaluate(M == M, ROWS),
+    lambda: evaluate(func("array", M) == func("array", M), ROWS),
+    lambda: evaluate(func("named_struct", "a", A) == func("named_struct", "a", K), ROWS),
+    lambda: evaluate(func("named_struct", "a", A) < func("named_struct", "a", A, "b", A), ROWS),
+    lambda: evaluate(func("named_struct", "a", A) == A, ROWS),
+    lambda: evaluate(X == A, ROWS),
+    lambda: evaluate(X + X, ROWS),
+    lambda: evaluate(A.sequence(K), ROWS),
+    lambda: evaluate(A.sequence(1.5), ROWS),
+    lambda: evaluate(D.sequence(D, 1), ROWS),
+    lambda: evaluate(A.sequence(D), ROWS),
+    lambda: evaluate(func("sequence_months", A, A, 1), ROWS),
+    lambda: evaluate(A.array_repeat(1.5), ROWS),
+    lambda: func("explode", X),
+    lambda: parse_expr("posexplode_outer(xs)"),
     lambda: evaluate(X.array_join(","), ROWS),
     lambda: evaluate(X.array_position("a"), ROWS),
     lambda: evaluate(X.slice("a", 1), ROWS),
@@ -289,3 +339,46 @@ def test_decimals_stay_exact() -> None:
     assert evaluate(parse_expr("make_timestamp(2024, 1, 1, 0, 0, xs[0])"), rows).to_pylist() == [
         dt.datetime(2024, 1, 1, 0, 0, 1, 250_000, UTC)
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sequence(1, a, 0)", "row 0 the step of a sequence does not lead"),
+        ("sequence(a, 1, 1)", "does not lead from its start to its end"),
+        ("sequence(d, d, INTERVAL 0 DAY)", "a day or more"),
+        ("sequence(d, DATE '2024-01-01', INTERVAL 12 HOUR)", "a day or more"),
+        ("sequence(-9223372036854775807, 9223372036854775807)", "18,446,744,073,709,551,615 elements"),
+        ("sequence(0, 268435455)", "268,435,456 elements, and not more than 268,435,454"),
+        ("array_repeat(ys, 2000000000)", "2,000,000,000 elements"),
+        ("array_repeat(k, 9223372036854775807)", "9,223,372,036,854,775,807 elements"),
+        ("array_repeat(a > 0, 600000000)", "lists of a batch have 2,400,000,000 elements"),
+    ],
+)
+def test_series_without_end_or_beyond_measure_are_errors(text: str, says: str) -> None:
+    with pytest.raises(OperatorError, match=says):
+        evaluate(parse_expr(text), ROWS)
+
+
+def test_long_lists_are_compared_in_few_rounds() -> None:
+    n = 300_000
+    one = pa.array([list(range(n)), list(range(n - 1)), [*range(n - 1), n]])
+    rows = pa.table({"x": one, "y": pa.array([list(range(n))] * 3)})
+    assert evaluate(parse_expr("x = y"), rows).to_pylist() == [True, False, False]
+    assert evaluate(parse_expr("x < y"), rows).to_pylist() == [False, True, False]
+
+
+def test_lists_of_random_parts_are_ordered_as_python_orders_them() -> None:
+    chance = random.Random(7)
+    lists = [[chance.choice([None, 0, 1, 2]) for _ in range(chance.randrange(9))] for _ in range(300)]
+    others = chance.sample(lists, len(lists))
+    rows = pa.table({"x": pa.array(lists, pa.list_(pa.int64())), "y": pa.array(others, pa.list_(pa.int64()))})
+
+    def key(values: list[int | None]) -> list[int]:
+        return [-1 if v is None else v for v in values]
+
+    for op, holds in (("<", operator.lt), ("=", operator.eq), (">=", operator.ge)):
+        wanted = [holds(key(a), key(b)) for a, b in zip(lists, others, strict=True)]
+        assert evaluate(parse_expr(f"x {op} y"), rows).to_pylist() == wanted
+        structs = evaluate(parse_expr(f"struct(x, 1) {op} struct(y, 1)"), rows)
+        assert structs.to_pylist() == wanted

@@ -53,7 +53,7 @@ def test_what_is_read(text: str, expr: Expr) -> None:
     assert repr(parse_expr(text)) == repr(expr)
 
 
-NO_EXPRESSIONS = ["", "a +", "a; b", "SELECT 1", "a > (SELECT 1)", "f(a)", "a LIKE b", "a IN (b)", "sum(a)"]
+NO_EXPRESSIONS = ["", "a +", "a; b", "SELECT 1", "a > (SELECT 1)", "f(a)", "a LIKE b", "a IN (SELECT b)", "sum(a)"]
 NO_EXPRESSIONS += ["a[b, c]", "a[sum(b)]"]
 
 

@@ -66,6 +66,9 @@ _LISTS = ("li", "mi", "lj", "lf", "lr", "ls", "ld", "lb", "lda")
 _PAIRS = (("li", "mi"), ("li", "lj"), ("lf", "mf"), ("lr", "lf"), ("ls", "ms"), ("lb", "lb"), ("lda", "lda"))
 
 
+_STRUCTS = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}]
+
+
 def rows(chance: random.Random) -> pa.Table:
     """Lists with nulls, lists that are null or empty, in columns of all types."""
 
@@ -85,9 +88,16 @@ def rows(chance: random.Random) -> pa.Table:
     whole = [many([0, 1, 2, 3], 3) for _ in range(20)]
     made["ll"] = pa.array([many(whole, 3) for _ in range(ROWS)], pa.list_(pa.list_(pa.int64())))
     struct = pa.struct([("a", pa.int64()), ("b", pa.string())])
-    made["lst"] = pa.array(
-        [many([{"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}]) for _ in range(ROWS)], pa.list_(struct)
-    )
+    made["lst"] = pa.array([many(_STRUCTS) for _ in range(ROWS)], pa.list_(struct))
+    made["mm"] = pa.array([many(whole, 3) for _ in range(ROWS)], pa.list_(pa.list_(pa.int64())))
+    made["mst"] = pa.array([many(_STRUCTS) for _ in range(ROWS)], pa.list_(struct))
+    zeros = [many(_FLAT["lf"][1], 2) for _ in range(8)]
+    for name in ("lz", "mz"):
+        made[name] = pa.array([many(zeros, 3) for _ in range(ROWS)], pa.list_(pa.list_(pa.float64())))
+    deep = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.string()))])
+    deeper = [{"a": some([0.0, -0.0, NAN, 1.5], 0.2), "b": many(["x", ""], 2)} for _ in range(12)]
+    made |= {name: pa.array([some(deeper, 0.12) for _ in range(ROWS)], deep) for name in ("sa", "sb")}
+    made |= {name: pa.array([many(deeper, 3) for _ in range(ROWS)], pa.list_(deep)) for name in ("lsa", "lsb")}
     made["m"] = pa.array([entries(["a", "b", "c"], [0, 1, 2]) for _ in range(ROWS)], pa.map_(pa.string(), pa.int64()))
     made["w"] = pa.array([entries([1, 2, 3], ["x", ""]) for _ in range(ROWS)], pa.map_(pa.int64(), pa.string()))
     return pa.table(made)
@@ -192,6 +202,50 @@ _LAMBDAS = (
         "size(filter(ls, x -> x = 'a')) > 0",
     ),
 )
+_NESTED_PAIRS = (("ll", "mm"), ("lst", "mst"), ("lz", "mz"), ("lsa", "lsb"))
+_NESTED = (
+    *(
+        f"{a} {op} {b}"
+        for op in ("=", "<>", "<=>", "<", "<=", ">", ">=")
+        for a, b in (*_NESTED_PAIRS, *_PAIRS, ("sa", "sb"), ("li", "array(n)"), ("ls", "array(s, NULL)"))
+    ),
+    *(f"{f}({a}, {b})" for f in ("array_union", "array_intersect", "array_except", "arrays_overlap") for a, b in _NESTED_PAIRS),
+    *(f"{f}({a})" for f in ("array_distinct", "array_max", "array_min", "sort_array", "array_sort") for a, _ in _NESTED_PAIRS),
+    *(f"sort_array({a}, false)" for a, _ in _NESTED_PAIRS),
+    *(f"{f}(ll, {x})" for f in ("array_contains", "array_position", "array_remove") for x in ("li", "mi", "array(1L)", "lj")),
+    *(f"{f}(lsa, sa)" for f in ("array_contains", "array_position", "array_remove")),
+    *("li IN (mi, lj)", "ll IN (mm, array(li), NULL)", "n IN (i, j)", "s IN ('a', upper(s), NULL)", "NOT n IN (i, 1L)"),
+    *("(i, s) = (j, s)", "(n, s) IN ((1L, 'a'), (2L, s))", "sa = named_struct('x', f, 'y', ls)", "struct(i) < struct(j)"),
+    *("nullif(li, mi)", "greatest(li, mi)", "least(sa, sb)", "coalesce(li, lj)", "CASE WHEN li = mi THEN lj ELSE li END"),
+    *("array_append(li, n)", "array_append(ll, li)", "array_prepend(ls, s)", "array_append(li, NULL)", "map_keys(m) = ls"),
+)
+_SERIES = (
+    *(f"sequence({a}, {b})" for a, b in (("i", "j"), ("i8", "i"), ("n % 100", "i"), ("j", "3"), ("i", "NULL"))),
+    *(f"sequence({a}, {b}, {c})" for a, b, c in (("i", "j", "1"), ("i", "j", "i"), ("j", "i", "-1"), ("i", "j * 10", "j"))),
+    *("sequence(n, n)", "sequence(n, n, 0)", "sequence(9223372036854775806L, n)", "sequence(i, i + 5, 2)", "sequence(i8, i8)"),
+    *(
+        f"sequence({start}, {stop}, INTERVAL {step})"
+        for start, stop in (
+            *(("da", "DATE'2024-06-30'"), ("DATE'2024-03-31'", "da"), ("da", "da"), ("ts", "TIMESTAMP'2024-07-31 12:30:15'")),
+            *(("da", "ts"), ("ts", "ts")),
+        )
+        for step in ("1 MONTH", "-1 MONTH", "7 MONTH", "1 YEAR", "30 DAY", "-30 DAY", "2 WEEK", "0 DAY", "0 MONTH")
+    ),
+    *("sequence(ts, TIMESTAMP'2024-02-02 00:00:00', INTERVAL 36 HOUR)", "sequence(da, DATE'2024-02-09', INTERVAL 36 HOUR)"),
+    *("sequence(da, DATE'1969-12-01', INTERVAL -36 HOUR)", "sequence(da, DATE'2024-02-09', INTERVAL 23 HOUR)"),
+    *(
+        f"transform(sequence(tn, TIMESTAMP'2024-06-01 00:00:00', INTERVAL {step}), x -> unix_micros(x))"
+        for step in ("1 MONTH", "1 YEAR", "2 WEEK", "-1 MONTH")
+    ),
+    *("sequence(da, date_add(da, i))", "sequence(ts, ts + INTERVAL 50 HOUR)", "sequence(ts, ts - INTERVAL 50 HOUR)"),
+    *(
+        "sequence(da, ts)",
+        "transform(sequence(tn, tn + INTERVAL 3 HOUR, INTERVAL 90 MINUTE), x -> unix_micros(x))",
+        "sequence(da, NULL)",
+    ),
+    *(f"array_repeat({x}, {n})" for x in ("n", "s", "li", "sa", "'x'") for n in ("j", "3", "i")),
+    *("transform(sequence(0, j), x -> x * 2)", "size(sequence(1, j))", "aggregate(sequence(1L, 3L), 0L, (a, x) -> a + x)"),
+)
 _CALENDAR = (
     *("make_date(y, mo, dd)", "make_date(2024, mo, 29)", "make_date(y, 2, dd)"),
     *(
@@ -230,7 +284,11 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-@pytest.mark.parametrize("texts", [_ONE, _MORE, _LAMBDAS, _CALENDAR], ids=["one", "more", "lambdas", "calendar"])
+@pytest.mark.parametrize(
+    "texts",
+    [_ONE, _MORE, _LAMBDAS, _NESTED, _SERIES, _CALENDAR],
+    ids=["one", "more", "lambdas", "nested", "series", "calendar"],
+)
 def test_values_and_errors_are_those_of_spark(session: Session, texts: tuple[str, ...]) -> None:
     table = rows(random.Random(f"{texts[0]} {os.environ.get('KRISHIV_SEED', '1')}"))
     check_rows(session, table, texts, equal)

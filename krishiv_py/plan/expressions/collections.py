@@ -8,8 +8,10 @@ from typing import Final, TypeAlias
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, message
+from krishiv_py.plan.expressions.constants import SPREADING, spreading
 from krishiv_py.plan.expressions.expr import Expr, Func, Lit
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
+from krishiv_py.plan.expressions.spans import span_of
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
 
@@ -42,10 +44,11 @@ _PARTS: Final[dict[str, tuple[str, tuple[str, ...], int]]] = {
 """By the name of sqlglot's class: the function, the parts of the node that are its arguments, how many of them it needs."""
 _SAID: Final = frozenset({"null_propagation", "is_length"})
 """Parts of nodes that say what Spark does in any case."""
+_SPREADING: Final = frozenset({"Explode", "ExplodeOuter", "Posexplode", "PosexplodeOuter", "Inline", "Unnest"})
 NAMED: Final = frozenset(
     {name for name, _, _ in _PARTS.values()} - {"slice"}
     | {"array_union", "array_intersect", "map_values", "map", "map_filter", "transform_values", "zip_with", "forall", "slice"}
-    | {"sort_array", "array_sort", "shiftrightunsigned"}
+    | {"array_repeat", "sort_array", "array_sort", "shiftrightunsigned"}
 )
 """Functions that sqlglot may have no class for."""
 
@@ -62,6 +65,16 @@ def of_collections(kind: str, node: sg.Expression, read: Read) -> Expr | None:
         if set(told) - set(parts) or not set(parts[:least]) <= set(told):
             return None
         return Func(name, tuple(read(told[part]) for part in parts if part in told))
+    if kind.strip("_") in _SPREADING:
+        raise spreading(node.sql("spark"))
+    if kind == "Tuple":
+        named = [(e.name if isinstance(e, sg.Column) else f"col{at}", e) for at, e in enumerate(node.expressions, 1)]
+        return Func("named_struct", tuple(x for name, e in named for x in (Lit(name), read(e))))
+    if kind in ("ArrayAppend", "ArrayPrepend") and set(told) == {"this", "expression"}:
+        one = (read(node.this), Func("array", (read(node.expression),)))
+        return Func("concat", one if kind == "ArrayAppend" else one[::-1])
+    if kind == "GenerateSeries":
+        return _sequence(node, read)
     if kind == "ArrayIntersect":
         return Func("array_intersect", tuple(map(read, node.expressions)))
     if kind in ("ArraySort", "SortArray"):
@@ -72,6 +85,20 @@ def of_collections(kind: str, node: sg.Expression, read: Read) -> Expr | None:
     if kind in ("TimestampAdd", "DateAdd") and node.args.get("unit") is not None:
         return Func("timestampadd", (Lit(node.args["unit"].name.lower()), read(node.expression), read(_plain(node.this))))
     return None
+
+
+def _sequence(node: sg.Expression, read: Read) -> Expr:
+    """``sequence(start, stop, step)``, by months of its own."""
+    step = node.args.get("step")
+    ends = (read(node.args["start"]), read(node.args["end"]))
+    if step is None:
+        return Func("sequence", ends)
+    span = span_of(step)
+    return (
+        Func("sequence", (*ends, read(step)))
+        if span is None or not span.months
+        else Func("sequence_months", (*ends, Lit(span.months)))
+    )
 
 
 def _sorted(kind: str, node: sg.Expression, read: Read) -> Expr:
@@ -99,6 +126,8 @@ def _plain(node: sg.Expression) -> sg.Expression:
 
 def named_collection(name: str, args: list[Expr]) -> Expr | None:
     """The expression of a function that sqlglot has no class for; None for another one."""
+    if name in SPREADING:
+        raise spreading(name)
     if name == "reduce":
         name = "aggregate"
     return Func(name, tuple(args)) if name in NAMED else None

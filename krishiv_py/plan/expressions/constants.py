@@ -141,8 +141,26 @@ def _moment(value: dt.datetime) -> dt.datetime:
     return dt.datetime.combine(dt.date(value.year, value.month, value.day), value.timetz())
 
 
+SPREADING: Final = frozenset({"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "unnest"})
+"""Functions that would give several rows."""
+
+
+def spreading(call: str) -> ExpressionError:
+    """The error for a function that would give several rows."""
+    return ExpressionError(
+        message(
+            "an expression gives one value for each row",
+            call,
+            "this function gives a row for each item of a list",
+            'write .unnest("list") as a step, in SQL FROM t LATERAL VIEW explode(list) v AS item',
+        )
+    )
+
+
 def check_arguments(name: str, args: Sequence[object]) -> None:
     """Refuse an unknown function, and arguments it does not take; `args` are constants, or expressions."""
+    if isinstance(name, str) and name in SPREADING:
+        raise spreading(name)
     if not isinstance(name, str) or name not in FUNCTIONS:
         raise ExpressionError(
             message(

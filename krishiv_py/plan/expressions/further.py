@@ -185,7 +185,7 @@ def _of_places(kind: str, node: sg.Expression, read: Read) -> Expr | None:
         return Func("substring", (read(node.this), *places))
     if kind == "JSONExtractScalar" and type(node.expression).__name__ in ("JSONPath", "Literal"):
         return Func("get_json_object", (read(node.this), Lit(_path(node.expression))))
-    if kind == "Array" and node.expressions:
+    if kind == "Array":
         return Func("array", tuple(map(read, node.expressions)))
     return None
 

@@ -113,6 +113,22 @@ class ListMethods:
         """The list without nulls."""
         return self._call("array_compact")
 
+    def array_repeat(self, times: object) -> Func:
+        """A list of the value so many `times`."""
+        return self._call("array_repeat", times)
+
+    def sequence(self, stop: object, step: object = None) -> Func:
+        """The list of whole numbers, dates or times from this one to `stop`.
+
+        Parameters
+        ----------
+        stop : Expr or constant
+            The last element, if a `step` meets it.
+        step : Expr or constant, optional
+            A whole number; of dates and times a ``timedelta``. 1 or a day, backwards where `stop` comes before, by default.
+        """
+        return self._call("sequence", stop, *(() if step is None else (step,)))
+
     def flatten(self) -> Func:
         """The elements of the lists in a list, as one list."""
         return self._call("flatten")

@@ -57,6 +57,10 @@ _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
 }
 
 
+class _NoConstantError(ExpressionError):
+    """What stands in a list of IN is no constant."""
+
+
 @quiet_parser()
 def parse_expr(text: str) -> Expr:
     """Read a SQL expression.
@@ -123,7 +127,7 @@ def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
         raise ExpressionError(
             message("this is no constant of its type", node.sql("spark"), str(problem), "write for instance DATE '2024-01-31'")
         ) from problem
-    raise ExpressionError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+    raise _NoConstantError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
 
 
 def _constant(node: sg.Expression) -> Scalar:
@@ -136,7 +140,19 @@ def _constant(node: sg.Expression) -> Scalar:
         return found.value
     if isinstance(found, Cast) and isinstance(found.arg, Lit):
         return _typed(found.arg.value, found.type, node)
-    raise ExpressionError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+    raise _NoConstantError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+
+
+def _is_in(node: sg.In) -> Expr:
+    """IN of constants; or of anything, as comparisons."""
+    value = expr_of(node.this)
+    try:
+        return IsIn(value, tuple(_constant(e) for e in node.expressions))
+    except _NoConstantError:
+        found: Expr = BinOp("==", value, expr_of(node.expressions[0]))
+        for other in node.expressions[1:]:
+            found = BinOp("or", found, BinOp("==", value, expr_of(other)))
+        return found
 
 
 def expr_of(node: sg.Expression) -> Expr:
@@ -204,7 +220,7 @@ def _compound(node: sg.Expression) -> Expr:
     if isinstance(node, sg.Is) and isinstance(node.expression, sg.Null):
         return UnOp("is_null", expr_of(node.this))
     if isinstance(node, sg.In) and node.expressions:
-        return IsIn(expr_of(node.this), tuple(_constant(e) for e in node.expressions))
+        return _is_in(node)
     if isinstance(node, sg.Between) and not node.args.get("symmetric"):
         value = expr_of(node.this)
         return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))

@@ -20,6 +20,7 @@ from krishiv_py.kernels.columns.expressions import (
     maps,
     numbers,
     pieces,
+    series,
     strings,
 )
 from krishiv_py.kernels.columns.expressions.compare import compare
@@ -136,6 +137,7 @@ _OF_LISTS: Final[dict[str, Call]] = {
     "array_min": lambda v, _: lists.extreme_element(v[0], greatest=False),
     "array_position": lambda v, _: lists.array_position(v[0], v[1]),
     "array_remove": lambda v, _: lists.array_remove(v[0], v[1]),
+    "array_repeat": lambda v, _: series.array_repeat(v[0], v[1]),
     "array_sort": lambda v, _: lists.sorted_list(v[0], ascending=True, nulls_first=False),
     "array_union": lambda v, _: lists.array_union(v[0], v[1]),
     "arrays_overlap": lambda v, _: lists.arrays_overlap(v[0], v[1]),
@@ -149,6 +151,8 @@ _OF_LISTS: Final[dict[str, Call]] = {
     "map_keys": lambda v, _: maps.map_keys(v[0]),
     "map_values": lambda v, _: maps.map_values(v[0]),
     "months_between": lambda v, plain: calendar.months_between(v[0], v[1], plain[2] if len(plain) > 2 else True),
+    "sequence": lambda v, _: series.sequence(v[0], v[1], v[2] if len(v) > 2 else None),
+    "sequence_months": lambda v, _: series.sequence_months(v[0], v[1], v[2]),
     "shiftleft": lambda v, _: numbers.shifted("left", v[0], v[1]),
     "shiftright": lambda v, _: numbers.shifted("right", v[0], v[1]),
     "shiftrightunsigned": lambda v, _: numbers.shifted("unsigned", v[0], v[1]),

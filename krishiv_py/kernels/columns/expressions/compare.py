@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.expressions.order import ranks
 from krishiv_py.kernels.columns.expressions.values import (
     Value,
     arrays,
@@ -22,6 +25,7 @@ from krishiv_py.kernels.columns.expressions.values import (
     joined,
     literal,
     misfit,
+    null_mask,
     wide,
 )
 
@@ -33,6 +37,14 @@ _ARROW: Final[dict[str, Callable[[Value, Value], Value]]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_RANKS: Final[dict[str, Callable[[Ints, Ints], Mask]]] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
 _TURNED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: Final = {">": pc.less_equal, ">=": pc.less}
 COMPARISONS: Final = frozenset(_ARROW)
@@ -41,6 +53,8 @@ COMPARISONS: Final = frozenset(_ARROW)
 def compare(op: str, left: Value, right: Value) -> Value:
     """``== != < <= > >=``."""
     left, right = _paired(left, right)
+    if pa.types.is_nested(left.type):
+        return _nested(op, left, right)
     if is_floating(left.type):
         return _floats(op, left, right)
     return _ARROW[op](left, right)
@@ -48,16 +62,32 @@ def compare(op: str, left: Value, right: Value) -> Value:
 
 def _paired(left: Value, right: Value) -> tuple[Value, Value]:
     if left.type == right.type:
-        if pa.types.is_nested(left.type):
-            raise misfit(left.type, right.type)
         return left, right
-    type_ = common(left.type, right.type)
-    if type_ is None or pa.types.is_nested(type_):
+    other = _called_as(right.type, left.type)
+    type_ = common(left.type, other)
+    if type_ is None:
         raise misfit(left.type, right.type)
     if is_decimal(type_) and is_number(left.type) and is_number(right.type):
         scale = max(decimal_parts(left.type)[1], decimal_parts(right.type)[1])
         return wide(left, scale), wide(right, scale)  # exact, however long
     return coerced(left, type_), coerced(right, type_)
+
+
+def _called_as(type_: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type with the fields of structs called as in another one: they are compared by their places."""
+    if pa.types.is_list(type_) and pa.types.is_list(other):
+        return pa.list_(_called_as(type_.value_type, other.value_type))
+    if not (pa.types.is_struct(type_) and pa.types.is_struct(other)) or type_.num_fields != other.num_fields:
+        return type_
+    return pa.struct([b.with_type(_called_as(a.type, b.type)) for a, b in zip(type_, other, strict=True)])
+
+
+def _nested(op: str, left: Value, right: Value) -> Value:
+    """Lists and structs as wholes, by their places in Spark's order: nulls inside them are equal."""
+    (one, other), single = arrays(left, right)
+    rank = ranks(pa.concat_arrays([one, other]))
+    mask = null_mask(one, other)
+    return joined(pa.array(_RANKS[op](rank[: len(one)], rank[len(one) :]), mask=mask), single)
 
 
 def _floats(op: str, left: Value, right: Value) -> Value:

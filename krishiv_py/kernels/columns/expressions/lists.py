@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.functions import alike, boolean, require
+from krishiv_py.kernels.columns.expressions.order import plain, ranks
 from krishiv_py.kernels.columns.expressions.strings import text
-from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, joined, misfit
+from krishiv_py.kernels.columns.expressions.values import FaultError, Value, arrays, joined
 
 NO_LIST: Final = pa.list_(pa.null())
 
@@ -87,30 +87,12 @@ def codes(items: pa.Array) -> tuple[Ints, int]:
     if pa.types.is_null(items.type):
         return np.zeros(len(items), np.int64), 1
     if pa.types.is_nested(items.type):
-        raise misfit(items.type)
+        rank = ranks(items)
+        most = int(rank.max(initial=-1)) + 1
+        return np.where(rank < 0, most, rank), most + 1
     known = plain(items).dictionary_encode()
     most = len(known.dictionary)
     return pc.fill_null(known.indices, most).to_numpy(zero_copy_only=False).astype(np.int64), most + 1
-
-
-def ranks(items: pa.Array) -> Ints:
-    """The place of each element among all; equal ones share it, NaN is the greatest, null is -1."""
-    if pa.types.is_null(items.type):
-        return np.full(len(items), -1, np.int64)
-    if pa.types.is_nested(items.type):
-        raise misfit(items.type)
-    known = plain(items.cast(pa.int8()) if pa.types.is_boolean(items.type) else items).dictionary_encode()
-    order = pc.sort_indices(known.dictionary).to_numpy(zero_copy_only=False)
-    rank = np.empty(len(order) + 1, np.int64)
-    rank[order] = np.arange(len(order))
-    rank[-1] = -1
-    found: Ints = rank[pc.fill_null(known.indices, len(order)).to_numpy(zero_copy_only=False)]
-    return found
-
-
-def plain(items: pa.Array) -> pa.Array:
-    """Numbers with one zero and one NaN."""
-    return normal_key(items)
 
 
 def distinct(lists: Lists) -> Lists:

@@ -87,6 +87,8 @@ def repeated_text(value: Value, times: int) -> Value:
 
 def list_of(values: list[Value]) -> Value:
     """``array(a, b, ...)``: the values, in the type they meet in."""
+    if not values:
+        return pa.scalar([], pa.list_(pa.null()))
     columns, single = arrays(*alike(values))
     n, width = len(columns[0]), len(columns)
     places = pa.array(np.arange(n * width, dtype=np.int64).reshape(width, n).T.ravel())

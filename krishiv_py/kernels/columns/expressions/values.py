@@ -89,7 +89,23 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return _number(left, right)
     if is_moment(left) and is_moment(right):
         return INSTANT if any(is_timestamp(t) and t.tz for t in (left, right)) else LOCAL
-    return None
+    return _nested(left, right)
+
+
+def _nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Lists and structs of the same fields, in the types that their parts meet in."""
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        item = common(left.value_type, right.value_type)
+        return None if item is None else pa.list_(item)
+    if not (pa.types.is_struct(left) and pa.types.is_struct(right)) or left.num_fields != right.num_fields:
+        return None
+    fields = []
+    for one, other in zip(left, right, strict=True):
+        type_ = common(one.type, other.type)
+        if type_ is None or one.name.lower() != other.name.lower():
+            return None
+        fields.append(pa.field(one.name, type_))
+    return pa.struct(fields)
 
 
 def _number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -114,7 +130,22 @@ def coerced(value: Value, type_: pa.DataType) -> Value:
         return nearest(value, type_)
     if is_decimal(value.type) and is_decimal(type_) and value.type.scale > type_.scale:
         value = pc.round(wide(value, value.type.scale), type_.scale, "half_towards_infinity")
+    if pa.types.is_nested(type_) and not pa.types.is_null(value.type):
+        return _parts_coerced(value, type_)
     return pc.cast(value, type_, safe=is_decimal(type_))
+
+
+def _parts_coerced(value: Value, type_: pa.DataType) -> Value:
+    (column,), single = arrays(value)
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_struct(type_):
+        parts = [coerced(part, field.type) for part, field in zip(column.flatten(), type_, strict=True)]
+        return joined(pa.StructArray.from_arrays(parts, fields=list(type_), mask=mask), single)
+    if not pa.types.is_list(type_):
+        return joined(column.cast(type_), single)
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    return joined(pa.ListArray.from_arrays(offsets, coerced(column.flatten(), type_.value_type), type_, mask=mask), single)
 
 
 def nearest(value: Value, type_: pa.DataType) -> Value:
