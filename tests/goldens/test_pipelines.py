@@ -1,8 +1,8 @@
-"""Deduplication, window joins and chains of stages worked out by hand (SEMANTICS §7 to §9), on the three engines.
+"""Deduplication, window joins, chains of stages and SQL worked out by hand (SEMANTICS §7 to §9), on the three engines.
 
 A row is ``[id, key, time]``, with a value behind it for stages. A result begins with the number of its step, ``"end"`` after
-the end of input; of deduplication its id follows, of a window join the window's start and the ids of both rows, of stages the
-values of its columns. The ordinary run takes some of the cases on real queries; ``nox -s goldens`` takes all.
+the end of input; of deduplication its id follows, of a window join the window's start and the ids of both rows, of stages and
+queries the values of its columns. The ordinary run takes some of the cases on real queries; ``nox -s goldens`` takes all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import windows
+from krishiv_py.plan.expressions.parse import parse_schema
+from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
 CASES: list[dict[str, Any]] = [
@@ -42,7 +44,7 @@ def sides(case: dict[str, Any]) -> dict[str, str]:
     """The streams of a case, and their columns."""
     if case["op"] == "window_join":
         return {"left": LEFT, "right": RIGHT}
-    return {"rows": VALUED if case["op"] == "stages" else ROWS}
+    return {"rows": case["schema"] if case["op"] == "sql" else VALUED if case["op"] == "stages" else ROWS}
 
 
 def plan(case: dict[str, Any], opened: dict[str, kv.Stream], late: kv.MemorySink) -> Any:
@@ -54,6 +56,10 @@ def plan(case: dict[str, Any], opened: dict[str, kv.Stream], late: kv.MemorySink
         met = left.window_join(right, "key", window=window, how=case["how"]).late_rule(case["late_rule"])
         return met.with_late_event_handler(handler)
     timed = opened["rows"].watermark("at", case["lag"]).allowed_lateness(case["lateness"]).with_late_event_handler(handler)
+    if case["op"] == "sql":
+        context = SqlContext()
+        context.register("t", timed)
+        return context.sql(case["query"])
     if case["op"] == "dedup":
         return timed.drop_duplicates("key", within=case["within"], duplicates="side_output")
     at: Any = timed
@@ -79,7 +85,7 @@ def windowed(at: Any, stage: dict[str, Any]) -> Any:
 
 def sent(case: dict[str, Any], step: dict[str, Any]) -> dict[str, Rows]:
     """The rows of a step, by stream."""
-    names = {side: [part.split()[0] for part in ddl.split(", ")] for side, ddl in sides(case).items()}
+    names = {side: parse_schema(ddl).names for side, ddl in sides(case).items()}
     return {side: [dict(zip(names[side], row, strict=True)) for row in step.get(side, [])] for side in names}
 
 
