@@ -115,6 +115,11 @@ CASES: list[tuple[Expr | None, str, list[Any]]] = [
         "sequence(d, DATE '2024-04-30', INTERVAL 1 MONTH)",
         [[dt.date(2024, 1, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 31), dt.date(2024, 4, 30)], ...],
     ),
+    (
+        None,
+        "sequence(DATE '1969-12-30', DATE '1970-01-03', INTERVAL 36 HOUR)",
+        [[dt.date(1969, 12, 30), dt.date(1969, 12, 31), dt.date(1970, 1, 2)], ...],
+    ),
     (K.array_repeat(N), "array_repeat(k, i)", [["a"], [], ["c"] * 7, None]),
     (Y.array_repeat(2), "array_repeat(ys, 2)", [[[1], [1]], [[None], [None]], [[2], [2]], [[], []]]),
     (None, "array_append(ys, a)", [[1, 10], [None, 20], [2, 30], [None]]),

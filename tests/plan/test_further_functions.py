@@ -180,3 +180,19 @@ def test_what_has_no_value_is_an_error(text: str) -> None:
 def test_calls_without_meaning_are_refused(text: str) -> None:
     with pytest.raises(ExpressionError, match="Hint:"):
         evaluate(parse_expr(text), ROWS)
+
+
+def test_the_least_numbers_have_two_digits_as_java_writes_them() -> None:
+    rows = pa.table({"x": [5e-324, 1e-323, 2e23, 0.00009], "y": pa.array([1e-45, 3e-45, 1e10, -0.0], pa.float32())})
+    assert evaluate(parse_expr("CAST(x AS string)"), rows).to_pylist() == ["4.9E-324", "9.9E-324", "2.0E23", "9.0E-5"]
+    assert evaluate(parse_expr("CAST(y AS string)"), rows).to_pylist() == ["1.4E-45", "2.8E-45", "1.0E10", "-0.0"]
+    assert [math.copysign(1, x) for x in evaluate(parse_expr("sign(y)"), rows).to_pylist()] == [1, 1, 1, -1]
+
+
+def test_decimals_of_any_length_have_the_hashes_of_spark() -> None:
+    short = pa.array([Decimal("1.05"), Decimal("-1.05"), None], pa.decimal128(10, 2))
+    long = pa.array([Decimal("9" * 38), Decimal("-" + "9" * 38), None], pa.decimal128(38, 0))
+    rows = pa.table({"d": short, "e": long})
+    assert evaluate(parse_expr("hash(d)"), rows).to_pylist() == [-650115509, 1778209725, 42]
+    assert evaluate(parse_expr("hash(e)"), rows.slice(1)).to_pylist() == [1400911110, 42]
+    assert len(evaluate(parse_expr("xxhash64(d, e)"), rows.slice(0, 0))) == 0

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import unnest
 from krishiv_py.errors import ColumnError, message
-from krishiv_py.plan.checks import column_name, known_column
+from krishiv_py.plan.checks import a_switch, column_name, known_column
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.schema import checked
 
@@ -21,6 +21,8 @@ def unnested(
         raise ColumnError(
             message(f"column {column!r} has no lists", schema.field(column).type, "there is nothing to unnest", hint)
         )
-    function = unnest.Unnest(column, None if rank is None else column_name(rank, "unnest(rank)"), outer, spread)
+    function = unnest.Unnest(
+        column, None if rank is None else column_name(rank, "unnest(rank)"), a_switch(outer, "outer"), spread
+    )
     kept = [f for f in schema if f.name != column]
     return function, checked(pa.schema([*kept, *function.fields(schema)]))

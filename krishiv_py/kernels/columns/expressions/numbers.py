@@ -86,8 +86,8 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 
 def sign(value: Value) -> Value:
-    """-1.0, 0.0 or 1.0."""
-    return _of_doubles(np.sign, value)
+    """-1.0, 0.0 or 1.0; a zero keeps its sign."""
+    return _of_doubles(lambda x: np.where(x == 0, x, np.sign(x)), value)
 
 
 def root(value: Value) -> Value:

@@ -126,8 +126,8 @@ def _of_days(start: pa.Array, stop: pa.Array, step: pa.Array) -> pa.Array:
         raise FaultError("the step of a sequence of dates is a day or more")
     instants = [pc.multiply_checked(c, _US_PER_DAY) for c in (start, stop)]
     lists = Lists.of(_counted(instants[0], instants[1], step, pa.int64()))
-    items = pc.divide(lists.items, _US_PER_DAY).cast(pa.int32()).cast(pa.date32())
-    return Lists(items, lists.counts, lists.missing).column()
+    days = lists.items.to_numpy(zero_copy_only=False) // _US_PER_DAY
+    return Lists(pa.array(days).cast(pa.int32()).cast(pa.date32()), lists.counts, lists.missing).column()
 
 
 def _unit(start: pa.Array, stop: pa.Array, length: int) -> pa.Array:

@@ -220,6 +220,8 @@ def _float(x: np.floating[Any]) -> str:
     if x == 0 or 1e-3 <= abs(float(x)) < 1e7:
         return np.format_float_positional(x, unique=True, trim="0")
     mantissa, _, exponent = np.format_float_scientific(x, unique=True, trim="0").partition("e")
+    if mantissa.endswith(".0"):  # one digit would do, and Java writes the nearest number of two: 4.9E-324
+        mantissa, _, exponent = f"{float(x):.1e}".partition("e")
     return f"{mantissa}E{int(exponent)}"
 
 
