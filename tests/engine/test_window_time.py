@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -50,6 +50,27 @@ def test_it_has_the_type_of_the_time_column() -> None:
     assert shown.schema.field("window_time").type == pa.timestamp("us")
     distinct = ROWS_OF.watermark("at", 0).windowed_by(SlidingWindows.of(10)).agg(count()).select("window_time", "window_end")
     assert first(distinct) == {"window_time": 0, "window_end": 0}
+
+
+@pytest.mark.parametrize("emit", ["watermark", "arrival"])
+@pytest.mark.parametrize("column", ["at", "ts"])
+def test_that_of_a_look_back_result_is_its_row_s_own(column: str, emit: Literal["watermark", "arrival"]) -> None:
+    """Also where the window reaches beyond the row; ``window_end`` does."""
+    both = ROWS_OF.watermark(column, 0).key_by("user").lookback_window("2 seconds", two_sided=True, emit=emit)
+    shown = both.agg(count()).select("user", "window_time")
+    table = collect([shown], ROWS)[0]
+    assert table.sort_by("window_time")["window_time"].to_pylist() == [row[column] for row in ROWS]
+
+
+@pytest.mark.parametrize(("emit", "fires_at"), [("watermark", 70), ("arrival", 40)])
+def test_a_stage_behind_results_that_do_not_wait_does_not_either(emit: Any, fires_at: int) -> None:
+    """The watermark handed on is behind by what results wait for: 30 beyond their row, or nothing."""
+    rows = ROWS_OF.watermark("at", 0).lookback_window(30, two_sided=True, emit=emit).agg(count().alias("met"))
+    driver = Driver(rows.tumbling_window(40).agg(max("met")))
+    assert driver.send(ROWS[:2]).results.num_rows == 0
+    assert driver.advance_watermark(fires_at - 1).results.num_rows == 0
+    fired = driver.advance_watermark(fires_at).results.to_pylist()
+    assert fired == [{"window_start": 0, "window_end": 40, "max_met": 2}]
 
 
 def test_withdrawn_results_carry_it() -> None:

@@ -21,10 +21,11 @@ _END = "window_end"
 
 @attrs.frozen
 class ResultTime:
-    """The event time of results: its name, where it comes from, and whether its author asked for the column."""
+    """The event time of results: its name, where it is, how far windows reach beyond it, whether its author asked for it."""
 
     name: str
     of: TimeOf | None
+    after_us: int
     shown: bool
 
 
@@ -84,7 +85,8 @@ def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
                 "leave it out, or use windows by time",
             )
         )
-    one = 1 if pa.types.is_integer(results.field(_END).type) else dt.timedelta(microseconds=1)
-    end = col(_END)
+    in_ms = pa.types.is_integer(results.field(_END).type)
+    before_us = (1_000 if in_ms else 1) if time.of == "before_end" else time.after_us
+    end, before = col(_END), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)
     own = [(n, col(n)) for n in results.names]
-    return Project(Node(), (*own, (time.name, end - one if time.of == "before_end" else end)))
+    return Project(Node(), (*own, (time.name, end - before if before else end)))

@@ -35,7 +35,7 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
 )
-from krishiv_py.plan.options.late import CountingLateEventHandler
+from krishiv_py.plan.options.late import UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import Window
@@ -286,7 +286,8 @@ class ResultStream(TimedStream):
             )
         output, shown_time = self._output, self._output.time_column in self.schema.names
         names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
-        own = ResultTime(output.time_column, output.stage.window.result_time, shown_time)
+        window = output.stage.window
+        own = ResultTime(output.time_column, window.result_time, window.after_us, shown_time)
         return self.before._with(after=alone(prefix_of(self.draft.input), own, self.before.schema, names, set(self._kept)))
 
 
@@ -297,7 +298,7 @@ def of(before: AggregatedStream) -> ResultStream:
     stage = attrs.evolve(final.node(), hands_on=True)
     schema, time = stages.handed_on(stage)
     output = StageOutput(stage, before.late_handler, schema, time, source_of(stage).bounded)
-    draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), CountingLateEventHandler())
+    draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), UnaskedLateEventHandler())
     hidden = set(in_order_of(schema.names)) | ({time} if stage.window.result_time != "row" else set())
     return ResultStream(draft, before.runner, pa.schema([f for f in schema if f.name not in hidden]), before)
 

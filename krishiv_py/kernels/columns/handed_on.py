@@ -29,8 +29,8 @@ def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArra
     order = [raw, *starts, *(results[k] for k in _keys(spec, results.schema))]
     if spec.window.result_time == "row":
         return order
-    before = spec.window.result_time == "before_end"
-    return [pc.subtract(raw, pa.scalar(_ONE_TICK, pa.int64())).cast(time.type) if before else time, *order]
+    before = _ONE_TICK if spec.window.result_time == "before_end" else spec.window.after_us // spec.tick_us
+    return [pc.subtract(raw, pa.scalar(before, pa.int64())).cast(time.type) if before else time, *order]
 
 
 def _time(spec: OperatorSpec) -> str:

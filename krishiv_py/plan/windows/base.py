@@ -116,9 +116,14 @@ class Window:
     def result_time(self) -> ResultTime | None:
         """Where the event time of a result is, for a stage that follows (SEMANTICS §7.1); None if it has none.
 
-        One tick before the window's end, the end itself, or the column :meth:`row_time` of the result.
+        One tick before the window's end, :attr:`after_us` before the end, or the column :meth:`row_time` of the result.
         """
         return "before_end"
+
+    @property
+    def after_us(self) -> int:
+        """How far a window reaches beyond the row it belongs to, where that row has the event time of the result, µs."""
+        return 0
 
     def row_time(self, time_column: str) -> str:
         """The result column with the event time of the row; `time_column` is that of the rows."""

@@ -67,7 +67,8 @@ class LookBackWindow(Window):
         return f"right_{time_column}"  # the later row of a pair
 
     def hold_back_us(self, options: QueryOptions) -> int:
-        return options.allowed_lateness_us + self.after_us
+        waits_us = 0 if self.emit == "arrival" else self.after_us
+        return options.allowed_lateness_us + waits_us
 
     def describe(self) -> str:
         side = " on both sides" if self.two_sided else ""

@@ -75,7 +75,7 @@ class ResultTimes:
         column = window.row_time(spec.time_column) if own else "window_end"
         known = not stage.keeps_nothing and window.result_time is not None and column in schema.names
         fits = known and (pa.types.is_timestamp(schema.field(column).type) or schema.field(column).type == pa.int64())
-        before_us = spec.tick_us if window.result_time == "before_end" else 0
+        before_us = spec.tick_us if window.result_time == "before_end" else window.after_us
         return cls(column if fits else None, before_us, spec.tick_us, window.hold_back_us(spec.options))
 
     def times(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
