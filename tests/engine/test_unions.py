@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from krishiv_py import MultiSourceWatermarkSpec, OrderError, SchemaError, WatermarkSpec, count
+from krishiv_py import (
+    CountingLateEventHandler,
+    MemorySink,
+    MultiSourceWatermarkSpec,
+    OrderError,
+    PlanError,
+    SchemaError,
+    SideOutputLateEventHandler,
+    WatermarkSpec,
+    count,
+)
 from krishiv_py.testing import Driver, stream_of, union_of
 
 ROWS = stream_of("at bigint")
@@ -19,6 +29,18 @@ def test_a_union_waits_for_the_slowest_of_its_streams() -> None:
         {"from": "a", "window_start": 0, "window_end": 10, "count": 1},
         {"from": "b", "window_start": 0, "window_end": 10, "count": 1},
     ]
+
+
+def test_the_handler_of_a_stream_takes_the_late_rows_of_the_union() -> None:
+    counts, sink = CountingLateEventHandler(), MemorySink()
+    heard = union_of({"a": ROWS.with_late_event_handler(counts), "b": ROWS})
+    driver = Driver(heard.watermark("at", 0).tumbling_window(10).agg(count()))
+    driver.send({"a": [{"at": 50}], "b": [{"at": 50}]})
+    driver.send({"a": [{"at": 1}], "b": [{"at": 2}]})
+    assert counts.total == 2
+    with pytest.raises(PlanError, match="streams of a union have different late handlers"):
+        aside = ROWS.with_late_event_handler(SideOutputLateEventHandler(sink))
+        union_of({"a": ROWS.with_late_event_handler(counts), "b": aside})
 
 
 def test_what_cannot_be_united_is_refused() -> None:

@@ -162,6 +162,22 @@ def test_names_of_both_sides() -> None:
     assert {"side", "side_"} <= set(out.late.column_names)
 
 
+@pytest.mark.parametrize("named", ["left", "right"])
+def test_a_handler_that_one_side_names_takes_the_late_rows_of_both(named: str) -> None:
+    counts = kv.CountingLateEventHandler()
+    one, other = (
+        side.with_late_event_handler(counts) if name == named else side for name, side in (("left", left()), ("right", right()))
+    )
+    driver = Driver(one.interval_join(other, "key", lower=0, upper=5))
+    driver.send({"left": [{"key": "a", "at": 10}], "right": [{"key": "a", "seen": 10}]})
+    driver.send({"left": [{"key": "a", "at": 1}], "right": [{"key": "a", "seen": 2}]})
+    assert counts.total == 2
+
+
+def heard(side: Any) -> Any:
+    return side.with_late_event_handler(kv.CountByKeyLateEventHandler())
+
+
 WRONG: list[tuple[type[Exception], str, Any]] = [
     (OrderError, "no watermark", lambda: left().interval_join(stream_of("key string"), "key", lower=0, upper=1)),
     (PlanError, "lookup_join|event time", lambda: left().interval_join(5, "key", lower=0, upper=1)),
@@ -176,6 +192,7 @@ WRONG: list[tuple[type[Exception], str, Any]] = [
     (PlanError, "finer", lambda: left().interval_join(right(), "key", lower=dt.timedelta(microseconds=1), upper=1)),
     (PlanError, "needs a tolerance", lambda: left().asof_join(right(), "key", direction="nearest")),
     (PlanError, "tumbling or hopping", lambda: left().window_join(right(), "key", window=5)),
+    (PlanError, "different late handlers", lambda: heard(left()).interval_join(heard(right()), "key", lower=0, upper=1)),
     (PlanError, "neither triggers", lambda: left().interval_join(right(), "key", lower=0, upper=1).emit("retractions")),
     (PlanError, "left.*right", lambda: Driver(left().interval_join(right(), "key", lower=0, upper=1)).send([{"key": "a"}])),
     (PlanError, "no such stream", lambda: Driver(left().interval_join(right(), "key", lower=0, upper=1)).send({"l": []})),

@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.joins.sides import Side, check_keys
 from krishiv_py.plan.nodes import StageOutput, source_of
-from krishiv_py.plan.options.late import CountingLateEventHandler
+from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.told import ToldOptions
 
 On: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str]"
@@ -192,7 +192,8 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
 def merged_draft(left: Draft, right: Draft) -> Draft:
     """What was told before the join, of either side; it may be told behind it as well."""
     told = left.told if right.told == ToldOptions() else right.told
-    plain = isinstance(left.late_handler, CountingLateEventHandler)
+    hint = "name one behind the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
+    late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)
     if ToldOptions() not in (left.told, right.told) and left.told != right.told:
         raise PlanError(
             message(
@@ -202,4 +203,4 @@ def merged_draft(left: Draft, right: Draft) -> Draft:
                 "set them behind the join: .interval_join(...).allowed_lateness(...)",
             )
         )
-    return attrs.evolve(left, told=told, late_handler=right.late_handler if plain else left.late_handler)
+    return attrs.evolve(left, told=told, late_handler=late or left.late_handler)

@@ -28,7 +28,7 @@ from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project, root_of
-from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler, a_late_handler
+from krishiv_py.plan.options.late import LateEventHandler, UnaskedLateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
 
@@ -50,7 +50,7 @@ class Stream(RunMethods, ShownInALine):
 
     @late_handler.default
     def _counting(self) -> LateEventHandler:
-        return CountingLateEventHandler() if self.told_late is None else self.told_late
+        return UnaskedLateEventHandler() if self.told_late is None else self.told_late
 
     def as_plan(self) -> AggregatedStream:
         """The rows behind the steps, as a plan that can be run."""

@@ -15,7 +15,7 @@ from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
-from krishiv_py.plan.options.late import CountingLateEventHandler, LateEventHandler
+from krishiv_py.plan.options.late import LateEventHandler, UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
@@ -120,7 +120,7 @@ def timed(
             )
         )
     assigned = AssignWatermark(node, column, spec, source_column)
-    return TimedStream(Draft(assigned, CountingLateEventHandler() if late is None else late), runner, schema)
+    return TimedStream(Draft(assigned, UnaskedLateEventHandler() if late is None else late), runner, schema)
 
 
 def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: LateEventHandler | None) -> TimedStream:

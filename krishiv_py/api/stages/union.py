@@ -11,6 +11,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, SchemaError, message, shown
 from krishiv_py.plan.checks import a_text, column_name
 from krishiv_py.plan.nodes import UnionSource, source_of
+from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.schema import checked
 
 
@@ -46,4 +47,6 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
     merged = checked(first.append(pa.field(source_column, pa.string())))
     parts = tuple((name, stream.node) for name, stream in streams.items())
     bounded = all(source_of(node).bounded for _, node in parts)
-    return Stream(UnionSource(parts, source_column, merged, bounded), merged, runner)
+    hint = f"name one behind the union instead: .with_late_event_handler(...); the column {source_column!r} tells rows apart"
+    late = one_handler((s.told_late for s in streams.values()), "the streams of a union", hint)
+    return Stream(UnionSource(parts, source_column, merged, bounded), merged, runner, late)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
@@ -117,6 +118,11 @@ class CountingLateEventHandler:
 
 
 @attrs.define(eq=False)
+class UnaskedLateEventHandler(CountingLateEventHandler):
+    """Counts late rows where nobody has named a handler."""
+
+
+@attrs.define(eq=False)
 class CountByKeyLateEventHandler:
     """Counts late rows by key."""
 
@@ -144,6 +150,21 @@ class CountByKeyLateEventHandler:
                 return
             for row in counted.to_pylist():
                 self.by_key[tuple(row[n] for n in names)] += row["count_all"]
+
+
+def one_handler(handlers: Iterable[LateEventHandler | None], where: str, hint: str) -> LateEventHandler | None:
+    """The one of the `handlers` of several streams that somebody has named; None where nobody has.
+
+    Raises
+    ------
+    PlanError
+        For different ones: a stage has one handler, and the others would get nothing.
+    """
+    asked = [h for h in handlers if h is not None and not isinstance(h, UnaskedLateEventHandler)]
+    if any(h is not asked[0] for h in asked):
+        got = ", ".join(shown(h) for h in asked)
+        raise PlanError(message(f"{where} have different late handlers", got, "all but one would get no late rows", hint))
+    return asked[0] if asked else None
 
 
 def hand_over(handler: LateEventHandler, late: LateRows) -> None:

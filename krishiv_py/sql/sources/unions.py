@@ -9,6 +9,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, col
+from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered
 from krishiv_py.sql.env import Env, Inner
@@ -108,6 +109,7 @@ def _table(parts: list[Rows], names: list[str], stream: Stream, time: str, sourc
         )
     first = parts[0].table
     assert first is not None
-    handlers = [rows.table.late_handler for rows in parts if rows.table is not None and rows.table.late_handler is not None]
+    handlers = [rows.table.late_handler for rows in parts if rows.table is not None]
+    late = one_handler(handlers, "the streams of UNION ALL", "register the streams with one handler, or without")
     spec = MultiSourceWatermarkSpec(tuple(specs))
-    return Registered("union", stream, time, spec, source, first.told, handlers[0] if handlers else None)
+    return Registered("union", stream, time, spec, source, first.told, late)
