@@ -7,13 +7,56 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import ColumnError, KrishivError, OrderError, PlanError, count, sum
+from krishiv_py import ColumnError, KrishivError, OrderError, PlanError, TimeIntervalWindowOptions, count, sum
 from krishiv_py.testing import collect, stream_of
 
 ROWS = stream_of("k string, n bigint, at bigint, s struct<x: bigint>, l array<int>").watermark("at", 0)
 ANYTHING: Any = ROWS
 WINDOWED: Any = ROWS.key_by("k").tumbling_window(5)
 COUNTED: Any = WINDOWED.agg(count())
+
+STAGES: dict[str, Any] = {
+    "rows": stream_of("k string, n bigint, at bigint"),
+    "keyed rows": stream_of("k string, n bigint, at bigint").key_by("k"),
+    "timed": ROWS,
+    "keyed": ROWS.key_by("k"),
+    "window": WINDOWED,
+    "look-back": ROWS.lookback_window(5),
+    "panes": ROWS.time_interval_window(TimeIntervalWindowOptions(1.0)),
+    "aggregated": COUNTED,
+    "results": COUNTED.filter("count > 1"),
+    "first rows": ROWS.drop_duplicates("k", within=5),
+    "joined": ROWS.interval_join(stream_of("k string, seen bigint").watermark("seen", 0), "k", lower=0, upper=1),
+}
+INNER = {"as_plan", "get_window_data", "spec"}
+"""What is public but no step of the builder."""
+STEPS = sorted({n for s in STAGES.values() for n in dir(s) if n[0] != "_" and callable(getattr(type(s), n, None))} - INNER)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_step_of_any_stage_exists_on_each_other_or_says_what_to_write(stage: str) -> None:
+    """A call in the wrong place is never a bare AttributeError: a stage without the step has a guard of its name."""
+    here = STAGES[stage]
+    assert [step for step in STEPS if not hasattr(here, step)] == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "step", "told"),
+    [
+        ("timed", "lookup_join", r"call \.lookup_join\(\.\.\.\) before \.watermark"),
+        ("keyed rows", "lookup_join", r"before \.key_by"),
+        ("window", "interval_join", r"behind \.agg"),
+        ("results", "split", r"part results with \.filter"),
+        ("rows", "with_state_ttl", r"\.watermark\(.*first"),
+        ("window", "explain", r"\.agg\(count\(\)\) first"),
+        ("timed", "top_rows", r"\.tumbling_window"),
+        ("aggregated", "top_rows", r"instead of \.agg"),
+    ],
+)
+def test_a_step_in_the_wrong_place_says_where_it_belongs(stage: str, step: str, told: str) -> None:
+    with pytest.raises(OrderError, match=f"Hint: .*{told}"):
+        getattr(STAGES[stage], step)()
+
 
 CALLS: list[tuple[type[KrishivError], str, Callable[[], object]]] = [
     (ColumnError, r"column 's' cannot be a key .*Hint: key by a field", lambda: ROWS.key_by("s")),

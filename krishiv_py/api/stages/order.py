@@ -61,7 +61,7 @@ WINDOWS: Final = (
 JOINS: Final = ("interval_join", "asof_join", "window_join")
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
 
-_STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches", "unnest", "lookup_join")
+_STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches", "unnest", "lookup_join", "split")
 _SPARK_STEPS: Final = {
     "where": "filter",
     "withColumn": "with_column",
@@ -110,8 +110,32 @@ _MARKS: Final = dict.fromkeys(
     ("withWatermark", "with_watermarks", "assign_timestamps_and_watermarks", "assignTimestampsAndWatermarks"), _MARK
 )
 
+_LISTED: Final = dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met")
+_EVENTS: Final = {"on_events": "only .time_interval_window(...) tells events of panes"}
+_OF_RESULTS: Final = ("results", "to", "explain", "plan", "toPandas", "toDF", "to_df")
+_NO_RESULTS: Final = dict.fromkeys(_OF_RESULTS, f"{_WINDOW_CALL} first")
+_TOP: Final = {"top_rows": 'write .tumbling_window("1 minute"), or another window, and then .top_rows(3, "amount")'}
+_PARTS: Final = 'call .split("amount > 100") before .watermark(...), or part results with .filter(...)'
+_OPTIONS: Final = (
+    "allowed_lateness",
+    "late_rule",
+    "emit",
+    "trigger",
+    "preset",
+    "accumulation",
+    "future_tolerance",
+    "null_keys",
+    "max_listed",
+    "with_pane",
+    "with_state_ttl",
+)
+
 ON_ROWS: Final = {
     **_ANYWHERE,
+    **_LISTED,
+    **_EVENTS,
+    **_NO_RESULTS,
+    **_TOP,
     **_MARKS,
     **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
     **dict.fromkeys(_KEYS, 'write .key_by("user_id")'),
@@ -119,7 +143,7 @@ ON_ROWS: Final = {
     **{name: f"{_MARK}, a window, and then .agg({name}(...))" for name in _COUNTS},
     **_AGGREGATE,
     "key_by": f"the stream is keyed already; {_MARK} next",
-    **dict.fromkeys(("allowed_lateness", "late_rule", "emit", "trigger", "preset"), f"{_MARK} first"),
+    **dict.fromkeys(_OPTIONS, f"{_MARK} first"),
 }
 """Before the watermark."""
 ON_KEYED: Final = {
@@ -127,6 +151,7 @@ ON_KEYED: Final = {
     **{name: f"call .{name}(...) before .key_by(...)" for name in _STEPS},
     **{theirs: f"call .{ours}(...) before .key_by(...)" for theirs, ours in _SPARK_STEPS.items()},
     **dict.fromkeys(_KEYS, "the stream is keyed already"),
+    "with_late_event_handler": "call it before .key_by(...), or behind .watermark(...)",
 }
 """Keyed, before the watermark."""
 _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for name in _STEPS} | {
@@ -138,6 +163,11 @@ _MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the st
 ON_TIMED: Final = {
     **_ANYWHERE,
     **_BEFORE_MARK,
+    **_LISTED,
+    **_EVENTS,
+    **_NO_RESULTS,
+    **_TOP,
+    "split": _PARTS,
     **_MARKED,
     **_AGGREGATE,
     **_COUNTS,
@@ -156,8 +186,11 @@ ON_WINDOWED: Final = {
     **_COUNTS,
     **_WINDOWED,
     **dict.fromkeys(("key_by", *_KEYS), 'call .key_by("user_id") before the window'),
-    **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
-    "on_events": "only .time_interval_window(...) tells events of panes",
+    **_LISTED,
+    **_EVENTS,
+    **dict.fromkeys(_OF_RESULTS, "write .agg(count()) first"),
+    **dict.fromkeys(JOINS, "call it before the window, or join results behind .agg(...)"),
+    "split": _PARTS,
 }
 """Between window and aggregates."""
 _ONE_AGG: Final = "name all aggregates in one .agg(...); a further stage begins with .key_by(...) or a window"
@@ -168,11 +201,11 @@ ON_RESULTS: Final = {
     **dict.fromkeys((w for w in _WINDOWINGS if w != "window"), _WINDOW_CALL),
     **dict.fromkeys(("with_watermark", *_MARKS), 'write .watermark("window_time", lag)'),
     "processing_time": "results have the time of their windows, and go on by the clock of the stage before",
-    **dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met"),
-    **dict.fromkeys(
-        ("agg", *_AGGREGATE, *_COUNTS),
-        "name all aggregates in one .agg(...); a further stage begins with .key_by(...) or a window",
-    ),
+    **_LISTED,
+    **_EVENTS,
+    **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), _ONE_AGG),
+    "top_rows": 'write .top_rows(3, "amount") instead of .agg(...), or a further window and then .top_rows(...)',
+    "split": 'write .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
     "toPandas": "write .to_pandas()",
     "toDF": "write .to_dataframe()",
     "to_df": "write .to_dataframe()",
