@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pyarrow as pa
@@ -27,16 +27,19 @@ def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
     return pa.Table.from_batches([apply_prefix(spec.prefix, given)])
 
 
-def packed_results(stage: Stage, rows: pa.Table, judged: Moment, read: Packed = NO_ROWS) -> Packed:
+def packed_results(stage: Stage, given: Sequence[pa.Table], judged: Moment, read: Packed = NO_ROWS) -> Packed:
     """What :func:`as_rows` gave, judged by what was in force when the stages before fired last, so that none is late.
 
     `read` are rows of a source beside them, which are judged already; they come behind.
     """
+    if not given:
+        return attrs.evolve(read, beside=len(read.chunks))
     packing = stage.pack(judged)
-    for batch in in_order(rows, stage.spec.arrives_by).combine_chunks().to_batches():
+    for batch in in_order(pa.concat_tables(given), stage.spec.arrives_by).combine_chunks().to_batches():
         packing.take(batch)
     found = packing.packed()
-    return Packed((*found.chunks, *read.chunks), (*found.late, *read.late), (*found.notes, *read.notes))
+    chunks = (*found.chunks, *read.chunks)
+    return Packed(chunks, (*found.late, *read.late), (*found.notes, *read.notes), beside=len(read.chunks))
 
 
 def follow(stage: Stage, bucket: Bucket, packed: Packed, judged: Moment, moment: Moment) -> Iterator[BatchDone]:
@@ -53,4 +56,10 @@ def follow(stage: Stage, bucket: Bucket, packed: Packed, judged: Moment, moment:
     judged, moment : Moment
         What was in force in this stage when those before fired last, and what is in force now.
     """
-    return micro_batch(stage, bucket, packed, judged, lambda: moment, waits=True)
+    if not packed.beside or stage.spec.options.late_rule != "window":
+        yield from micro_batch(stage, bucket, packed, judged, lambda: moment, waits=True)
+        return
+    # Rows of a source were judged by `moment`: they enter no window that has ended by then, on time for another or not.
+    results = len(packed.chunks) - packed.beside
+    yield stage.step(bucket, attrs.evolve(packed, chunks=packed.chunks[:results]), judged)
+    yield stage.step(bucket, Packed(packed.chunks[results:]), moment)

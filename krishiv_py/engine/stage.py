@@ -30,11 +30,14 @@ class Packed:
         Rows that were refused when they were judged.
     notes : sequence of Notes
         What was learnt of them.
+    beside : int
+        Of a stage behind others: how many of the chunks, the last ones, are rows of a source that it reads itself.
     """
 
     chunks: Sequence[pa.Table] = ()
     late: Sequence[pa.Table] = ()
     notes: Sequence[Notes] = ()
+    beside: int = 0
 
 
 @attrs.frozen(eq=False)

@@ -90,7 +90,7 @@ class DrivenStage:
         with at_step(self.spec.name, PREPARE, batch_id):
             came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
             given = [as_rows(spec, results) for spec, results in came if results.num_rows]
-            return packed_results(self.stage, pa.concat_tables(given), judged, read) if given else read
+            return packed_results(self.stage, given, judged, read)
 
     def as_if_ended(self, before: Mapping[int, pa.Table], now_us: int, batch_id: int) -> pa.Table:
         """What it would give if the input ended now; `before` is what the stages before would give."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +82,21 @@ def test_results_are_those_of_nested_loops(plan: Plan) -> None:
 
 def attrs_of(result: Any) -> tuple[Any, ...]:
     return result.start, result.left, result.right
+
+
+@pytest.mark.parametrize("idle_batches", [True, False])
+def test_a_row_beside_results_enters_no_window_that_is_over_when_it_comes(idle_batches: bool) -> None:
+    """Windows of 10 every 5, the right side deduplicated: at a watermark of 20 the row at 18 is on time for [15, 25) alone."""
+    left = stream_of("lid bigint, key string, at bigint").watermark("at", 0)
+    right = stream_of("rid bigint, key string, seen bigint").watermark("seen", 0).drop_duplicates("rid", within=100)
+    joined = left.window_join(right, "key", window=windows.hopping(10, 5), how="inner").late_rule("window")
+    driver = Driver(joined, idle_batches=idle_batches)
+    found = driver.send({"left": [{"lid": 1, "key": "a", "at": 12}], "right": [{"rid": 1, "key": "a", "seen": 16}]}).results
+    rows = found.to_pylist()
+    for batch in (
+        {"left": [{"lid": 2, "key": "b", "at": 20}], "right": [{"rid": 2, "key": "b", "seen": 20}]},
+        {"left": [{"lid": 3, "key": "a", "at": 18}]},
+    ):
+        rows += driver.send(batch).results.to_pylist()
+    rows += driver.close().results.to_pylist()
+    assert sorted((r["window_start"], r["lid"]) for r in rows) == [(10, 1), (15, 2), (15, 3), (20, 2)]

@@ -208,7 +208,7 @@ class BoundedSteps:
             fresh = NO_ROWS if empty else read.get(self.batches[batch].number, NO_ROWS)
             if at not in given and not fresh.chunks and moment.watermark_us == judged.watermark_us:
                 continue
-            packed = packed_results(stage, pa.concat_tables(given[at]), judged, fresh) if at in given else fresh
+            packed = packed_results(stage, given.get(at, []), judged, fresh)
             yield from ((at, step) for step in follow(stage, bucket, packed, judged, moment))
             judged = moment
 

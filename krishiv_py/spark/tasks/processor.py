@@ -182,7 +182,7 @@ class BucketProcessor:
             return
         judged = self._clock.in_force(batch - 1).at(self._place.times) if batch else Moment(UNSET)
         judged = attrs.evolve(judged, now_us=moment.now_us)
-        folded = packed_results(self._stage, pa.concat_tables(given), judged, read) if given else read
+        folded = packed_results(self._stage, given, judged, read)
         yield from self._step(bucket, batch, moment, folded, judged=judged, snapshot=snapshot, given_early=given_early)
 
     def handle_timer(self, key: Any, timerValues: Any) -> Iterator[Row]:
@@ -281,7 +281,7 @@ class BucketProcessor:
         """What is open, as early results; of several stages with what those before give early."""
         if not self._place.number and self._place.wakes is None:
             return early(self._stage, held, moment)
-        packed = packed_results(self._stage, pa.concat_tables(given), moment) if given else NO_ROWS
+        packed = packed_results(self._stage, given, moment)
         return as_if_ended(self._stage, held, moment.now_us, packed)
 
     def _hand_on(self, bucket: int, batch: int, results: pa.Table, shown: Sequence[pa.Table]) -> Iterator[Row]:
