@@ -69,12 +69,17 @@ class Join(Stage):
         """What happens at once when a row comes."""
 
     def fire(self, given: list[Row]) -> list[Row]:
-        self.due()
-        found, self.out = self.out, []
-        return [m.row for m in sorted(found, key=lambda m: (m.row.t, in_order(m.row.key), m.left, m.right))]
+        """Behind other stages a join gives what was due before their results came, then what is due now (§7.3)."""
+        behind = any(isinstance(one, Stage) for one in self.inputs)
+        rows = []
+        for reached in (self.before, self.watermark) if behind else (self.watermark,):
+            self.due(reached)
+            rows += [m.row for m in sorted(self.out, key=lambda m: (m.left, m.right))]
+            self.out = []
+        return sorted(rows, key=lambda r: (r.t, in_order(r.key)))
 
-    def due(self) -> None:
-        """What the watermark makes final."""
+    def due(self, reached: Watermark) -> None:
+        """What a watermark makes final."""
         raise NotImplementedError
 
     def alone(self, held: Held, t: int) -> None:
@@ -119,9 +124,9 @@ class Interval(Join):
                 self.meet(left, right, t, first=not left.met)
                 left.met = right.met = True
 
-    def due(self) -> None:
+    def due(self, reached: Watermark) -> None:
         for h in list(self.held):
-            if h.row.t + (self.upper if h.side == 0 else -self.lower) < self.watermark - self.lateness:
+            if h.row.t + (self.upper if h.side == 0 else -self.lower) < reached - self.lateness:
                 self.held.remove(h)
                 if not h.met:
                     self.alone(h, h.row.t)
@@ -138,10 +143,10 @@ class Asof(Join):
     def held_back(self) -> int:
         return 0 if self.direction == "backward" else int(self.tolerance)
 
-    def due(self) -> None:
+    def due(self, reached: Watermark) -> None:
         rights = [h for h in self.held if h.side == 1]
         for h in [h for h in self.held if h.side == 0 and not h.done]:
-            if self.watermark - self.lateness <= h.row.t + self.held_back:
+            if reached - self.lateness <= h.row.t + self.held_back:
                 continue
             h.done = True
             found = [r for r in rights if equal_keys(h, r) and self._near(r.row.t - h.row.t)]
@@ -173,8 +178,8 @@ class InWindows(Join):
         """The windows of a row that were not over when it came."""
         return [w for w in self.windows(h.row.t) if w[1] + self.lateness > h.under]
 
-    def due(self) -> None:
-        final = {w for h in self.held for w in self.entered(h) if w[1] + self.lateness <= self.watermark}
+    def due(self, reached: Watermark) -> None:
+        final = {w for h in self.held for w in self.entered(h) if w[1] + self.lateness <= reached}
         for window in sorted(final - self.fired):
             self.fired.add(window)
             self._give(window, [h for h in self.held if window in self.entered(h)])
