@@ -15,10 +15,12 @@ from krishiv_py import (
     MemorySink,
     OperatorError,
     OrderError,
+    PaneHandler,
     PlanError,
     ResultStream,
     SideOutputLateEventHandler,
     SlidingWindows,
+    TimeIntervalWindowOptions,
     Trigger,
     col,
     collect_list,
@@ -139,6 +141,27 @@ def test_every_window_with_a_time_can_be_followed() -> None:
         driver = Driver(stage.lookback_window(0).agg(count()))
         ends = [r["window_end"] for out in (driver.send(rows), driver.close()) for r in out.results.to_pylist()]
         assert ends == sorted(ends) and (times is None or ends == times)
+
+
+@pytest.mark.parametrize("handler", [None, PaneHandler()])
+@pytest.mark.parametrize("accumulation", ["accumulating", "discarding"])
+def test_a_pane_goes_on_once_however_often_it_fires(handler: PaneHandler | None, accumulation: Any) -> None:
+    """Panes of 10 that fire again for 10 more: 3 rows in [0, 10), of which two come late, and 2 in [10, 20)."""
+    panes = stream_of(DDL).watermark("at", 0).time_interval_window(TimeIntervalWindowOptions("10 ms", discard_age="10 ms"))
+    told = panes.accumulation(accumulation).emit("final")
+    n = count().alias("n")
+    stage = told.agg(n) if handler is None else told.on_events(handler, aggs=[n])
+    rows = [[1, 11], [5], [18], [9], [50]]
+    for plan, wanted in (
+        (stage.select("window_end", "n", "pane_timing"), [(10, 3, "final"), (20, 2, "final"), (60, 1, "final")]),
+        (stage.tumbling_window(20).agg(sum("n"), count()).select("window_end", "sum_n", "count"), [(20, 5, 2), (60, 1, 1)]),
+    ):
+        driver, found = Driver(plan), []
+        for batch in rows:
+            found += driver.send([{"user": "a", "at": t, "amount": 1} for t in batch]).results.to_pylist()
+            driver = driver.restarted()
+        found += driver.close().results.to_pylist()
+        assert [tuple(row.values()) for row in found] == wanted
 
 
 def test_steps_over_results_are_the_end_of_a_plan_too() -> None:

@@ -40,16 +40,23 @@ class PaneOperator(TriggeredOperator):
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, PaneWindow)
         self.submits, self.submitted = spec.window.submits, Layout(spec).result_schema
-        super().__init__(attrs.evolve(spec, window=attrs.evolve(spec.window, submits=None)))
+        self.once = spec.options.emit_mode == "final" and self.submits is None
+        options = attrs.evolve(spec.options, accumulation="accumulating") if self.once else spec.options
+        super().__init__(attrs.evolve(spec, window=attrs.evolve(spec.window, submits=None), options=options))
         self.handler = spec.window.handler
         self._insertions = self.handler is not None and self.handler.wants_insertions
         self.by_row = self.by_row or self._insertions
         self._events: list[tuple[int, str, Pane]] = []
+        self._closed: list[pa.Table] = []
+        """Results of panes that are closed, where each has one only."""
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        self._events = []
+        self._events, self._closed = [], []
         result = super().step(bucket, chunks, moment)
+        if self.once:
+            last = self.emitter.concat(self._closed)
+            result = attrs.evolve(result, results=last, firings=last.num_rows)
         # pane by pane, as one notification after the other: everything of a pane before the next one
         events = sorted(self._events, key=lambda e: e[0])
         given = [(window, pane, row) for window, event, pane in events for row in self._call(event, pane)]
@@ -151,13 +158,21 @@ class PaneOperator(TriggeredOperator):
             self._events.append((window, "window_trigger", pane))
 
     def _closing(self, runs: Runs, window: int) -> None:
-        """Tell of the end of a pane, partition by partition."""
-        if self.handler is None:
+        """Tell of the end of a pane, partition by partition; with ``emit("final")`` its results come now."""
+        if self.handler is None and not self.once:
             return
         log = self._load(runs, [window])
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         state = self.log.resolve(log, groups.ids, groups.n)
         keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
-        data = self._lists(self.log.total(state, np.arange(groups.n)))
+        every = np.arange(groups.n)
+        total = self._value(log, groups.first, state, every) if self.once else self.log.total(state, every)
+        if self.once:
+            starts = np.full(groups.n, window)
+            rows = pa.Table.from_arrays([*keys.columns, *total.columns], names=[*keys.column_names, *total.column_names])
+            self._closed.append(self.emitter.rows(rows, starts, starts + self.window.size_us, "+I"))
+        if self.handler is None:
+            return
+        data = self._lists(total)
         for at, key in enumerate(self._keys(keys)):
             self._events.append((window, "window_close", self._pane(window, key, "closed", data=data[at])))
