@@ -34,6 +34,8 @@ WINDOWS: dict[str, Callable[..., Any]] = {
     "tumbling": windows.tumbling,
     "session": windows.session,
     "lookback": windows.lookback,
+    "lookback both ways": lambda size: windows.lookback(size, two_sided=True),
+    "panes": lambda size, age: kv.TimeIntervalWindowOptions(f"{size} ms", discard_age=f"{age} ms"),
 }
 Rows = list[dict[str, Any]]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda c: c["name"])
@@ -78,9 +80,9 @@ def plan(case: dict[str, Any], opened: dict[str, kv.Stream], late: kv.MemorySink
 
 def windowed(at: Any, stage: dict[str, Any]) -> Any:
     """A stage of a chain."""
-    name, length = stage["window"]
+    name, *lengths = stage["window"]
     aggs = [getattr(kv, f)(*([c] if c else [])).alias(to) for f, c, to in stage["aggs"]]
-    return at.key_by(*stage["keys"]).window(WINDOWS[name](length)).agg(*aggs)
+    return at.key_by(*stage["keys"]).window(WINDOWS[name](*lengths)).agg(*aggs)
 
 
 def sent(case: dict[str, Any], step: dict[str, Any]) -> dict[str, Rows]:
