@@ -272,7 +272,7 @@ class StreamQuery:
         watermark_us = self._ledger.moment.at(asked.times).watermark_us
         end_us = time_point_us(window_end, "window_end")
         text = why_not_fired(asked.spec, watermark_us, now.source_watermarks_us, end_us)
-        return " ".join([text, *(words for alignment in self._ledger.aligned for words in alignment.waiting())])
+        return " ".join([text, *self._ledger.waiting()])
 
     def explain(self) -> str:
         """The plan of the query as text."""

@@ -57,12 +57,25 @@ class Ledger:
             self.moment = now
             self.sources_us = sources_us
             if reported or self.every_batch:
-                saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
-                told = {"buckets": saved, "watermark": now.watermark_us, "sources": sources_us, "advances": self.advances}
-                told |= {"batch": batch_id, "held": self._held()} if self.every_batch else {}
-                told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
-                told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
-                self.notes.keep_metrics(told)
+                self._note()
+
+    def note_waiting(self) -> None:
+        """Note again, between two batches, as other sources are held back now; of numbers nothing is new."""
+        with self._lock:
+            self._note()
+
+    def _note(self) -> None:
+        now = self.moment
+        saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
+        told = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
+        told |= {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting()} if self.every_batch else {}
+        told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
+        told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
+        self.notes.keep_metrics(told)
+
+    def waiting(self) -> list[str]:
+        """Which sources are held back at the moment, in words."""
+        return [words for alignment in self.aligned for words in alignment.waiting()]
 
     def restore(self) -> None:
         """Begin with what an earlier run of this checkpoint knew."""
@@ -72,6 +85,7 @@ class Ledger:
         self.buckets = {bucket: Report.restored(saved) for bucket, saved in kept.get("buckets", {}).items()}
         if "watermark" in kept:
             self.moment = Moment(kept["watermark"], others=tuple(kept.get("watermarks of further clocks", ())))
+        self.batch_id = max(self.batch_id, kept.get("batch", -1))
         self.sources_us = kept.get("sources", {})
         self.advances = kept.get("advances", 0)
         self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}

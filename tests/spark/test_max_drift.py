@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,10 @@ class Steps(Source):
             PUBLISHED.setdefault("ahead", []).append(PUBLISHED.get("fast", [0])[-1] - position * self.step)
 
 
-def both(streams: dict[str, Any], session: kv.Session, drift: int | None = 2_000) -> kv.AggregatedStream:
-    spec = kv.MultiSourceWatermarkSpec.new(max_drift=drift)
+def both(
+    streams: dict[str, Any], session: kv.Session, drift: int | None = 2_000, idle: str | None = None
+) -> kv.AggregatedStream:
+    spec = kv.MultiSourceWatermarkSpec.new(max_drift=drift, idle_timeout=idle)
     for name in streams:
         spec = spec.source(name, kv.WatermarkSpec.fixed_lag(0))
     timed = session.union(streams).with_watermark(spec, "at", source_column="source")
@@ -98,6 +100,38 @@ def test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send(session: k
     assert sum(table["count"].to_pylist()) + late >= 13
     with pytest.raises(CheckpointError, match="memory streams"):
         both(streams, session, None).start(sink, checkpoint=checkpoint)
+
+
+def test_who_is_held_back_is_told_between_batches_and_no_more_when_it_goes_on(session: kv.Session) -> None:
+    streams, senders = {}, {}
+    for name in ("fast", "slow"):
+        streams[name], senders[name] = session.memory_stream("at bigint", name=name)
+        senders[name].send([{"at": 0}])
+    query = both(streams, session, idle="5 min").start(kv.MemorySink())
+    told = "Source 'fast' is held back: it is more than 2 s (max_drift) ahead of source 'slow'."
+    try:
+        for at in range(1, 7):
+            senders["fast"].send([{"at": at * 3_000}])
+        until(lambda: told in query.why_not_fired(100_000), query)
+        assert query.progress.held_back == {"fast": 1}
+        until(lambda: query.progress.rows >= 3, query)
+        time.sleep(1)
+        assert query.progress.rows <= 5, "two batches more at most"
+        for sender in senders.values():
+            sender.close()
+        query.process_all_available()
+        assert query.progress.rows == 8
+        until(lambda: "held back" not in query.why_not_fired(100_000), query)
+    finally:
+        query.stop()
+
+
+def until(holds: Callable[[], bool], query: kv.Query) -> None:
+    """Wait for it while the query runs."""
+    end = time.monotonic() + 90
+    while not holds():
+        assert time.monotonic() < end and query.exception() is None, (query.status, query.progress)
+        time.sleep(0.05)
 
 
 def test_streams_that_spark_plans_are_refused(session: kv.Session, tmp_path: Path) -> None:

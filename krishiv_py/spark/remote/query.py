@@ -20,19 +20,23 @@ class NotedLedger(Ledger):
     """What the server's process notes of the query beside the checkpoint."""
 
     held: dict[str, int] = attrs.field(factory=dict)
+    waits: list[str] = attrs.field(factory=list)
 
     def progress(self) -> Progress:
         """The sums over all buckets, as they were noted with the last batch."""
         self.look()
         return attrs.evolve(super().progress(), held_back=self.held)
 
+    def waiting(self) -> list[str]:
+        """Which sources the server's process holds back, as it noted them last."""
+        return self.waits
+
     def look(self) -> None:
         """Read what is noted; where that is gone, a temporary folder with its query, what was read last still holds."""
         noted = self.notes.metrics()
         if noted:
             self._take_noted(noted)
-            self.batch_id = max(self.batch_id, noted.get("batch", -1))
-            self.held = noted.get("held", {})
+            self.held, self.waits = noted.get("held", {}), noted.get("waiting", [])
 
 
 class RemoteQuery(StreamQuery):

@@ -189,6 +189,8 @@ def begin(pickled: bytes) -> ServerSteps:
     ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=True)
     reached.append(ledger)
     ledger.restore()
+    for alignment in waiting:
+        alignment.changed = lambda: _note_waiting(ledger)
     planning = planners([read.source for read in plan.reads], checkpoint, told.now, aligned, durable=told.durable)
     clock = clock_for(plan, checkpoint, durable=told.durable)
     controls = ControlFolder.of(checkpoint, wanted=False)
@@ -225,6 +227,11 @@ def begin(pickled: bytes) -> ServerSteps:
     heed(checkpoint, asked)
     begin_planning(planning, told.planning, checkpoint, asked)
     return ServerSteps(steps, batch_setting(checkpoint))
+
+
+def _note_waiting(ledger: Ledger) -> None:
+    with contextlib.suppress(OSError):  # for people only: the next batch notes it again
+        ledger.note_waiting()
 
 
 def _cannot_be_sent(problem: BaseException) -> PlanError:

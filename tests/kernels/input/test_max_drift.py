@@ -76,6 +76,8 @@ def test_all_is_read_and_nobody_runs_away(plans: dict[str, tuple[list[int], bool
 def test_it_is_told_who_waits_for_whom_and_how_often() -> None:
     reached = {"fast": 90_000_000, "slow": 10_000_000}
     alignment = Alignment(60_000_000, None, lambda: 0, lambda: reached)
+    heard: list[list[str]] = []
+    alignment.changed = lambda: heard.append(alignment.waiting())
     for name in reached:
         alignment.join(name)
     assert [alignment.holds(name) for name in ("fast", "fast", "slow")] == [True, True, False]
@@ -86,6 +88,7 @@ def test_it_is_told_who_waits_for_whom_and_how_often() -> None:
     assert alignment.holds("fast") and alignment.held == {"fast": 2}
     alignment.over("slow")
     assert not alignment.holds("fast")
+    assert [len(words) for words in heard] == [1, 0, 1, 0], "at each change, and asking back does not lock it up"
 
 
 def test_wrong_lengths_and_places_are_refused() -> None:

@@ -36,6 +36,8 @@ class Alignment:
         The watermark of every source after the last batch, µs.
     held : dict
         How often each source was held back.
+    changed : callable
+        Called when another source is held back, or one no more.
     """
 
     max_drift_us: int
@@ -43,6 +45,7 @@ class Alignment:
     now: Callable[[], int]
     reached: Callable[[], Mapping[str, int]]
     held: dict[str, int] = attrs.field(factory=dict)
+    changed: Callable[[], None] = lambda: None
     _sources: list[str] = attrs.field(factory=list)
     _quiet: dict[str, int] = attrs.field(factory=dict)
     _over: set[str] = attrs.field(factory=set)
@@ -56,16 +59,19 @@ class Alignment:
     def holds(self, name: str) -> bool:
         """Whether a source has to wait; to be asked before it plans."""
         with self._lock:
-            reached = self.reached()
+            reached, before = self.reached(), self._waits.get(name)
             mine = reached.get(name, UNSET)
             slow = [n for n in self._sources if n != name and self._counts(n) and self._behind(reached.get(n, UNSET), mine)]
-            if not slow:
+            for_whom = min(slow, key=lambda n: reached.get(n, UNSET), default=None)
+            if for_whom is None:
                 self._waits.pop(name, None)
-                return False
-            if name not in self._waits:
-                self.held[name] = self.held.get(name, 0) + 1
-            self._waits[name] = min(slow, key=lambda n: reached.get(n, UNSET))
-            return True
+            else:
+                self._waits[name] = for_whom
+                if before is None:
+                    self.held[name] = self.held.get(name, 0) + 1
+        if for_whom != before:
+            self.changed()  # not under the lock: whoever is told asks back
+        return for_whom is not None
 
     def planned(self, name: str) -> None:
         """A source had something to read."""
@@ -81,7 +87,9 @@ class Alignment:
         """A source has ended."""
         with self._lock:
             self._over.add(name)
-            self._waits.pop(name, None)
+            waited = self._waits.pop(name, None)
+        if waited is not None:
+            self.changed()
 
     def waiting(self) -> list[str]:
         """What is held back at the moment, in words."""
