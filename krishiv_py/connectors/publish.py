@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
+from krishiv_py.connectors.transactional import turn
 from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, message, told
 
 
@@ -98,7 +99,11 @@ class TablePublisher:
         CheckpointError
             When the sink holds this batch although the checkpoint says that it never ran.
         """
-        batch = self.output.batch(batch_id, is_replay=is_replay)
+        with turn(self.sink):
+            self._publish(self.output.batch(batch_id, is_replay=is_replay), tables)
+
+    def _publish(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        batch_id = batch.batch_id
         with blamed(self.sink, batch_id):
             if not self._begun:
                 self._last = self.sink.last_committed(batch)
@@ -106,7 +111,7 @@ class TablePublisher:
         if self._last is None or batch_id > self._last:
             with blamed(self.sink, batch_id):
                 self.sink.write_tables(batch, tables)
-        elif not is_replay:
+        elif not batch.is_replay:
             raise CheckpointError(
                 message(
                     f"{self.sink.title} holds batch {self._last} of this query already",

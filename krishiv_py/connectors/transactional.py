@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OnRepeat, OutputBatch, TableSink
+from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
 from krishiv_py.errors import CheckpointError, message
+
+_turns: Final[dict[int, Any]] = {}
+"""Locks by identity of the sink, which is pickled and so holds none itself; an entry goes with its sink."""
+_taking: Final = threading.Lock()
 
 
 class TransactionalSink(TableSink):
     """Exactly once into anything that has transactions, such as a database (docs/outputs.md, "Your own sink").
 
     For each micro-batch with rows the driver calls :meth:`begin`, :meth:`write` for each table, and :meth:`commit`, in one
-    thread. The next batch may come in another thread. If :meth:`write` or :meth:`commit` raises, it calls :meth:`abort`. If any
-    raises, the query stops.
+    thread. The next batch may come in another thread, never two at once, also where several queries share the object. If
+    :meth:`write` or :meth:`commit` raises, it calls :meth:`abort`. If any raises, the query stops.
 
     :meth:`commit` must make the rows visible together with a note of ``batch.query_id``, ``batch.output`` and
     ``batch.batch_id``; :meth:`last_committed` reads the note. After a crash the query runs the unfinished batch again: if
@@ -61,6 +68,18 @@ class TransactionalSink(TableSink):
         except BaseException:
             self.abort(batch)
             raise
+
+
+def turn(sink: Sink) -> contextlib.AbstractContextManager[object]:
+    """To be held while a batch goes to a `sink`: queries may share the object, and its transaction is of one batch."""
+    if not isinstance(sink, TransactionalSink):
+        return contextlib.nullcontext()
+    with _taking:
+        if id(sink) not in _turns:
+            weakref.finalize(sink, _turns.pop, id(sink), None)
+            _turns[id(sink)] = threading.RLock()
+        found: contextlib.AbstractContextManager[object] = _turns[id(sink)]
+        return found
 
 
 def written_by_another(sink: str, found: object, batch: OutputBatch) -> CheckpointError:

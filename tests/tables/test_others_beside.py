@@ -15,7 +15,7 @@ from krishiv_py import CheckpointError, DeltaSink, IcebergSink, OperatorError, P
 from krishiv_py.connectors import TransactionalSink, delta_source
 from krishiv_py.connectors.publish import OutputOf, TablePublisher, check_sink
 from tests.tables.server import Server
-from tests.tables.stores import delta_rows
+from tests.tables.stores import delta_rows, iceberg, iceberg_rows
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -60,6 +60,34 @@ def test_queries_write_into_one_delta_table_at_once(key: Sequence[str], tmp_path
 
     assert not at_once(write, 3)
     assert len(delta_rows(tmp_path / "t")) == 10
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgres"])
+@pytest.mark.parametrize("key", [["k"], []])
+def test_queries_that_share_one_sink_object_lose_nothing(
+    kind: str, key: Sequence[str], server: Server, table: Callable[[], str], tmp_path: Path
+) -> None:
+    name = table()
+    sinks: dict[str, Callable[[], TransactionalSink]] = {
+        "delta": lambda: DeltaSink(tmp_path / "t", key=key),
+        "iceberg": lambda: iceberg(tmp_path, "t", key),
+        "postgres": lambda: PostgresSink(server.address(), name, key=key),
+    }
+    sink = sinks[kind]()
+    queries = [to(sink, f"q{n}") for n in range(3)]
+
+    def write(number: int) -> None:
+        for batch in range(6):
+            tables = [rows((f"{number} {batch} {part}", batch))[0] for part in range(20)]
+            queries[number].publish(batch, tables, is_replay=False)
+
+    failed = at_once(write, 3)
+    assert not failed, failed
+    if kind == "postgres":
+        found = {k for (k,) in server.rows(f"SELECT k FROM {name}")}
+    else:
+        found = {row["k"] for row in (delta_rows(tmp_path / "t") if kind == "delta" else iceberg_rows(tmp_path, "t"))}
+    assert found == {f"{q} {batch} {part}" for q in range(3) for batch in range(6) for part in range(20)}
 
 
 def test_a_second_writer_of_one_query_doubles_nothing_in_delta(tmp_path: Path) -> None:
