@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
-from krishiv_py.connectors.kafka.settings import Connection, connection
+from krishiv_py.connectors.kafka.settings import Connection, brokers, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
 from krishiv_py.connectors.kafka.starting import Told, where
 from krishiv_py.errors import PlanError, SchemaError, message, shown
@@ -79,7 +79,7 @@ def kafka_source(
     """
     kafka()
     names = _topics(topics)
-    reached = connection(bootstrap_servers, options)
+    reached = connection(brokers(bootstrap_servers), options)
     one_of(value_format, "value_format", FORMATS)
     one_of(key_format, "key_format", ("string", "bytes"))
     one_of(on_malformed, "on_malformed", ("fail", "side_output"))

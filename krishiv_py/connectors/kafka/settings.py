@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,6 +22,9 @@ OWNED: Final[dict[str, str]] = {
     "transactional.id": "nothing: it follows from the checkpoint",
 }
 """Settings that would make a query inexact, and what stands for them."""
+_ACKS: Final = ("acks", "request.required.acks")
+_BROKER: Final = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^\s/@,]+", re.IGNORECASE)
+_MOST_PORTS: Final = 65_535
 
 
 @attrs.frozen
@@ -57,17 +61,56 @@ class Connection:
         return SourceError(message(what, got, so, hint))
 
 
+def brokers(servers: object) -> str:
+    """Addresses of brokers, ``host:port`` separated by commas; ``host`` alone stands for port 9092.
+
+    Raises
+    ------
+    PlanError
+        For anything else. A text with ``@`` is not shown: it may hold a password.
+    """
+    hint = 'write bootstrap_servers="host:9092"'
+    if isinstance(servers, (list, tuple)):
+        servers = ",".join(a_text(s, "bootstrap_servers", 'write "host:9092"') for s in servers)
+    address = a_text(servers, "bootstrap_servers", hint)
+    parts = [part.strip() for part in address.split(",") if part.strip()]
+    for part in parts or [address]:
+        _, colon, port = part.rpartition(":")
+        of_port = not colon or part.endswith("]") or (port.isdecimal() and 0 < int(port) <= _MOST_PORTS)
+        if not _BROKER.fullmatch(part) or not of_port:
+            got = "a text with @" if "@" in address else shown(part)
+            hint += ', several separated by commas; user and password belong in options={"sasl.username": ...}'
+            raise PlanError(message("`bootstrap_servers` is no address of a broker", got, "no broker would be found", hint))
+    return address
+
+
+def check_promise(settings: tuple[tuple[str, str], ...], *, transactions: bool) -> None:
+    """Refuse settings of a producer that drop what a sink promises.
+
+    Raises
+    ------
+    PlanError
+        Naming the option.
+    """
+    for name, value in settings:
+        if name in _ACKS and value not in ("all", "-1"):
+            got, so = f"{name}={value}", "a broker that fails would take rows with it, and nobody would know"
+        elif name == "enable.idempotence" and transactions and value == "false":
+            got, so = f"{name}={value}", "transactions need it"
+        else:
+            continue
+        raise PlanError(message("the option drops what the sink promises", got, so, "leave it out"))
+
+
 def connection(servers: object, options: object) -> Connection:
-    """What a user told.
+    """What a user told of a cluster, whose address is checked before (:func:`brokers`), or of a registry.
 
     Raises
     ------
     PlanError
         For what is no address, for options that are no settings, and for settings that the library makes itself.
     """
-    if isinstance(servers, (list, tuple)):
-        servers = ",".join(a_text(s, "bootstrap_servers", 'write "host:9092"') for s in servers)
-    address = a_text(servers, "bootstrap_servers", 'write bootstrap_servers="host:9092"')
+    address = a_text(servers, "address", 'write "host:9092"; of a registry "http://host:8081"')
     if options is None:
         return Connection(address)
     if not isinstance(options, Mapping):

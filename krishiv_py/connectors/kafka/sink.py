@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -10,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka
-from krishiv_py.connectors.kafka.settings import Connection, connection
+from krishiv_py.connectors.kafka.settings import Connection, brokers, check_promise, connection
 from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
 from krishiv_py.connectors.transactional import TransactionalSink
@@ -27,6 +28,7 @@ else:
     texts = lazy("krishiv_py.connectors.json.texts")
 
 Guarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _AT_A_TIME: Final = 50_000
 _OP: Final = "op"
 _BESIDE: Final = 2_000
@@ -62,9 +64,18 @@ class _Outputs(dict[tuple[str, str], _Output]):
         return _Outputs, ()
 
 
+def _topic(value: object) -> str:
+    hint = 'pass the name of a topic: KafkaSink("results", ...)'
+    text = a_text(value, "topic", hint)
+    if not _NAME.fullmatch(text) or text in (".", ".."):
+        got, hint = shown(text), "letters A to Z, digits, and . _ -; 249 at most"
+        raise PlanError(message("Kafka has no topics of such a name", got, "rows would have no place", hint))
+    return text
+
+
 def _columns(value: object) -> tuple[str, ...]:
     names = () if value is None else (value,) if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)):
+    if not isinstance(names, (list, tuple)) or len(set(map(str, names))) < len(names):
         raise PlanError(message("`key` names columns", shown(value), "no key is meant", 'write key="user" or key=["a", "b"]'))
     return tuple(a_text(name, "key", 'write key="user" or key=["user", "window_start"]') for name in names)
 
@@ -156,8 +167,8 @@ class KafkaSink(TransactionalSink):
         options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         kafka()
-        self.topic = a_text(topic, "topic", 'pass the name of a topic: KafkaSink("results", ...)')
-        self._connection: Connection = connection(bootstrap_servers, options)
+        self.topic = _topic(topic)
+        self._connection: Connection = connection(brokers(bootstrap_servers), options)
         self._key = _columns(key)
         self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry)
         self._headers = _headers(headers)
@@ -170,6 +181,7 @@ class KafkaSink(TransactionalSink):
             raise PlanError(message("a value of Arrow is many rows", "a key or headers", "they belong to one row", hint))
         one_of(delivery, "delivery", ("exactly_once", "at_least_once"))
         self.guarantee: Guarantee = delivery
+        check_promise(self._connection.settings, transactions=delivery == "exactly_once")
         self._within_s = wait_us(timeout, "timeout") / 1_000_000
         self._outputs = _Outputs()
 

@@ -12,6 +12,8 @@ from krishiv_py.plan.checks import a_switch, a_text
 
 OP: Final = "op"
 """The column of a change log that says what a row does (SEMANTICS §5.4)."""
+OWN: Final = "__krishiv_"
+"""What the names of columns begin with that the library adds for itself."""
 
 
 def a_key(value: object) -> tuple[str, ...]:
@@ -58,9 +60,13 @@ def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
     ColumnError
         For a name that is no column.
     SchemaError
-        For lists, structs and maps, and columns of nulls only.
+        For lists, structs and maps, and columns of nulls only; for names that the library has for columns of its own.
     """
     columns = kept(schema, key)
+    for name in columns.names if key else ():
+        if name.startswith(OWN):
+            what, hint = f"a column of {sink} has a name of the library", "rename it with .alias(...) or .rename(...)"
+            raise SchemaError(message(what, shown(name), "it would be taken for another", hint))
     for name in key:
         if name not in columns.names:
             raise unknown_column(name, columns.names, f"`key` of {sink}")

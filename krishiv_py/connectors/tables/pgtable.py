@@ -12,6 +12,8 @@ from krishiv_py.connectors.tables.pgtypes import column_type, takes
 from krishiv_py.errors import PlanError, SchemaError, message
 
 _LONGEST = 63
+_NOTED = ("query_id", "output", "target")
+_LOOSE = ("citext", "character(", "public.citext")
 _TABLES = ("r", "p", "f")  # ordinary, partitioned, foreign
 
 
@@ -85,14 +87,40 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
     found = _oid(connection, ledger)
     assert found is not None
     _check_rights(connection, ".".join(ledger), found, ["SELECT", "INSERT", "UPDATE"])
+    _check_ledger(connection, found, ".".join(ledger))
+    _check_columns(connection, title, oid, columns, key)
+    if key and not _is_unique(connection, oid, key):
+        names, quoted = ", ".join(key), driver().sql.SQL(", ").join(map(driver().sql.Identifier, key)).as_string(connection)
+        table = driver().sql.Identifier(*path).as_string(connection)
+        raise SchemaError(
+            message(
+                f"table {title} has no unique index over `key`",
+                names,
+                "results of one key could not replace each other",
+                f"CREATE UNIQUE INDEX ON {table} ({quoted}) NULLS NOT DISTINCT, or let the sink make the table",
+            )
+        )
+
+
+def _check_ledger(connection: Any, oid: int, title: str) -> None:
+    asked = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    names = {name for (name,) in connection.execute(asked, (oid,)).fetchall()}
+    if not names >= {*_NOTED, "batch_id"} or not _is_unique(connection, oid, _NOTED):
+        hint = "pass the name of another one with ledger=: it is made if it is missing"
+        raise SchemaError(message("`ledger` is another table", title, "batches could not be noted in it", hint))
+
+
+def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, key: Sequence[str]) -> None:
     asked = (
-        "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
-        "attgenerated <> '' "
-        "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+        "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
+        "attgenerated <> '' OR (attidentity = 'a' AND %s), coalesce(collisdeterministic, true) "
+        "FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     )
-    found_columns = connection.execute(asked, (oid,)).fetchall()
-    there = {name: (kind, needs) for name, kind, needs, _ in found_columns}
-    computed = {name for name, _, _, is_computed in found_columns if is_computed}
+    found_columns = connection.execute(asked, (bool(key), oid)).fetchall()
+    there = {name: (kind, needs) for name, kind, needs, _, _ in found_columns}
+    computed = {name for name, _, _, is_computed, _ in found_columns if is_computed}
+    loose = {name for name, kind, _, _, exact in found_columns if not exact or kind.startswith(_LOOSE)}
     for field in columns:
         if field.name not in there:
             has = ", ".join(there)
@@ -102,19 +130,12 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
         if not takes(there[field.name][0], field.type):
             got = f"{field.name} is {there[field.name][0]}, and values are {field.type}"
             raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")
+        if field.name in key and field.name in loose:
+            got = f"{field.name} is {there[field.name][0]}, and takes several texts of a key for one"
+            raise _other(title, got, "make it text, with a collation that tells all texts apart")
     for name, (_, needs) in there.items():
         if needs and name not in columns.names:
             raise _other(title, f"its column {name} is NOT NULL, and rows have no such column", "give it a default")
-    if key and not _is_unique(connection, oid, key):
-        names = ", ".join(key)
-        raise SchemaError(
-            message(
-                f"table {title} has no unique index over `key`",
-                names,
-                "results of one key could not replace each other",
-                f"CREATE UNIQUE INDEX ON {title} ({names}) NULLS NOT DISTINCT, or let the sink make the table",
-            )
-        )
 
 
 def _other(title: str, got: str, hint: str) -> SchemaError:
@@ -134,7 +155,8 @@ def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) 
 def _is_unique(connection: Any, oid: int, key: Sequence[str]) -> bool:
     asked = (
         "SELECT array_agg(a.attname::text) FROM pg_index i "
-        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-        "WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid"
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
+        "WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL "
+        "AND i.indexprs IS NULL GROUP BY i.indexrelid"
     )
     return any(set(found) == set(key) for (found,) in connection.execute(asked, (oid,)).fetchall())

@@ -6,6 +6,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from krishiv_py.errors import SchemaError, message
+
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
 _TEXTS: Final = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext", "USER-DEFINED")
 _KINDS: Final[dict[str, tuple[str, ...]]] = {
@@ -24,6 +26,22 @@ _KINDS: Final[dict[str, tuple[str, ...]]] = {
     "duration[us]": ("interval",),
 }
 """The first is the column that is made; the others take every value too."""
+
+
+def check_types(columns: pa.Schema) -> None:
+    """Refuse types that no column takes.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column.
+    """
+    for field in columns:
+        try:
+            column_type(field.type)
+        except KeyError:
+            got, so = f"{field.name} is {field.type}", "its values could not be written"
+            raise SchemaError(message("PostgreSQL has no such type", got, so, "cast it with .with_column or .select")) from None
 
 
 def column_type(kind: pa.DataType) -> str:

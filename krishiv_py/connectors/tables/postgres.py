@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from krishiv_py.connectors.tables.keys import a_key, check_key, kept
 from krishiv_py.connectors.tables.keys import create as told_create
 from krishiv_py.connectors.tables.pgplace import Place, driver
 from krishiv_py.connectors.tables.pgtable import check_table, make_ledger, make_table
+from krishiv_py.connectors.tables.pgtypes import check_types
 from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import CheckpointError, PlanError, message, shown
 from krishiv_py.lazy import lazy
@@ -33,16 +35,20 @@ def _place(value: object) -> Place:
 
 
 def _table(value: object) -> str:
-    text = a_text(value, "table", 'pass a name such as "results" or "reports.results"')
+    return _named(value, "table")
+
+
+def _named(value: object, name: str) -> str:
+    text = a_text(value, name, 'pass a name such as "results" or "reports.results"')
     for part in text.split("."):
         if not part or len(part.encode()) > 63 or text.count(".") > 1 or "\0" in part:
             hint = 'pass "table" or "schema.table"; each of at most 63 bytes'
-            raise PlanError(message("`table` is no name of a table", shown(value), "rows would have no place", hint))
+            raise PlanError(message(f"`{name}` is no name of a table", shown(value), "rows would have no place", hint))
     return text
 
 
 def _ledger(value: object) -> str:
-    text = _table(value)
+    text = _named(value, "ledger")
     if "." in text:
         hint = "pass its name only: it lies beside the table of results"
         raise PlanError(message("`ledger` is the name of a table", shown(value), "batches could not be noted", hint))
@@ -93,6 +99,11 @@ class PostgresSink(TransactionalSink):
     ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
     _open: _Open = attrs.field(factory=_Open, init=False, repr=False)
 
+    def __attrs_post_init__(self) -> None:
+        if self._ledger_path == self._path:
+            hint = "give the ledger another name, or leave it out"
+            raise PlanError(message("`ledger` is the table of results", shown(self.table), "batches could not be noted", hint))
+
     @property
     def _ledger_path(self) -> tuple[str, ...]:
         return (*self._path[:-1], self.ledger)
@@ -120,6 +131,7 @@ class PostgresSink(TransactionalSink):
         """
         check_key(self.title, self.key, schema)
         columns = kept(schema, self.key)
+        check_types(columns)
         with self._connected() as connection:
             if self.create:
                 make_table(connection, self._path, columns, self.key)
@@ -183,9 +195,11 @@ class PostgresSink(TransactionalSink):
     def _copy(self, path: Sequence[str], table: pa.Table) -> None:
         sql = driver().sql
         asked = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(*path), _names(table.schema.names))
-        with self._open.connection.cursor().copy(asked) as copy:
+        cursor = self._open.connection.cursor()
+        with cursor.copy(asked) as copy:
             for text in texts.copied(table):
                 copy.write(text)
+        self._see(cursor.rowcount, table.num_rows)
 
     def _merge(self) -> None:
         """Put the last row of each key in place of what is there, and take out keys that are withdrawn."""
@@ -208,11 +222,23 @@ class PostgresSink(TransactionalSink):
             names = changed.put.schema.names
             sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(n)) for n in names if n not in self.key]
             does = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets) if sets else sql.SQL("NOTHING")
-            execute(
+            put = execute(
                 sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
                     target, _names(names), _names(names), sql.Identifier(_STAGE), _names(self.key), _names(self.key)
                 )
                 + does
+            )
+            if sets:
+                self._see(put.rowcount, changed.put.num_rows)
+
+    def _see(self, taken: int, rows: int) -> None:
+        """Tell of rows that the table did not take."""
+        if 0 <= taken < rows:
+            warnings.warn(
+                f"table {self.table} took {taken} of {rows} rows: a trigger or a rule of it left the others out, or put them "
+                "into another table. Hint: drop it, if the table is to hold all rows",
+                RuntimeWarning,
+                stacklevel=2,
             )
 
     def _staged(self, name: str, rows: pa.Table) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, connection
 from krishiv_py.errors import RAISED, SourceError, message, missing_extra, told
+from krishiv_py.plan.checks import a_text
 
 FRAME: Final = struct.Struct(">bI")
 """What a value begins with: a zero byte, and the number of its schema."""
@@ -34,6 +35,8 @@ def registry_at(told: object) -> Connection:
     except ImportError as problem:  # what it needs itself has had several names
         missing = f"{problem.name} (the schema registry's client)"
         raise missing_extra(missing, "kafka", "no schema can be looked up") from problem
+    hint = 'write schema_registry="http://host:8081", or its settings with "url"'
+    a_text(told.get("url") if isinstance(told, Mapping) else told, "schema_registry", hint)
     if isinstance(told, Mapping):
         return connection(told.get("url"), {k: v for k, v in told.items() if k != "url"})
     return connection(told, None)

@@ -14,6 +14,7 @@ from krishiv_py.redaction import HIDDEN, is_secret
 
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 _ESCAPED: Final = re.compile("%[0-9a-fA-F]{2}")
+_STRANGE: Final = re.compile(r"[\x00-\x1f\x7f\\\[\]|^]")
 
 
 def delta() -> Any:
@@ -35,9 +36,10 @@ def a_place(value: str | os.PathLike[str]) -> str:
     delta()
     text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
     found = absolute(text)
-    if _ESCAPED.search(found) and ("://" not in found or found.startswith("file:")):
-        got, consequence = shown(text), "delta-rs takes it for another sign, and would read another folder"
-        hint = "give the folder a name without % before two digits"
+    local = "://" not in found or found.startswith("file:")
+    if local and (_ESCAPED.search(found) or _STRANGE.search(found)):
+        got, consequence = shown(text), "delta-rs takes it for another sign, and would read another folder, or none"
+        hint = "give the folder a name without % before two digits, and without any of [ ] | ^, backslashes and line breaks"
         raise PlanError(message("a folder of a Delta table cannot be called so", got, consequence, hint))
     return found
 
@@ -53,6 +55,8 @@ def options(value: object) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
         raise PlanError(message("`storage_options` is no dict", type(value).__name__, "the store cannot be reached", hint))
+    for name in value:
+        a_text(name, "storage_options", 'pass texts by name: {"AWS_REGION": "eu-central-1"}')
     return dict(setting(name, each) for name, each in value.items())
 
 
@@ -84,6 +88,8 @@ def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None
     text = without_secrets(problem, storage or {})
     if "ermission denied" in text:
         what, hint = "the Delta table may not be written", "let this user write the folder"
+    elif "failed validation check" in text:
+        what, hint = "a rule of the Delta table refuses rows", "drop its constraint or NOT NULL, or filter such rows"
     else:
         what, hint = "delta-rs refuses", "see what it says; start the query again: the batch is written again, or recognised"
     return OperatorError(message(what, f"{shown(path)}: {text}", "the batch is not written", hint))

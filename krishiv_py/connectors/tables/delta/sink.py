@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -13,7 +13,7 @@ from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import a_place, delta, opened, options, refused
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
-from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import RAISED, KrishivError, OperatorError, SchemaError, message, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.redaction import shown_settings, shown_text
 
@@ -23,6 +23,8 @@ else:  # with the first batch: it needs Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
 
 _GONE: Final = "__krishiv_gone"
+_LONGEST: Final = 120
+"""Bytes of the name of a partition: its folder's name, of 255 bytes at most, has the value too."""
 _TRIES: Final = 8
 """How often a batch is tried while others commit to the table."""
 
@@ -108,6 +110,8 @@ class DeltaSink(TransactionalSink):
         for name, field in has.items():
             if name not in rows.names and not field.nullable:
                 raise self._other(f"its column {name} takes no nulls, and rows have no such column")
+        if self.key and table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise self._other("it takes new rows only (delta.appendOnly), and with `key` rows are replaced")
         parts = tuple(table.metadata().partition_columns)
         for name in parts:
             if name in rows.names:
@@ -158,6 +162,8 @@ class DeltaSink(TransactionalSink):
         found = None if table is None else table.transaction_version(_app(batch))
         if found is not None and int(found) >= batch.batch_id:
             raise written_by_another(self.title, found, batch)
+        if net is not None:
+            _check_empty(net, self.partition_by if table is None else table.metadata().partition_columns)
         noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
         if net is None:
             self._append(table, rows, noted)
@@ -214,8 +220,23 @@ def _plain(kind: Any) -> str:
     return str(kind.to_json())
 
 
+def _check_empty(net: changes.Net, parts: Sequence[str]) -> None:
+    """Refuse what would come back as a null: as part of a key it would never be found again."""
+    for name in parts:
+        if name in net.gone.schema.names and pa.types.is_string(net.put.schema.field(name).type):
+            rows = pa.chunked_array([*net.put[name].chunks, *net.gone[name].chunks], pa.string())
+            if "" in rows.unique().to_pylist():
+                what, got = "an empty text cannot be in a key that is a partition", f"{name} is ''"
+                hint = "partition by other columns, or give the rows another text"
+                raise OperatorError(message(what, got, "Delta keeps it as a null, and rows would be doubled", hint))
+
+
 def _check_partition(field: pa.Field) -> None:
     got = f"{field.name} is {field.type}"
+    if not field.name.isprintable() or len(field.name.encode()) > _LONGEST:
+        got = f"{shown(field.name)}: {len(field.name.encode())} bytes"
+        hint = f"rename it with .alias(...) or .rename(...): at most {_LONGEST} bytes, no line break or tab"
+        raise SchemaError(message("a table cannot be partitioned by it", got, "folders have its name", hint))
     if pa.types.is_nested(field.type):
         raise SchemaError(message("a table cannot be partitioned by it", got, "it is no plain value", "name another"))
     if pa.types.is_decimal(field.type) and field.type.scale:

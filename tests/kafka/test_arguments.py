@@ -1,0 +1,70 @@
+"""What a Kafka sink and source refuse at the call, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krishiv_py import KafkaSink
+from krishiv_py.connectors.kafka.settings import brokers
+from krishiv_py.errors import PlanError
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["host", "host:9092", "a:1,b:2", " a:1 , b:2,", "SASL_SSL://a:9093", "[::1]:9092", "[::1]", "10.0.0.1:65535", ["a:1", "b"]],
+)
+def test_addresses_of_brokers(address: str | list[str]) -> None:
+    assert brokers(address) == (address if isinstance(address, str) else "a:1,b")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        ",",
+        "host:",
+        "host:port",
+        "host:0",
+        "host:65536",
+        "http://host:9092",
+        "host:9092/x",
+        "a b:1",
+        "u:hunter2@host:1",
+        None,
+        5,
+    ],
+)
+def test_what_is_no_address_is_refused_and_no_password_shown(address: Any) -> None:
+    with pytest.raises(PlanError, match="`bootstrap_servers` is no") as refused:
+        KafkaSink("t", bootstrap_servers=address)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a/b", "ä", ".", "..", "x" * 250, "a\n", None])
+def test_names_that_no_topic_has_are_refused(topic: Any) -> None:
+    with pytest.raises(PlanError, match="topic"):
+        KafkaSink(topic, bootstrap_servers="host:9092")
+
+
+@pytest.mark.parametrize(
+    ("told", "match"),
+    [
+        ({"options": {"acks": 0}, "delivery": "at_least_once"}, "acks=0.*nobody would know"),
+        ({"options": {"request.required.acks": "1"}}, "request.required.acks=1"),
+        ({"options": {"enable.idempotence": False}}, "transactions need it"),
+        ({"key": ["a", "a"]}, "`key` names columns"),
+        ({"format": "avro", "schema_registry": 5}, "`schema_registry` is no text"),
+        ({"format": "avro", "schema_registry": {}}, "`schema_registry` is no text"),
+    ],
+)
+def test_what_drops_a_promise_or_means_nothing_is_refused(told: dict[str, Any], match: str) -> None:
+    with pytest.raises(PlanError, match=match):
+        KafkaSink("t", bootstrap_servers="host:9092", **told)
+
+
+def test_what_keeps_the_promise_is_taken() -> None:
+    KafkaSink("t", bootstrap_servers="host:9092", options={"acks": "all", "enable.idempotence": True})
+    KafkaSink("t", bootstrap_servers="host:9092", options={"acks": -1}, delivery="at_least_once")
+    KafkaSink("t", bootstrap_servers="host:9092", options={"enable.idempotence": False}, delivery="at_least_once")
