@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink
 from krishiv_py.connectors.kafka.settings import brokers
-from krishiv_py.errors import PlanError
+from krishiv_py.connectors.sink import OutputBatch
+from krishiv_py.errors import OperatorError, PlanError
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,13 @@ def test_what_keeps_the_promise_is_taken() -> None:
     KafkaSink("t", bootstrap_servers="host:9092", options={"acks": "all", "enable.idempotence": True})
     KafkaSink("t", bootstrap_servers="host:9092", options={"acks": -1}, delivery="at_least_once")
     KafkaSink("t", bootstrap_servers="host:9092", options={"enable.idempotence": False}, delivery="at_least_once")
+
+
+def test_a_column_of_ones_own_called_op_is_not_left_out() -> None:
+    sink = KafkaSink("t", bootstrap_servers="host:9092", key="k", upsert=True)
+    number = pa.table({"k": ["a"], "op": [5]})
+    assert sink._columns(number.schema) == ["k", "op"]
+    batch = OutputBatch("q", "a query", "results", 0, False, number.schema)
+    assert [value for value, *_ in sink._messages(batch, number, [b"whole"], 0)] == [b"whole"]
+    with pytest.raises(OperatorError, match=r"no known change .got: 'buy'.*another name than `op`"):
+        sink._messages(batch, pa.table({"k": ["a"], "op": ["buy"]}), [b"part"], 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -12,25 +11,27 @@ import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, brokers, check_promise, connection
+from krishiv_py.connectors.kafka.told import a_topic, header_columns, key_columns
 from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
+from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import OperatorError, PlanError, message, shown
+from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_switch, a_text, known_column, one_of, wait_us
+from krishiv_py.plan.checks import a_switch, known_column, one_of, wait_us
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts
     from krishiv_py.connectors.kafka.formats import encoding
     from krishiv_py.connectors.kafka.formats.encoding import Encode, SinkFormat
+    from krishiv_py.connectors.tables import changes
 else:
     encoding = lazy("krishiv_py.connectors.kafka.formats.encoding")
     texts = lazy("krishiv_py.connectors.json.texts")
+    changes = lazy("krishiv_py.connectors.tables.changes")
 
 Guarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _AT_A_TIME: Final = 50_000
-_OP: Final = "op"
 _BESIDE: Final = 2_000
 """Bytes of a message that are not its value."""
 
@@ -62,37 +63,6 @@ class _Outputs(dict[tuple[str, str], _Output]):
 
     def __reduce__(self) -> tuple[type[_Outputs], tuple[()]]:
         return _Outputs, ()
-
-
-def _topic(value: object) -> str:
-    hint = 'pass the name of a topic: KafkaSink("results", ...)'
-    text = a_text(value, "topic", hint)
-    if not _NAME.fullmatch(text) or text in (".", ".."):
-        got, hint = shown(text), "letters A to Z, digits, and . _ -; 249 at most"
-        raise PlanError(message("Kafka has no topics of such a name", got, "rows would have no place", hint))
-    return text
-
-
-def _columns(value: object) -> tuple[str, ...]:
-    names = () if value is None else (value,) if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or len(set(map(str, names))) < len(names):
-        raise PlanError(message("`key` names columns", shown(value), "no key is meant", 'write key="user" or key=["a", "b"]'))
-    return tuple(a_text(name, "key", 'write key="user" or key=["user", "window_start"]') for name in names)
-
-
-def _headers(value: object) -> tuple[tuple[str, str], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, Mapping):
-        hint = 'write headers={"name": "column"}'
-        raise PlanError(message("`headers` are names with columns", shown(value), "no header is meant", hint))
-    for name, column in value.items():
-        a_text(name, "headers", 'write headers={"name": "column"}')
-        a_text(column, "headers", 'write headers={"name": "column"}')
-        if name.startswith("krishiv-"):
-            hint = "choose a name that does not begin with krishiv-"
-            raise PlanError(message("a header has a name of the library", name, "batches could not be told apart", hint))
-    return tuple(value.items())
 
 
 class KafkaSink(TransactionalSink):
@@ -167,11 +137,11 @@ class KafkaSink(TransactionalSink):
         options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         kafka()
-        self.topic = _topic(topic)
+        self.topic = a_topic(topic)
         self._connection: Connection = connection(brokers(bootstrap_servers), options)
-        self._key = _columns(key)
+        self._key = key_columns(key)
         self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry)
-        self._headers = _headers(headers)
+        self._headers = header_columns(headers)
         self._upsert = a_switch(upsert, "upsert")
         if self._upsert and not self._key:
             hint = 'name the columns of the key: key=["user", "window_start"]'
@@ -279,7 +249,7 @@ class KafkaSink(TransactionalSink):
         """The columns of the value."""
         if self._values.column is not None:
             return [self._values.column]
-        return [name for name in schema.names if not (self._upsert and name == _OP)]
+        return [name for name in schema.names if not (self._upsert and name == OP and is_log(schema))]
 
     def _check(self, schema: pa.Schema) -> None:
         """Refuse columns that there are not."""
@@ -299,7 +269,10 @@ class KafkaSink(TransactionalSink):
     def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> list[Message]:
         """The messages of rows; withdrawals are tombstones or nothing."""
         n = table.num_rows
-        ops = table.column(_OP).to_pylist() if self._upsert and _OP in table.column_names else ["+I"] * n
+        ops = ["+I"] * n
+        if self._upsert and is_log(table.schema):
+            changes.check_marks(table.column(OP).combine_chunks())
+            ops = table.column(OP).to_pylist()
         keys, own = self._keys(table), _own_headers(batch)
         columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c)))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n

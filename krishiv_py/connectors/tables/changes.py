@@ -46,17 +46,7 @@ def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
     schema = kept(rows.schema, key)
     if is_log(rows.schema):
         op = rows[OP].combine_chunks()
-        known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
-        if not pc.all(known).as_py():
-            at = pc.index(known, False).as_py()
-            raise OperatorError(
-                message(
-                    "a row says of itself no known change",
-                    shown(op[at].as_py()),
-                    "nobody knows what it does to the table",
-                    "the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
-                )
-            )
+        check_marks(op)
         gone = pc.is_in(op, pa.array(_GONE))
         _check_unique(rows, key, gone, sink)
     else:
@@ -66,6 +56,27 @@ def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
     return Net(
         rows.select(schema.names).take(last.filter(pc.invert(removed))), rows.select(list(key)).take(last.filter(removed))
     )
+
+
+def check_marks(op: pa.Array) -> None:
+    """Refuse a column ``op`` that is not the one of a change log.
+
+    Raises
+    ------
+    OperatorError
+        Naming what it holds.
+    """
+    known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
+    if not pc.all(known).as_py():
+        at = pc.index(known, False).as_py()
+        raise OperatorError(
+            message(
+                "a row says of itself no known change",
+                shown(op[at].as_py()),
+                "nobody knows what it does to the table",
+                "the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
+            )
+        )
 
 
 def _one_zero(rows: pa.Table, key: Sequence[str]) -> pa.Table:
