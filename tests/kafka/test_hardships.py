@@ -156,6 +156,10 @@ def test_what_a_topic_does_not_take_is_told_with_what_helps(broker: Broker, topi
         assert committed(broker, small) == []
     with pytest.raises(OperatorError, match=r"failed to validate record.*key="):
         publisher(broker, topic(cleanup_policy="compact"), delivery=delivery).publish(0, rows(("a", 1)), is_replay=False)
+    if delivery == "exactly_once":
+        longer = {"transaction.timeout.ms": 10_000_000}
+        with pytest.raises(OperatorError, match=r"(?s)did not take a batch.*Transaction timeout.*Hint: leave the option"):
+            publisher(broker, topic(), options=longer).publish(0, rows(("a", 1)), is_replay=False)
 
 
 def test_a_sink_that_cannot_write_is_refused_before_the_first_row(broker: Broker, topic: Topic) -> None:

@@ -20,6 +20,8 @@ Offsets: TypeAlias = dict[Place, int]
 When: TypeAlias = "Literal['earliest', 'latest'] | int"
 """An offset to look up: the first, the one behind the last, or the first at a time, ms since the epoch."""
 _ASK_S: Final = 5.0
+_MADE_S: Final = 1.0
+"""For how long a topic may be unknown: brokers tell of one that was made just now a moment later."""
 
 
 def kafka() -> Any:
@@ -78,7 +80,7 @@ def partitions(connection: Connection, topics: Iterable[str], within_s: float, s
 
 
 def _metadata(connection: Connection, topic: str, until: float, so: str) -> Mapping[int, Any]:
-    asked = admin(connection)
+    asked, made = admin(connection), min(until, time.monotonic() + _MADE_S)
     while True:
         try:
             told = asked.list_topics(topic, timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics[topic]
@@ -90,7 +92,8 @@ def _metadata(connection: Connection, topic: str, until: float, so: str) -> Mapp
         if told.error is None:
             partitions: Mapping[int, Any] = told.partitions
             return partitions
-        if not told.error.retriable() or time.monotonic() > until:
+        unknown = told.error.code() == kafka().KafkaError.UNKNOWN_TOPIC_OR_PART
+        if not (told.error.retriable() or unknown) or time.monotonic() > (made if unknown else until):
             raise _no_topic(connection, topic, told.error, so)
         time.sleep(0.1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence, Set
@@ -30,6 +31,7 @@ _HINTS: Final = {
     "TOPIC_AUTHORIZATION_FAILED": "give the user the right to write the topic",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "give the user the right to use transactional ids that begin with krishiv-",
     "GROUP_AUTHORIZATION_FAILED": "give the user the right to commit for groups that begin with krishiv-",
+    "INVALID_TRANSACTION_TIMEOUT": "leave the option transaction.timeout.ms out, or make it no longer than the broker allows",
     "_FENCED": "another process goes on with this query; let one query run from a checkpoint",
     "_MSG_TIMED_OUT": "see to the broker, or allow more time with timeout=; started again, the query goes on with this batch",
 }
@@ -268,7 +270,8 @@ class Writer:
     def _error(self, error: Any, text: str = "", kind: type[OperatorError] = OperatorError) -> OperatorError:
         """What went wrong: a message that was not taken says it better than the transaction that it spoiled."""
         if self._producer is not None:
-            self._producer.poll(0)
+            with contextlib.suppress(kafka().KafkaException):  # a fatal one is told again by whatever is asked
+                self._producer.poll(0)
         if kind is AwayError and self.transactional:
             self._producer = None  # nothing more is asked of it
         failed, self._failed = self._failed, []
