@@ -153,7 +153,7 @@ class Writer:
         OperatorError
             For a message that is too large, and when the broker takes none for too long.
         """
-        produce, poll = self._producer.produce, self._producer.poll
+        produce = self._producer.produce
         for value, key, headers in messages:
             full_s = 0.0
             while True:
@@ -164,10 +164,17 @@ class Writer:
                     full_s = full_s or time.monotonic()
                     if time.monotonic() > full_s + self._call_s:
                         raise self._error(None, f"no message was taken within {self._call_s:g} s", AwayError) from None
-                    poll(_POLL_S)
+                    self._heard(self._producer.poll, _POLL_S)
                 except kafka().KafkaException as problem:
                     raise self._error(problem.args[0]) from None
-        poll(0)
+        self._heard(self._producer.poll, 0)
+
+    def _heard(self, call: Callable[[float], int], wait_s: float) -> int:
+        """Let librdkafka report; of a fatal error, such as another process that goes on with the query, it tells here too."""
+        try:
+            return call(wait_s)
+        except kafka().KafkaException as problem:
+            raise self._error(problem.args[0]) from None
 
     def commit(self, batch_id: int) -> None:
         """Commit, together with the note of the batch.
@@ -201,7 +208,7 @@ class Writer:
         OperatorError
             When a message was not taken.
         """
-        left = self._producer.flush(self.within_s + 1)
+        left = self._heard(self._producer.flush, self.within_s + 1)
         if left or self._failed:
             raise self._error(None, f"{left} messages were not taken within {self.within_s:g} s")
 
@@ -224,7 +231,7 @@ class Writer:
         """Wait until all messages have gone out, as long as they become fewer."""
         left, since = len(self._producer), time.monotonic()
         while left and not self._failed:
-            now = self._producer.flush(_POLL_S)
+            now = self._heard(self._producer.flush, _POLL_S)
             if now < left:
                 left, since = now, time.monotonic()
             elif time.monotonic() > since + self._call_s:
