@@ -108,6 +108,21 @@ def test_a_note_that_cannot_be_told_yet_is_not_taken_for_none() -> None:
         writer.last()
 
 
+def test_a_fatal_error_is_told_with_what_helps_whichever_call_it_comes_out_of() -> None:
+    error = confluent_kafka.KafkaError
+
+    def fatal(*_: object, **__: object) -> Any:
+        raise confluent_kafka.KafkaException(error(error._FENCED, "fenced", True))
+
+    sound = SimpleNamespace(produce=lambda *_, **__: None, poll=lambda _wait_s: 0, flush=lambda _wait_s: 0)
+    for bad in ("poll", "flush", "produce"):
+        writer = Writer(connection("h:1", None), "t", "krishiv-q-results", True, 5)
+        writer._producer = SimpleNamespace(**{**vars(sound), bad: fatal})
+        with pytest.raises(OperatorError, match="another process goes on with this query"):
+            writer.write([(b"v", None, [])])
+            writer.flush()
+
+
 def test_a_broker_that_is_killed_and_comes_back_gets_every_batch_once() -> None:
     with running() as mine:
         asked = admin_module().AdminClient({"bootstrap.servers": mine.address})
