@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,11 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.reading.ranged.alignment import Alignment
-from krishiv_py.testing import stream_of
+from krishiv_py.spark.remote.query import NotedLedger
+from krishiv_py.testing import Driver, stream_of
 
 PLANS = st.dictionaries(
     st.sampled_from("abc"),
@@ -89,6 +94,30 @@ def test_it_is_told_who_waits_for_whom_and_how_often() -> None:
     alignment.over("slow")
     assert not alignment.holds("fast")
     assert [len(words) for words in heard] == [1, 0, 1, 0], "at each change, and asking back does not lock it up"
+
+
+def test_over_connect_the_client_reads_who_waits_between_two_batches(tmp_path: Path) -> None:
+    reached = {"fast": 90_000_000, "slow": 10_000_000}
+    alignment = Alignment(60_000_000, None, lambda: 0, lambda: reached)
+    for name in reached:
+        alignment.join(name)
+    plan = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(kv.count())).plan
+    notes, of_plan = CheckpointNotes(str(tmp_path)), (plan.stages, plan.last, plan.clocks.initial)
+    server = Ledger(notes, *of_plan, (alignment,), every_batch=True)
+    alignment.changed = server.note_waiting
+    client = NotedLedger(notes, *of_plan)
+    assert client.progress().held_back == {} and client.waiting() == []
+    server.take(4, {}, plan.clocks.initial, reached)
+    assert alignment.holds("fast")
+    assert client.progress().held_back == {"fast": 1} and client.progress().batch_id == 4
+    assert client.waiting() == alignment.waiting() != []
+    restarted = Ledger(notes, *of_plan, (alignment,), every_batch=True)
+    restarted.restore()
+    restarted.note_waiting()
+    assert NotedLedger(notes, *of_plan).progress().batch_id == 4, "nothing new, and nothing forgotten"
+    alignment.over("slow")
+    assert not alignment.holds("fast")
+    assert client.progress().source_watermarks_us == reached and client.waiting() == []
 
 
 def test_wrong_lengths_and_places_are_refused() -> None:
