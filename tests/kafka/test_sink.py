@@ -118,6 +118,7 @@ def test_a_fatal_error_is_told_with_what_helps_whichever_call_it_comes_out_of() 
     for bad in ("poll", "flush", "produce"):
         writer = Writer(connection("h:1", None), "t", "krishiv-q-results", True, 5)
         writer._producer = SimpleNamespace(**{**vars(sound), bad: fatal})
+        writer._failed = [error(error._PURGE_QUEUE)]
         with pytest.raises(OperatorError, match="another process goes on with this query"):
             writer.write([(b"v", None, [])])
             writer.flush()

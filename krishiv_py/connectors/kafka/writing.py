@@ -36,6 +36,8 @@ _HINTS: Final = {
     "_MSG_TIMED_OUT": "see to the broker, or allow more time with timeout=; started again, the query goes on with this batch",
 }
 """What helps, by the name of librdkafka's error."""
+_FOLLOWING: Final = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+"""Why messages were not taken that a transaction which failed left behind."""
 _PASSING: Final = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -281,7 +283,7 @@ class Writer:
                 self._producer.poll(0)
         if kind is AwayError and self.transactional:
             self._producer = None  # nothing more is asked of it
-        failed, self._failed = self._failed, []
+        failed, self._failed = [e for e in self._failed if error is None or e.name() not in _FOLLOWING], []
         error = failed[0] if failed else error
         said = text if error is None else self.connection.clean(error.str())
         got = f"topic {self.topic} at {self.connection.servers}: {said}"
