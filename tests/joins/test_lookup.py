@@ -213,6 +213,27 @@ def test_a_function_that_fails_at_the_call_is_named() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+SMALL = pa.table({"key": ["a"], "at": [1], "from": [1]})
+
+
+@pytest.mark.parametrize("later", [RuntimeError("no database"), 5, pa.table({"x": [1]})], ids=["raises", "no table", "columns"])
+def test_a_function_that_fails_later_says_what_to_do(later: Any) -> None:
+    loaded = iter([SMALL])
+
+    def load() -> Any:
+        found = next(loaded, later)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    driver = Driver(stream_of("key string, at bigint").lookup_join(load, "key", columns={"from": "since"}))
+    with pytest.raises(
+        SourceError, match=r"batch 0: the table of a lookup_join cannot be loaded.*return a pyarrow.Table"
+    ) as caught:
+        driver.send([{"key": "a", "at": 1}])
+    assert str(caught.value).count("Hint: ") == 1 and "map_batches" not in str(caught.value)
+
+
 def test_a_step_travels_with_its_table() -> None:
     stream = stream_of("key string, at bigint").lookup_join(pa.table({"key": ["a"], "n": [7]}), "key")
     step = pickle.loads(pickle.dumps(stream.node.function))  # type: ignore[attr-defined]
@@ -220,7 +241,6 @@ def test_a_step_travels_with_its_table() -> None:
     assert step(batch).to_pylist() == [{"key": "a", "at": 1, "n": 7}, {"key": "z", "at": 2, "n": None}]
 
 
-SMALL = pa.table({"key": ["a"], "at": [1], "from": [1]})
 WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (PlanError, "takes a table", {"table": 5, "on": "key"}),
     (SchemaError, "already", {"table": SMALL, "on": "key"}),

@@ -153,7 +153,8 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
     require_columns(key, schema, where)
     type_ = evaluate.expr_type(key, schema)
     if not is_key_type(type_):
-        raise ColumnError(message(f"{where}: {key!r} cannot be a key", type_, "only plain values can be compared", "cast it"))
+        hint = 'name a field, [(col("a").field("x"), col("b").field("x"))]' if pa.types.is_struct(type_) else "cast it"
+        raise ColumnError(message(f"{where}: {key!r} cannot be a key", type_, "only plain values can be compared", hint))
     return key
 
 
