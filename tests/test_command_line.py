@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -60,6 +64,17 @@ def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, paramete
     assert "hunter22" not in str(problem.value)
 
 
+def test_a_server_that_ends_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(remote, "_PORT", taken.getsockname()[1])
+        monkeypatch.setattr(remote, "_LET_GO_S", 30.0)
+        ended = threading.Timer(0.5, taken.close)
+        ended.start()
+        begun = time.monotonic()
+        remote._let_port_go()
+        assert 0.4 < time.monotonic() - begun < 20
+
+
 def test_a_port_that_another_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc", reason="the `connect` extra is not installed")
 
@@ -74,5 +89,6 @@ def test_a_port_that_another_server_has(monkeypatch: pytest.MonkeyPatch) -> None
         raise TakenError
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    monkeypatch.setattr(remote, "_LET_GO_S", 0.0)
     with pytest.raises(EnvironmentSetupError, match=r"for 'local\[2\]' .got: another process that has port 15002.*Hint"):
         Session.connect("local[2]")

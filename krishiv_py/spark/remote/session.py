@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
+import time
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +20,10 @@ _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client imports, and the extra `connect` installs."""
 _ANSWER_S: Final = 30.0
 """How long a server may take to answer; one that is being started takes a few seconds."""
+_PORT: Final = 15_002
+"""Where PySpark's server for ``local`` listens; nothing changes that."""
+_LET_GO_S: Final = 20.0
+"""How long a server that ends may keep the port."""
 
 
 def session(url: str) -> SparkSession:
@@ -34,6 +40,8 @@ def session(url: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
     if url.startswith("sc://"):
         _require_answer(url)
+    elif "SPARK_LOCAL_REMOTE" not in os.environ:  # PySpark's note of a server that this process has
+        _let_port_go()
     try:
         return SparkSession.builder.remote(url).getOrCreate()
     except PySparkException as problem:
@@ -46,6 +54,17 @@ def session(url: str) -> SparkSession:
         what = f"no Spark Connect server starts for {shown(url)}"
         got = "another process that has port 15002"
         raise EnvironmentSetupError(message(what, got, "there is no session", hint)) from None
+
+
+def _let_port_go() -> None:
+    """Wait a while for the port of a server that ends just now, such as that of the program before."""
+    until = time.monotonic() + _LET_GO_S
+    while time.monotonic() < until:
+        with socket.socket() as asked:
+            asked.settimeout(1)
+            if asked.connect_ex(("127.0.0.1", _PORT)) != 0:
+                return
+        time.sleep(0.2)
 
 
 def _away(what: str, got: str) -> EnvironmentSetupError:

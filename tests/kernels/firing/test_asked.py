@@ -315,10 +315,19 @@ def test_explain_and_checkpoints_name_it_with_its_parameters() -> None:
 def test_panes_are_asked_and_noted_whatever_is_emitted(emit: Any) -> None:
     keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user").emit(emit)
     plain = keyed.time_interval_window(kv.TimeIntervalWindowOptions(interval_duration=10.0)).agg(kv.count())
-    plan = plain.trigger(kv.Trigger.when(Answering([True])))
-    driver = Driver(plan)
-    assert driver.send([{"user": "a", "at": 1}]).results["count"].to_pylist() == [1]
-    changed = differences(fingerprint(Driver(plain).spec), fingerprint(driver.spec))
+    asked = []
+
+    def answer(windows: kv.OpenWindows) -> list[bool]:
+        asked.append(windows.rows.tolist())
+        return [True]
+
+    driver = Driver(plain.trigger(kv.Trigger.when(Answering(answer))))
+    once = emit == "final"  # one result of a pane, when nothing can change it any more (SEMANTICS 5.4)
+    assert driver.send([{"user": "a", "at": 1}]).results["count"].to_pylist() == ([] if once else [1])
+    assert asked == [[1]]
+    assert driver.close().results["count"].to_pylist() == [1]
+    noted = fingerprint(Driver(plain.trigger(kv.Trigger.when(Answering([True])))).spec)
+    changed = differences(fingerprint(Driver(plain).spec), noted)
     assert changed == ["trigger was (none) and is Answering(given=[True])"]
 
 
