@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import pyarrow as pa
+
 from krishiv_py.plan.schema import RESERVED
 
 WINDOW_TIME: Final = "window_time"
@@ -27,3 +29,9 @@ def order_name(at: int) -> str:
 def in_order_of(names: Iterable[str]) -> tuple[str, ...]:
     """Which of the columns called `names` say in which order results arrive."""
     return tuple(sorted((n for n in names if n.startswith(_ORDER)), key=lambda n: int(n.removeprefix(_ORDER))))
+
+
+def without_order(rows: pa.Schema) -> pa.Schema:
+    """The columns of `rows` that a step can name: not those that results are ordered by."""
+    hidden = in_order_of(rows.names)
+    return pa.schema([f for f in rows if f.name not in hidden], metadata=rows.metadata)

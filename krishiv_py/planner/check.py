@@ -9,7 +9,7 @@ from krishiv_py.errors import PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.handed_on import in_order_of
+from krishiv_py.plan.handed_on import in_order_of, without_order
 from krishiv_py.plan.nodes import (
     Filter,
     MapBatches,
@@ -199,8 +199,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         With what, got, consequence and hint, for everything that cannot run.
     """
     every = row_schema(node)
-    arrives_by = in_order_of(every.names)
-    schema = pa.schema([f for f in every if f.name not in arrives_by], metadata=every.metadata)
+    arrives_by, schema = in_order_of(every.names), without_order(every)
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
     if not node.aggs and not node.window.gives_rows:

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from krishiv_py import (
+    ColumnError,
     MemorySink,
     OperatorError,
     OrderError,
@@ -141,6 +142,35 @@ def test_every_window_with_a_time_can_be_followed() -> None:
         driver = Driver(stage.lookback_window(0).agg(count()))
         ends = [r["window_end"] for out in (driver.send(rows), driver.close()) for r in out.results.to_pylist()]
         assert ends == sorted(ends) and (times is None or ends == times)
+
+
+@pytest.mark.parametrize("first", ["tumbling", "lookback", "deduplicated"])
+def test_whole_rows_of_a_further_stage_have_its_columns_only(first: str) -> None:
+    """What the library adds for the order of results is in no match, no pair and no tuple, and cannot be named."""
+    keyed = stream_of(DDL).watermark("at", 0).key_by("user")
+    stages: dict[str, Any] = {
+        "tumbling": keyed.tumbling_window(1_000).agg(count()),
+        "lookback": keyed.lookback_window(1_000).agg(count()),
+        "deduplicated": keyed.drop_duplicates("at", within=1_000),
+    }
+    names = (
+        ["user", "at", "amount"] if first == "deduplicated" else ["user", "window_start", "window_end", "count", "window_time"]
+    )
+    before = stages[first].key_by("user")
+    rows = [{"user": "a", "at": t, "amount": 1} for t in (0, 1_400, 2_500)]
+
+    def told(stage: Any) -> list[dict[str, Any]]:
+        driver = Driver(stage)
+        return [r for out in (driver.send(rows), driver.restarted().close()) for r in out.results.to_pylist()]
+
+    matches = told(before.lookback_window(10_000).matches())
+    assert [[list(m) for m in (r["row"], *r["matches"])] for r in matches] == [[names], [names] * 2, [names] * 3]
+    pairs = told(before.lookback_window(10_000).pairs())
+    assert [list(r) for r in pairs] == [[f"{side}_{n}" for side in ("left", "right") for n in names]] * 3
+    panes = told(before.time_interval_window(TimeIntervalWindowOptions("10 s")).on_events(PaneHandler()))
+    assert [[list(t) for t in r["tuples"]] for r in panes] == [[names] * 3]
+    with pytest.raises(ColumnError, match="order_0"):
+        before.lookback_window(10_000).pairs("left___krishiv_order_0 = 1")
 
 
 @pytest.mark.parametrize("handler", [None, PaneHandler()])

@@ -247,3 +247,28 @@ def test_aggregates_stand_beside_the_tuples_of_a_handler() -> None:
 def test_the_window_itself_has_no_storage() -> None:
     with pytest.raises(kv.OrderError, match=r"(?s)no storage of its own.*pane\.data"):
         panes().get_window_data("k")
+
+
+def test_an_operator_may_stand_behind_another_one() -> None:
+    """What the first one submits is inserted into the panes of the second one, whose handlers see its columns and no others."""
+    log: list[Any] = []
+    first = panes(kv.TimeIntervalWindowOptions(10.0)).on_events(
+        window_trigger=lambda pane: [{"n": pane.data.num_rows, "half": h} for h in (1, 2)], submits="n bigint, half bigint"
+    )
+    second = (
+        first.key_by("half")
+        .time_interval_window(kv.TimeIntervalWindowOptions(20.0))
+        .on_events(
+            before_tuple_insertion=lambda pane, row: log.append((pane.key["half"], list(row))),
+            window_trigger=lambda pane: {"sum": sum(pane.data["n"].to_pylist()), "rows": pane.data.num_rows},
+            submits="sum bigint, rows bigint",
+        )
+    )
+    driver = Driver(second)
+    driver.send([*rows(1, 2, key="x"), *rows(3, key="y")])
+    driver.send(rows(11, 12, 13, key="x"))
+    driver = driver.restarted()
+    found = driver.send(rows(20)).results.select(["half", "window_start", "window_end", "sum", "rows"]).to_pylist()
+    assert sorted(tuple(r.values()) for r in found) == [(1, 0, 20 * S, 6, 3), (2, 0, 20 * S, 6, 3)]
+    names = ["key", "window_start", "window_end", "n", "half", "pane_timing", "pane_index", "window_time"]
+    assert sorted(log) == sorted((half, names) for half in (1, 2) for _ in range(3))

@@ -13,6 +13,7 @@ from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.aggregates.calls import AggCall, collect_list
 from krishiv_py.plan.expressions.expr import Func, col, lit
+from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, handlers_of
 from krishiv_py.plan.windows.panes import PaneWindow, TimeIntervalWindowOptions
@@ -102,7 +103,7 @@ class PaneStream(WindowedStream):
                 message("a submitted column is named like another", clash[0], "one would hide the other", "name it otherwise")
             )
         window = attrs.evolve(self.window, handler=handlers_of(handlers, functions), submits=schema)
-        names = self._row_schema().names
+        names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         return self._aggregated(window, (collect_list(whole).alias("tuples"), *beside))
 
