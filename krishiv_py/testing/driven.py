@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -23,6 +23,13 @@ from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.stages import StagePlan
+
+_DROPPED: Final = ("future_dropped", "unassigned", "duplicates")
+
+
+def dropped(counters: Mapping[str, int]) -> int:
+    """How many rows were dropped that are counted and in no late output (SEMANTICS §4.3)."""
+    return sum(counters.get(name, 0) for name in _DROPPED)
 
 
 @attrs.define(eq=False)
@@ -117,7 +124,7 @@ class DrivenStage:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
         saved: dict[str, Any] = json.loads(json.dumps({"meta": other.meta, "counters": other.counters}))
         self.meta, self.counters = saved["meta"], saved["counters"]
-        self.handed = other.handed
+        self.handed, self.open_windows, self.open_rows = other.handed, other.open_windows, other.open_rows
         for name, table in other.store.tables.items():
             sink = io.BytesIO()
             with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -32,7 +32,7 @@ from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
-from krishiv_py.testing.driven import DrivenStage
+from krishiv_py.testing.driven import DrivenStage, dropped
 from krishiv_py.testing.held_keys import asked_stages, close_key, held_keys
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.outputs import AnySink, outputs
@@ -286,6 +286,8 @@ class Driver:
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
         """Send one `row`; gives it back if it was refused, else None. Results of the batch go to the sink.
 
+        Refused are late rows and those that are dropped and counted: duplicates, rows too far ahead, rows between panes.
+
         Examples
         --------
         >>> from krishiv_py import count
@@ -294,7 +296,9 @@ class Driver:
         >>> driver.try_add({"at": 50}), driver.try_add({"at": 49})
         (None, {'at': 49})
         """
-        return row if self.send([row]).late.num_rows else None
+        before = dropped(self._stages[0].counters)
+        refused = self.send([row]).late.num_rows or dropped(self._stages[0].counters) > before
+        return row if refused else None
 
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""

@@ -152,6 +152,24 @@ def test_try_add_gives_the_refused_event_back() -> None:
     assert driver.progress.firings == 1
 
 
+def test_what_is_dropped_and_counted_is_refused_too() -> None:
+    """An event lands in a window, in the late output, or is counted: only the first is taken in."""
+    once = Driver(held().drop_duplicates("object", within="10 s"))
+    assert [once.try_add(event("sat", s)) for s in (100, 101)] == [None, event("sat", 101)]
+    ahead = Driver(held().future_tolerance("1 s", action="drop", reference="watermark").tumbling_window("5 s").count())
+    assert [ahead.try_add(event("sat", s)) for s in (100, 102, 101)] == [None, event("sat", 102), None]
+    gaps = Driver(held().hopping_window("5 s", "10 s", allow_gaps=True).count())
+    assert [gaps.try_add(event("sat", s)) for s in (101, 107)] == [None, event("sat", 107)]
+
+
+def test_a_restarted_driver_says_what_is_pending() -> None:
+    driver = Driver(held().tumbling_window("5 s").count())
+    driver.send([event("sat", 1), event("sat", 6)])
+    again = driver.restarted()
+    assert again.pending_window_count == again.progress.pending_window_count == driver.pending_window_count == 1
+    assert again.progress.open_rows == driver.progress.open_rows == 1
+
+
 def test_how_long_a_session_has_been_open_is_in_its_state() -> None:
     """``open_duration``: the last event less the first one."""
     driver = Driver(
