@@ -31,12 +31,13 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
             f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
             'row would be refused, for refused rows do not move the watermark; use reference="clock"'
         )
-    if options.emit_mode == "final" and (options.trigger != Trigger() or options.accumulation == "discarding"):
+    waits = options.emit_mode == "final" and not spec.window.gives_as_it_fires
+    if waits and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
     if options.ttl is not None:
         lost = spec.window.forgets_early(options.ttl.ttl_us, options.allowed_lateness_us)
         found += [f"the state TTL ({show_us(options.ttl.ttl_us)}) is {lost}"] if lost else []
-    if options.emit_mode == "final" and options.allowed_lateness_us > 0 and spec.window.unwaiting() is None:
+    if waits and options.allowed_lateness_us > 0 and spec.window.unwaiting() is None:
         found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
     return tuple(found)
 

@@ -249,6 +249,41 @@ def test_the_window_itself_has_no_storage() -> None:
         panes().get_window_data("k")
 
 
+def test_a_stage_behind_submitted_tuples_does_not_wait_for_their_last_one() -> None:
+    """Every firing submits, so nothing is told of results that come late, or of a trigger without effect."""
+    submitting = panes().on_events(window_trigger=lambda pane: {"n": 1}, submits="n bigint")
+    explained = submitting.key_by("n").tumbling_window(5 * S).count().explain()
+    assert "results come" not in explained and "have no effect" not in explained
+    assert "results come 15 s later" in panes().emit("final").on_events(Log()).explain()
+
+
+@pytest.mark.parametrize("submits", [None, "n bigint"])
+def test_tuples_that_were_discarded_are_not_in_the_data_of_a_handler(submits: str | None) -> None:
+    seen: list[tuple[str, list[int]]] = []
+
+    def tell(event: str) -> Any:
+        def told(pane: kv.Pane) -> Any:
+            assert pane.data is not None
+            seen.append((event, pane.data["at"].to_pylist()))
+            return None if submits is None else {"n": pane.data.num_rows}
+
+        return told
+
+    options = kv.TimeIntervalWindowOptions(10.0, discard_age=15.0)
+    stream = panes(options).accumulation("discarding")
+    driver = Driver(stream.on_events(window_trigger=tell("trigger"), window_close=tell("close"), submits=submits))
+    driver.send(rows(1, 12))
+    driver.send(rows(2, 13))
+    driver.close()
+    assert seen == [
+        ("trigger", [1 * S]),
+        ("trigger", [2 * S]),
+        ("close", []),
+        ("trigger", [12 * S, 13 * S]),
+        ("close", []),
+    ]
+
+
 def test_an_operator_may_stand_behind_another_one() -> None:
     """What the first one submits is inserted into the panes of the second one, whose handlers see its columns and no others."""
     log: list[Any] = []

@@ -143,6 +143,11 @@ class Window:
         """What windows wait for that do not wait for the watermark; None for all that do."""
         return None
 
+    @property
+    def gives_as_it_fires(self) -> bool:
+        """Whether every firing gives its own rows, under ``emit("final")`` too."""
+        return False
+
     def no_end(self, end_us: int) -> str | None:
         """What to say if no window can end at `end_us`; None if one can, or if that depends on the rows."""
         return None

@@ -42,7 +42,8 @@ class Pane:
     index : int or None
         In :meth:`PaneHandler.window_trigger`: zero-based number of the firing of this partition.
     data : pyarrow.Table or None
-        All tuples of the partition, by event time; None around insertions.
+        All tuples of the partition, by event time; with ``accumulation("discarding")`` those since its last firing. None
+        around insertions.
     """
 
     key: dict[str, Any]

@@ -108,6 +108,10 @@ class PaneWindow(HoppingWindow):
     def route(self) -> str:
         return "panes"
 
+    @property
+    def gives_as_it_fires(self) -> bool:
+        return self.submits is not None
+
     def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.windows.base.Window`."""
         if self.submits is None:

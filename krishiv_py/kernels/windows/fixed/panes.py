@@ -142,9 +142,10 @@ class PaneOperator(TriggeredOperator):
         return table
 
     def _lists(self, partials: pa.Table) -> list[pa.Table]:
-        """The tuples of every partition."""
+        """The tuples of every partition; none where firings discard them and none came since the last one."""
         lists = whole(partials[self.layout.partial_names[0][1]])
-        return [pa.Table.from_struct_array(lists[i].values) for i in range(len(lists))]
+        none = pa.array([], lists.type.value_type)
+        return [pa.Table.from_struct_array(lists[i].values if lists[i].is_valid else none) for i in range(len(lists))]
 
     def _tell(self, windows: Ints, keys: pa.Table, data: list[pa.Table], firings: Firings) -> None:
         names = self._keys(keys)
@@ -173,6 +174,7 @@ class PaneOperator(TriggeredOperator):
             self._closed.append(self.emitter.rows(rows, starts, starts + self.window.size_us, "+I"))
         if self.handler is None:
             return
-        data = self._lists(total)
+        # a pane that fired in this step is still whole in the log, as it is about to be dropped; others fired before
+        data = self._lists(self.log.nothing(groups.n) if self.discarding else total)
         for at, key in enumerate(self._keys(keys)):
             self._events.append((window, "window_close", self._pane(window, key, "closed", data=data[at])))
