@@ -286,16 +286,22 @@ def test_tuples_that_were_discarded_are_not_in_the_data_of_a_handler(submits: st
 
 def test_an_operator_may_stand_behind_another_one() -> None:
     """What the first one submits is inserted into the panes of the second one, whose handlers see its columns and no others."""
+
+    def tuples(pane: kv.Pane) -> list[dict[str, Any]]:
+        assert pane.data is not None
+        found: list[dict[str, Any]] = pane.data.to_pylist()
+        return found
+
     log: list[Any] = []
     first = panes(kv.TimeIntervalWindowOptions(10.0)).on_events(
-        window_trigger=lambda pane: [{"n": pane.data.num_rows, "half": h} for h in (1, 2)], submits="n bigint, half bigint"
+        window_trigger=lambda pane: [{"n": len(tuples(pane)), "half": h} for h in (1, 2)], submits="n bigint, half bigint"
     )
     second = (
         first.key_by("half")
         .time_interval_window(kv.TimeIntervalWindowOptions(20.0))
         .on_events(
             before_tuple_insertion=lambda pane, row: log.append((pane.key["half"], list(row))),
-            window_trigger=lambda pane: {"sum": sum(pane.data["n"].to_pylist()), "rows": pane.data.num_rows},
+            window_trigger=lambda pane: {"sum": sum(t["n"] for t in tuples(pane)), "rows": len(tuples(pane))},
             submits="sum bigint, rows bigint",
         )
     )
