@@ -65,7 +65,8 @@ def test_a_source_that_fails_later_ends_the_query_and_says_why(tmp_path: Path) -
     stopped = threading.Event()
     planner, found = begun("one by one", tmp_path, stopped)
     assert found == 0 and not stopped.is_set()
-    (tmp_path / "known").write_text("-1")
+    (tmp_path / "gone").write_text("-1")
+    (tmp_path / "gone").rename(tmp_path / "known")  # at once: the planner reads it meanwhile
     assert stopped.wait(30)
     told = noted_failure(str(tmp_path / "checkpoint"))
     assert isinstance(told, SourceError) and "the source Ticks cannot plan" in str(told) and "the broker is gone" in str(told)
