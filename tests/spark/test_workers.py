@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -119,6 +122,24 @@ def test_the_worker_on_the_driver_loads_no_kernels() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], input=packed, capture_output=True, check=True, cwd="/")
     assert ran.stdout.decode().split() == ["Operator", "[]"]
+
+
+def test_a_server_of_the_state_that_gives_no_answer_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("krishiv_py.spark.tasks.carried.ANSWER_S", 0.2)
+    plan = per_second(stream_of("user string, at bigint, amount bigint")).plan("streaming")
+    operator = carried(BucketProcessor(plan.stage.spec))
+    for answer in (b"", b"okay"):
+        mine, theirs = socket.socketpair()
+        with mine, theirs, mine.makefile("rb") as answers:
+            client = SimpleNamespace(_client_socket=mine)
+            handle: Any = SimpleNamespace(_statefulProcessorApiClient=client, getMapState=lambda *_, a=answers: a.read(4))
+            theirs.sendall(answer)
+            if answer:
+                operator.init(handle)
+                assert mine.gettimeout() is None, "later answers may take as long as they need"
+            else:
+                with pytest.raises(RuntimeError, match=r"gave no answer .got: none in 0.2 s.*Hint: start the query again"):
+                    operator.init(handle)
 
 
 def daemons() -> list[psutil.Process]:

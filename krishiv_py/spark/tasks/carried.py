@@ -15,6 +15,8 @@ from krishiv_py.spark.tasks.processor import BucketProcessor
 
 STATE: Final = "chunks"
 """The one state variable: what a bucket keeps, by name."""
+ANSWER_S: Final = 120.0
+"""How long Spark's server of the state may take for its first answer, which needs milliseconds; a dead thread gives none."""
 
 
 def carried(processor: BucketProcessor) -> StatefulProcessor:
@@ -26,7 +28,7 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
     packed = CPickleSerializer().dumps(processor)  # type: ignore[no-untyped-call]
     # as types: of a text each task, in each batch, would ask the JVM what it means
     name, blob = flat_type("name string"), flat_type("blob binary")
-    variable = STATE
+    variable, answer_s = STATE, ANSWER_S
 
     class Operator(StatefulProcessor):
         """Stands for the processor until there are rows."""
@@ -34,8 +36,20 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
         def init(self, handle: StatefulProcessorHandle) -> None:
             """Open the one state variable."""
             self.handle = handle
-            self.state = handle.getMapState(variable, name, blob)
             self.loaded: Any = None
+            client = getattr(handle, "_statefulProcessorApiClient", getattr(handle, "statefulProcessorApiClient", None))
+            asked = getattr(client, "_client_socket", None)
+            if asked is not None:
+                asked.settimeout(answer_s)
+            try:
+                self.state = handle.getMapState(variable, name, blob)
+            except TimeoutError:
+                raise RuntimeError(
+                    f"Spark's server of the state gave no answer (got: none in {answer_s:g} s): the batch cannot go on. "
+                    "Hint: start the query again, it goes on from its checkpoint."
+                ) from None
+            if asked is not None:
+                asked.settimeout(None)
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
             """Rows of a bucket."""
