@@ -13,6 +13,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from attrs import define, field
 
 from benchmarks import record
-from benchmarks.check import check
+from benchmarks.check import Verdict, check
 from benchmarks.data import SCHEMA, KeySet, Spec, key_table
 from benchmarks.jobs import JOBS
 from benchmarks.measure import Measurement, measure, workplace
@@ -121,34 +122,50 @@ def drive(side: Side, spec: Spec, rate: int, work: Path, seconds: int) -> tuple[
     return measured, load.latencies()
 
 
-def turn(side: Side, keys: KeySet, rate: int, round_number: int, seed: int) -> Record:
-    """A short and a long run of one side."""
-    spec = Spec(0, keys, seed=seed)
-    work = workplace(f"steady-{keys}-{rate}-{side.name}")
-    started, machine = record.now(), record.machine()
-    short, _ = drive(side, spec, rate, work / "short", DURATIONS_S[1])
-    long, latency = drive(side, spec, rate, work / "long", DURATIONS_S[0])
-    # No row is late here; a side stopped in the middle may owe what the last files would have given.
-    verdict = check(JOB, work / "long" / "input", work / "long" / "out", Rules("none"), slack_us=UNFINISHED_S * 1_000_000)
-    kept = Record(
-        mode="steady",
+def told(
+    mode: str,
+    data: str,
+    side: Side,
+    round_number: int,
+    seed: int,
+    seconds: tuple[int, int],
+    runs: tuple[Measurement, Measurement],
+    verdict: Verdict,
+    latency: dict[str, float],
+    begun: tuple[str, dict[str, Any]],
+) -> Record:
+    """What is kept of a turn: a long and a short run, their length in `seconds`, and when and where they `begun`."""
+    return Record(
+        mode=mode,
         job=JOB.name,
-        data=f"{keys}-{rate}",
+        data=data,
         side=side.name,
         round=round_number,
         seed=seed,
         unit="second",
-        long_units=DURATIONS_S[0],
-        long=record.leg(long),
-        short_units=DURATIONS_S[1],
-        short=record.leg(short),
+        long_units=seconds[0],
+        long=record.leg(runs[0]),
+        short_units=seconds[1],
+        short=record.leg(runs[1]),
         verdict=record.verdict_of(verdict),
         extra=latency,
-        started=started,
+        started=begun[0],
         commit=record.commit(),
-        machine=machine,
+        machine=begun[1],
         versions=record.versions(side),
     )
+
+
+def turn(side: Side, keys: KeySet, rate: int, round_number: int, seed: int) -> Record:
+    """A short and a long run of one side."""
+    spec = Spec(0, keys, seed=seed)
+    work = workplace(f"steady-{keys}-{rate}-{side.name}")
+    begun = record.now(), record.machine()
+    short, _ = drive(side, spec, rate, work / "short", DURATIONS_S[1])
+    long, latency = drive(side, spec, rate, work / "long", DURATIONS_S[0])
+    # No row is late here; a side stopped in the middle may owe what the last files would have given.
+    verdict = check(JOB, work / "long" / "input", work / "long" / "out", Rules("none"), slack_us=UNFINISHED_S * 1_000_000)
+    kept = told("steady", f"{keys}-{rate}", side, round_number, seed, DURATIONS_S, (long, short), verdict, latency, begun)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept

@@ -86,30 +86,13 @@ def drive(side: str, spec: Spec, rate: int, address: str, work: Path, seconds: i
 def turn(side: str, keys: KeySet, rate: int, address: str, number: int, seed: int) -> Record:
     """A short and a long run of one side."""
     spec, work = Spec(0, keys, seed=seed), workplace(f"kafka-latency-{side}")
-    started, machine = record.now(), record.machine()
+    begun = record.now(), record.machine()
     short, _ = drive(side, spec, rate, address, work / "short", DURATIONS_S[1])
     long, found = drive(side, spec, rate, address, work / "long", DURATIONS_S[0])
     slack = steady.UNFINISHED_S * 1_000_000  # a side that is stopped in the middle may owe what came last
     verdict = judge(side, JOB, work / "long" / "input", work / "long" / "out", Rules("none"), slack)
-    kept = Record(
-        mode="kafka latency",
-        job=JOB.name,
-        data=f"{rate:,} a second, {KEYS[keys]:,}",
-        side=side,
-        round=number,
-        seed=seed,
-        unit="second",
-        long_units=DURATIONS_S[0],
-        long=record.leg(long),
-        short_units=DURATIONS_S[1],
-        short=record.leg(short),
-        verdict=record.verdict_of(verdict),
-        extra=found,
-        started=started,
-        commit=record.commit(),
-        machine=machine,
-        versions=record.versions(SIDES[side]),
-    )
+    data, runs = f"{rate:,} a second, {KEYS[keys]:,}", (long, short)
+    kept = steady.told("kafka latency", data, SIDES[side], number, seed, DURATIONS_S, runs, verdict, found, begun)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept

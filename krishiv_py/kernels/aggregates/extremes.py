@@ -15,17 +15,16 @@ from krishiv_py.kernels.aggregates.generic.prefixes import valid
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
 from krishiv_py.kernels.arrays.grouping import normal_key
 from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.sorting import PLACES, Close
+from krishiv_py.kernels.arrays.sorting import close_ranks
 from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
 def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:
     """Whole numbers in the order of the values, and the sorted distinct values they index."""
     if pa.types.is_integer(values.type) and values.type != pa.uint64():
-        close = Close.find(numbers(values), PLACES)
+        close = close_ranks(numbers(values))
         if close is not None:
-            rank, ordered = close.ranks()
-            return rank, pa.array(ordered, values.type)
+            return close[0], pa.array(close[1], values.type)
     encoded = pc.dictionary_encode(values)
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     rank = np.empty(len(order), np.int64)

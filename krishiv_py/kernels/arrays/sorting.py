@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 import numpy as np
 
 from krishiv_py.kernels.arrays.types import Ints, Mask
@@ -17,7 +16,7 @@ from krishiv_py.kernels.arrays.types import Ints, Mask
 _BITS = 63
 _SMALL = 64
 _HALF = 32
-PLACES: Final = 4
+_PLACES: Final = 4
 """A table of what there is has so many places a value at most; more would be slower than a sort."""
 
 
@@ -69,9 +68,9 @@ def order_in_runs(runs: Ints, hashes: Ints, *then: Ints) -> Ints:
 
 def sorted_unique(values: Ints) -> Ints:
     """Each value once, ascending."""
-    close = Close.find(values, PLACES)
-    if close is not None:
-        return np.flatnonzero(close.taken()) + close.low
+    table, low = _table(values)
+    if table is not None:
+        return np.flatnonzero(table) + low
     ordered = np.sort(values)
     kept = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
@@ -80,9 +79,6 @@ def sorted_unique(values: Ints) -> Ints:
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
     """The number of each value among the values there are, in their order; and where each of these stands first."""
-    close = Close.find(values, 1)
-    if close is not None:
-        return close.numbered()
     n = len(values)
     low = int(values.min()) if n else 0
     bits = n.bit_length()
@@ -99,45 +95,27 @@ def numbered(values: Ints) -> tuple[Ints, Ints]:
     return ids, order[begins]
 
 
-@attrs.frozen(eq=False)
-class Close:
-    """Numbers that lie close together: how far each is above the least of them."""
+def close_ranks(values: Ints) -> tuple[Ints, Ints] | None:
+    """The place of each value among the values there are, and these in their order; None where they lie too far apart."""
+    table, low = _table(values)
+    if table is None:
+        return None
+    places = np.cumsum(table, dtype=np.int32) - np.int32(1)
+    return places[values.astype(np.int64, copy=False) - low].astype(np.int64), np.flatnonzero(table) + low
 
-    above: Ints
-    low: int
-    places: int
 
-    @classmethod
-    def find(cls, values: Ints, places: int) -> Close | None:
-        """None where a table with so many places a value would not hold them."""
-        n = len(values)
-        if not _SMALL <= n < 1 << _HALF - 1:
-            return None
-        low = int(values.min())
-        span = int(values.max()) - low + 1
-        return cls(values.astype(np.int64, copy=False) - low, low, span) if span <= places * n else None
-
-    def taken(self) -> Mask:
-        """Which numbers there are, from `low` on."""
-        table = np.zeros(self.places, np.bool_)
-        table[self.above] = True
-        return table
-
-    def ranks(self) -> tuple[Ints, Ints]:
-        """The number of each value among the values there are, and these in their order."""
-        taken = self.taken()
-        number = np.cumsum(taken, dtype=np.int32) - np.int32(1)
-        return number[self.above].astype(np.int64), np.flatnonzero(taken) + self.low
-
-    def numbered(self) -> tuple[Ints, Ints]:
-        """As the function of that name."""
-        first = np.full(self.places, -1, np.int32)
-        first[self.above[::-1]] = np.arange(
-            len(self.above) - 1, -1, -1, dtype=np.int32
-        )  # of equal places the last one written stays
-        taken = first >= 0
-        number = np.cumsum(taken, dtype=np.int32) - np.int32(1)
-        return number[self.above].astype(np.int64), first[taken].astype(np.int64)
+def _table(values: Ints) -> tuple[Mask | None, int]:
+    """Which numbers there are, from the least on, and the least; no table where it would have too many places."""
+    n = len(values)
+    if not _SMALL <= n < 1 << _HALF - 1:
+        return None, 0
+    low = int(values.min())
+    places = int(values.max()) - low + 1
+    if places > _PLACES * n:
+        return None, low
+    table = np.zeros(places, np.bool_)
+    table[values.astype(np.int64, copy=False) - low] = True
+    return table, low
 
 
 def _carried(values: Ints, positions: Ints) -> Ints:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.arrays.sorting import numbered, order_in_runs, pair_order, sorted_unique, stable_order
+from krishiv_py.kernels.arrays.sorting import close_ranks, numbered, order_in_runs, pair_order, sorted_unique, stable_order
 
 SPREADS = {
     "close together": (-700, 700),
@@ -30,8 +30,11 @@ def test_orders_are_those_of_numpy(spread: str, n: int, seed: int) -> None:
     assert stable_order(repeated).tolist() == np.argsort(repeated, kind="stable").tolist()
     assert pair_order(major, minor).tolist() == np.lexsort((minor, major)).tolist()
     assert sorted_unique(repeated).tolist() == sorted(set(major.tolist()))
-    _, first, ids = np.unique(repeated, return_index=True, return_inverse=True)
+    known, first, ids = np.unique(repeated, return_index=True, return_inverse=True)
     assert [found.tolist() for found in numbered(repeated)] == [ids.tolist(), first.tolist()]
+    close = close_ranks(repeated)
+    assert (close is not None) == (len(repeated) >= 64 and int(repeated.max()) - int(repeated.min()) < 4 * len(repeated))
+    assert close is None or [found.tolist() for found in close] == [ids.tolist(), known.tolist()]
 
 
 @pytest.mark.parametrize("spread", SPREADS)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.arrays.grouping import normal_key
+from krishiv_py.kernels.arrays.sorting import numbered
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.expressions.values import misfit
 
@@ -55,11 +56,7 @@ def _known(items: pa.Array, rank: Ints) -> Ints:
 
 def _pairs(first: Ints, second: Ints) -> Ints:
     """The places of pairs of numbers from 0 on, each below the square root of 2**63."""
-    if not len(first):
-        return first
-    _, places = np.unique(first * (int(second.max()) + 1) + second, return_inverse=True)
-    found: Ints = places.reshape(-1).astype(np.int64, copy=False)
-    return found
+    return numbered(first * (int(second.max(initial=0)) + 1) + second)[0]
 
 
 def _of_structs(items: pa.StructArray) -> Ints:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.vectors import CHOICE, is_zen4
+from krishiv_py.numpy_sorts import CHOICE, is_zen4
 
 ZEN4 = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: fpu avx2 avx512f avx512dq\n"
 OTHERS = {
