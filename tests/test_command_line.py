@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 
 from krishiv_py import PlanError, Session
 from krishiv_py.cli.main import main
@@ -62,33 +56,3 @@ def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, paramete
     with pytest.raises(EnvironmentSetupError, match=f"answers within 0 s .got: 127.0.0.1:{port}.") as problem:
         Session.connect(f"sc://127.0.0.1:{port}{parameters}")
     assert "hunter22" not in str(problem.value)
-
-
-def test_a_server_that_ends_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(remote, "_PORT", taken.getsockname()[1])
-        monkeypatch.setattr(remote, "_LET_GO_S", 30.0)
-        ended = threading.Timer(0.5, taken.close)
-        ended.start()
-        begun = time.monotonic()
-        remote._let_port_go()
-        assert 0.4 < time.monotonic() - begun < 20
-
-
-def test_a_port_that_another_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("grpc", reason="the `connect` extra is not installed")
-
-    class TakenError(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
-        def __init__(self) -> None:
-            Exception.__init__(self)
-
-        def __str__(self) -> str:
-            return "java.net.BindException: Failed to bind to address 0.0.0.0/0.0.0.0:15002"
-
-    def refuse(_: object) -> None:
-        raise TakenError
-
-    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
-    monkeypatch.setattr(remote, "_LET_GO_S", 0.0)
-    with pytest.raises(EnvironmentSetupError, match=r"for 'local\[2\]' .got: another process that has port 15002.*Hint"):
-        Session.connect("local[2]")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -52,7 +54,10 @@ PROGRAM = textwrap.dedent("""
 
 
 def test_connect() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # PySpark's port is taken, by this program or by another one
+            held.enter_context(socket.create_server(("", 15_002)))
+        done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3_000:]
     lines = done.stdout.splitlines()
     assert lines[0] == "[('a', 0, 10, 2), ('b', 20, 30, 1)]"

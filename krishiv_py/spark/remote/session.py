@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import socket
 import sys
-import time
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,10 +18,12 @@ _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client imports, and the extra `connect` installs."""
 _ANSWER_S: Final = 30.0
 """How long a server may take to answer; one that is being started takes a few seconds."""
-_PORT: Final = 15_002
-"""Where PySpark's server for ``local`` listens; nothing changes that."""
-_LET_GO_S: Final = 20.0
-"""How long a server that ends may keep the port."""
+_FREE: Final = {"spark.connect.grpc.binding.port": "0", "spark.connect.grpc.binding.address": "127.0.0.1"}
+"""Where a server of this process listens: PySpark would have it on port 15002, one on a machine."""
+_OWN: Final = "SPARK_LOCAL_REMOTE"
+"""PySpark's note of a server that this process has, which a session's ``stop()`` ends."""
+_CONNECT: Final = "SPARK_CONNECT_MODE_ENABLED"
+"""PySpark's note that sessions are those of a client."""
 
 
 def session(url: str) -> SparkSession:
@@ -32,39 +32,40 @@ def session(url: str) -> SparkSession:
     Raises
     ------
     EnvironmentSetupError
-        When no server answers, or this one cannot make a session; for ``local`` when its port is taken.
+        When no server answers, or this one cannot make a session.
     PlanError
         For an address that is none.
     """
     require_extra("Spark Connect's client", _MODULES, "connect", "no server can be talked to")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
-    if url.startswith("sc://"):
-        _require_answer(url)
-    elif "SPARK_LOCAL_REMOTE" not in os.environ:  # PySpark's note of a server that this process has
-        _let_port_go()
     try:
+        if url.startswith("sc://"):
+            _require_answer(url)
+        elif _OWN not in os.environ:
+            return _serve(url)
         return SparkSession.builder.remote(url).getOrCreate()
     except PySparkException as problem:
         said = " ".join(str(problem).split())
         raise _away("no session of Spark Connect could be made", redacted(said[:500])) from problem
-    except Py4JJavaError as problem:  # of the server that PySpark starts for "local": its port is fixed
-        if "BindException" not in str(problem):
-            raise
-        hint = "end that process, or use its server, if it is one: Session.connect('sc://localhost:15002')"
-        what = f"no Spark Connect server starts for {shown(url)}"
-        got = "another process that has port 15002"
-        raise EnvironmentSetupError(message(what, got, "there is no session", hint)) from None
 
 
-def _let_port_go() -> None:
-    """Wait a while for the port of a server that ends just now, such as that of the program before."""
-    until = time.monotonic() + _LET_GO_S
-    while time.monotonic() < until:
-        with socket.socket() as asked:
-            asked.settimeout(1)
-            if asked.connect_ex(("127.0.0.1", _PORT)) != 0:
-                return
-        time.sleep(0.2)
+def _serve(master: str) -> SparkSession:
+    """A session on a server that is started in this process, as PySpark starts it, but on a port that is free."""
+    remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
+    options: dict[str, Any] = {**_FREE}
+    os.environ[_OWN] = "1"
+    try:
+        remote._start_connect_server(master, options)
+    except BaseException:
+        del os.environ[_OWN]
+        raise
+    context: Any = SparkContext._active_spark_context
+    service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    os.environ[_CONNECT] = "1"
+    options["spark.remote"] = f"sc://localhost:{port}"  # by this name a token is sent without TLS
+    found: SparkSession = remote.builder.config(map=options).getOrCreate()
+    return found
 
 
 def _away(what: str, got: str) -> EnvironmentSetupError:
