@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink
+from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.settings import brokers
 from krishiv_py.connectors.sink import OutputBatch
 from krishiv_py.errors import OperatorError, PlanError
@@ -80,3 +81,9 @@ def test_a_column_of_ones_own_called_op_is_not_left_out() -> None:
     assert [value for value, *_ in sink._messages(batch, number, [b"whole"], 0)] == [b"whole"]
     with pytest.raises(OperatorError, match=r"no known change .got: 'buy'.*another name than `op`"):
         sink._messages(batch, pa.table({"k": ["a"], "op": ["buy"]}), [b"part"], 0)
+
+
+def test_an_avro_schema_without_the_columns_is_refused() -> None:
+    record = '{"type": "record", "name": "e", "fields": [{"name": "id", "type": "long"}]}'
+    with pytest.raises(PlanError, match=r"do not fit \(got: none of the columns user, at; it has: id.*Hint"):
+        kafka_source("t", bootstrap_servers="h:1", schema="user bigint, at bigint", value_format="avro", avro_schema=record)

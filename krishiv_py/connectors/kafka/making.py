@@ -96,6 +96,8 @@ def kafka_source(
     meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in told.items() if name is not None)
     values_of = _described(value_format, avro_schema, protobuf_message, schema_registry)
     values = _values(schema, value_format, values_of.protobuf)
+    if avro_schema is not None:
+        avro.require_columns(avro_schema, values)
     columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
     end = None if ending is None else where(ending, "ending", names)

@@ -62,6 +62,21 @@ def parsed(text: str) -> Any:
     return found
 
 
+def require_columns(text: str, schema: pa.Schema) -> None:
+    """Refuse a schema that was told and has none of the columns: every value would be malformed.
+
+    Raises
+    ------
+    PlanError
+        When it has none of them.
+    """
+    try:
+        _fields(_told(text), schema)
+    except ValueError as problem:
+        hint = "name the fields of the Avro schema in `schema`, or pass the schema that the values were written with"
+        raise PlanError(message("`avro_schema` and `schema` do not fit", str(problem), "no value has a row", hint)) from None
+
+
 @functools.lru_cache(maxsize=1_000)
 def _writer(registry: Connection, number: int) -> Any:
     """The schema of this number.
