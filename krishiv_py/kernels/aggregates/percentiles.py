@@ -86,7 +86,7 @@ def between(below: NumPy, above: NumPy, part: NumPy) -> NumPy:
 
 def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
     """The percentile of every range of `values`, which have no nulls; null where a range is empty. Bounds may lie anyhow."""
-    plain = numbers(doubles(values))
+    plain = numbers(normal_key(doubles(values)))  # of two zeros it must not show which one came first
     order = np.argsort(plain, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
