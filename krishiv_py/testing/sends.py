@@ -67,6 +67,8 @@ class Inlet:
                     )
             return [(self._streams[name], part) for name, part in rows.items()]
         if self._whole is None:
+            if isinstance(rows, list) and not rows:  # a batch without rows
+                return []
             names = ", ".join(f'"{name}": [...]' for name in self._streams)
             raise PlanError(
                 message(

@@ -174,6 +174,16 @@ def test_a_handler_that_one_side_names_takes_the_late_rows_of_both(named: str) -
     assert counts.total == 2
 
 
+def test_a_batch_without_rows_names_no_side() -> None:
+    driver = Driver(left().interval_join(right(), "key", lower=0, upper=5, how="left"))
+    driver.send({"left": [{"key": "a", "at": 1}], "right": [{"key": "b", "seen": 100}]})
+    assert driver.send([]).results.num_rows == driver.send({}).results.num_rows == 0
+    driver.advance_watermark(50)
+    assert driver.send([]).watermark_us == 50_000
+    with pytest.raises(PlanError, match=r'no side is named. Hint: send \{"left":'):
+        driver.send([{"key": "a", "at": 1}])
+
+
 def heard(side: Any) -> Any:
     return side.with_late_event_handler(kv.CountByKeyLateEventHandler())
 
