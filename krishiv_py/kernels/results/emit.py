@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import unstamp
@@ -59,6 +60,14 @@ class Emitter:
     def concat(self, tables: list[pa.Table]) -> pa.Table:
         """All results of a step."""
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
+
+    def by_end(self, tables: list[pa.Table]) -> list[pa.Table]:
+        """Results in ascending order of the ends of their windows (SEMANTICS §5.1); of one window in the order given."""
+        if len(tables) < 2:
+            return tables
+        table = pa.concat_tables(tables)
+        ends = table.column(len(self.layout.key_names) + 1).cast(pa.int64()).to_numpy()
+        return [table.take(pa.array(stable_order(ends)))]
 
 
 def _column(value: str | int | npt.NDArray[Any] | None, n: int, type_: pa.DataType) -> pa.Array:

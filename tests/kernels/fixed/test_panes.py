@@ -144,3 +144,12 @@ def test_handlers_get_whole_tuples_and_results_carry_them() -> None:
     (row,) = driver.close().results.to_pylist()
     assert seen == [({}, 0, 10, "on_complete", 0, pa.table({"at": [3, 7], "text": ["x", None]}))]
     assert row["tuples"] == [{"at": 3, "text": "x"}, {"at": 7, "text": None}]
+
+
+def test_panes_that_fire_again_keep_their_place_among_those_that_are_complete() -> None:
+    options = kv.TimeIntervalWindowOptions("10 ms", discard_age="20 ms")
+    counted = stream_of("at bigint").watermark("at", 0).time_interval_window(options).agg(kv.count())
+    driver = Driver(counted)
+    driver.send([{"at": 5}, {"at": 15}])
+    results = driver.send([{"at": 6}, {"at": 20}]).results
+    assert [tuple(r.values()) for r in results.to_pylist()] == [(0, 10, 2, "late", 1), (10, 20, 1, "on_complete", 0)]

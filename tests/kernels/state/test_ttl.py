@@ -153,3 +153,19 @@ def test_a_plan_warns_of_a_time_to_live_that_its_windows_outlast(ttl: int, warne
     keyed = stream_of("key string, at bigint").watermark("at", 1).key_by("key").allowed_lateness(5)
     plan = keyed.with_state_ttl(kv.StateTtlConfig(ttl)).tumbling_window(10).agg(kv.count())
     assert any("shorter than the window and the allowed lateness" in w for w in warnings(plan.spec())) is warned
+
+
+def test_windows_that_expire_before_they_fire_again_are_dropped_and_counted() -> None:
+    panes = kv.TimeIntervalWindowOptions("10 ms", discard_age="1 min")
+    waits = stream_of("at bigint").watermark("at", 0).with_state_ttl(kv.StateTtlConfig(5, clock="processing"))
+    on_interval = waits.trigger(kv.Trigger.on_interval(20)).tumbling_window("1 min").agg(kv.count())
+    for plan in (waits.time_interval_window(panes).agg(kv.count()), on_interval):
+        clock = ManualClock()
+        driver = Driver(plan, clock=clock)
+        driver.send([{"at": 100}])
+        driver.send([{"at": 5}])  # of a pane that is complete: fires when the watermark grows
+        clock.advance(50)
+        driver.tick()
+        assert driver.counters["ttl_dropped"] > 0
+        driver.send([{"at": 50_000}])
+        assert driver.send([]).results.num_rows == 0

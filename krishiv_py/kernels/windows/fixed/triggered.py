@@ -57,6 +57,11 @@ class Waiting(Section):
     new_at: dict[str, int] = attrs.field(factory=dict)
     late_at: dict[str, int] = attrs.field(factory=dict)
 
+    def only(self, runs: Runs) -> Waiting:
+        """Without windows that are no longer in state."""
+        notes = [{w: at for w, at in found.items() if int(w) in runs} for found in (self.new_at, self.late_at)]
+        return Waiting([w for w in self.changed if w in runs], *notes)
+
 
 @attrs.frozen(eq=False)
 class _Taken:
@@ -99,12 +104,11 @@ class TriggeredOperator:
         runs = Runs(bucket, WINDOW, self.log.compact)
         waiting, gate = Waiting.of(bucket), IntervalGate.of(bucket)
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
-        results: list[pa.Table] = []
-        taken = _Taken()
+        results, taken = list[pa.Table](), _Taken()
         if any(c.num_rows for c in chunks):
             taken = self._take_in(runs, waiting, pa.concat_tables(chunks), due, results)
-        results += self._on_watermark(runs, due, taken.unfired)
-        results += self._late_by_watermark(runs, waiting, due)
+        passed = self._on_watermark(runs, due, taken.unfired)
+        results += self.emitter.by_end([*passed, *self._late_by_watermark(runs, waiting, due)])
         results += self._early(runs, waiting, gate, moment, due, taken)
         self._forget(runs, waiting, due.horizon_us)
         for section in (Fired(due.reached_us), waiting, gate):
@@ -322,6 +326,7 @@ class TriggeredOperator:
         for window in runs.names():
             gone = remove_keys(runs, self.layout.key_names, dead, self.log.schema, window)
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
+        Waiting.of(bucket).only(runs).store(bucket)
         return distinct(pa.concat_tables(parts), names)
 
     def _forget(self, runs: Runs, waiting: Waiting, horizon: int) -> None:
