@@ -4,7 +4,8 @@ Importing the package starts no JVM and imports no Spark. ``from krishiv_py impo
 so that Python's own stay what they are: name them, ``from krishiv_py import sum``, or write ``krishiv_py.sum``.
 """
 
-import krishiv_py.numpy_sorts  # noqa: F401  # before anything else loads NumPy
+import krishiv_py.numpy_sorts  # before anything else loads NumPy
+import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
 from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.options import OptionMethods
