@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import secrets
 import socket
 import time
 import urllib.request
@@ -18,6 +19,8 @@ import attrs
 from krishiv_py.errors import EnvironmentSetupError, message, told
 
 CENTRAL: Final = "https://repo1.maven.org/maven2"
+_LOWEST, _HIGHEST = 10_240, 65_535
+"""Ports for servers of tests."""
 
 
 @attrs.frozen
@@ -95,9 +98,27 @@ def _failed(what: str, got: str, hint: str) -> EnvironmentSetupError:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports nobody listens on, each another one: all are held until the last is found."""
+    """Ports nobody listens on, each another one: all are held until the last is found.
+
+    They lie outside of the range the system takes ports from by itself. A client of a server that has ended goes on asking for
+    its port, and a socket that Spark opens there for one answer would take the first to come for the one it waits for.
+    """
+    given = _given_by_itself()
+    possible = [port for port in range(_LOWEST, _HIGHEST + 1) if port not in given] or [0]
     with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for found in sockets:
-            found.bind(("127.0.0.1", 0))
+        sockets: list[socket.socket] = []
+        while len(sockets) < number:
+            found = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):  # somebody has it
+                found.bind(("127.0.0.1", secrets.choice(possible)))
+                sockets.append(found)
         return [int(found.getsockname()[1]) for found in sockets]
+
+
+def _given_by_itself() -> range:
+    """The ports that the system gives to whoever asks for any."""
+    try:
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    except (OSError, ValueError):  # another system than Linux: the range of IANA
+        low, high = 49_152, 65_535
+    return range(low, high + 1)

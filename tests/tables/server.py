@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,8 @@ from urllib.parse import quote
 
 import attrs
 import psycopg
+
+from krishiv_py.testing.servers import free_ports
 
 PASSWORD: Final = "hunter2/@ sécret"
 _START_S: Final = 60
@@ -107,10 +108,7 @@ def running() -> Iterator[Server]:
             "--no-sync",
         ]
         subprocess.run([where / "initdb", "-D", home / "data", *told], user=user, check=True, capture_output=True, cwd=home)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        server = Server(home, where, port)
+        server = Server(home, where, free_ports(1)[0])
         server.start()
         try:
             yield server
