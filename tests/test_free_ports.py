@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.testing.servers import free_ports
+from krishiv_py.testing.servers import _HIGHEST, _LOWEST, free_ports
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -17,7 +17,7 @@ def test_ports_lie_outside_of_the_systems_own_range() -> None:
     low, high = map(int, RANGE.read_text().split())
     found = free_ports(50)
     assert len({*found}) == 50
-    if (low, high) != (1_024, 65_535):
+    if low > _LOWEST or high < _HIGHEST:  # else there are no others
         assert not [port for port in found if low <= port <= high]
 
 

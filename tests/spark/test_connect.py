@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from krishiv_py import Session
+from krishiv_py.errors import EnvironmentSetupError
+
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pytest.importorskip("grpc", reason="the `connect` extra is not installed")
 
@@ -66,6 +69,13 @@ def test_connect() -> None:
     assert lines[3] == "[('a', 0, 10, 2), ('b', 20, 30, 1)] 1"
     assert lines[4] == "[{'user': 'a', 'at': 5, 'reason': 'late', 'watermark': 20, 'lateness': 15}]"
     assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[5:7]] == [True, True]
+
+
+def test_a_process_with_a_session_of_its_own_says_so(session: Session) -> None:
+    assert session.spark.range(1).count() == 1
+    with pytest.raises(EnvironmentSetupError, match=r"a process has one of them. Hint: stop the Spark session"):
+        Session.connect("local[2]")
+    assert session.spark.range(2).count() == 2, "it goes on"
 
 
 def test_golden_cases() -> None:

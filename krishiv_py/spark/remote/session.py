@@ -32,7 +32,7 @@ def session(url: str) -> SparkSession:
     Raises
     ------
     EnvironmentSetupError
-        When no server answers, or this one cannot make a session.
+        When no server answers, or this one cannot make a session, or this process has a Spark session of its own.
     PlanError
         For an address that is none.
     """
@@ -45,8 +45,11 @@ def session(url: str) -> SparkSession:
             return _serve(url)
         return SparkSession.builder.remote(url).getOrCreate()
     except PySparkException as problem:
-        said = " ".join(str(problem).split())
-        raise _away("no session of Spark Connect could be made", redacted(said[:500])) from problem
+        said, what = redacted(" ".join(str(problem).split())[:500]), "no session of Spark Connect could be made"
+        if problem.getCondition() in ("SESSION_OR_CONTEXT_EXISTS", "SESSION_ALREADY_EXIST"):
+            hint = "stop the Spark session of this process first, or go on with it: Session.embedded()"
+            raise EnvironmentSetupError(message(what, said, "a process has one of them", hint)) from problem
+        raise _away(what, said) from problem
 
 
 def _serve(master: str) -> SparkSession:
