@@ -29,6 +29,7 @@ ENVS: dict[str, Env] = {
         ("apache-flink==2.3.0", "setuptools<81"),
         jars=(
             "org.apache.flink:flink-sql-parquet:2.3.0",
+            "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2",
             "org.apache.hadoop:hadoop-client-api:3.4.1",
             "org.apache.hadoop:hadoop-client-runtime:3.4.1",
         ),

@@ -113,7 +113,10 @@ def line(kept: Record) -> str:
 
 def run(given: argparse.Namespace) -> bool:
     """All rounds; whether all went well."""
-    native.JARS.fetch()
+    if "native_rocksdb" in given.sides:
+        native.JARS.fetch()
+    if missing := [SIDES[side].env for side in given.sides if not SIDES[side].available]:
+        raise SystemExit(f"not installed: python -m benchmarks.envs {' '.join(missing)}")
     well = True
     with running() as broker:
         for keys in given.keys:
@@ -137,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--keys", nargs="+", type=int, choices=sorted(SETS), default=sorted(SETS))
     parser.add_argument("--jobs", nargs="+", choices=JOBS_HERE, default=list(JOBS_HERE))
-    parser.add_argument("--sides", nargs="+", choices=sorted(MODULES), default=list(MODULES))
+    parser.add_argument("--sides", nargs="+", choices=sorted(MODULES), default=["krishiv", "native_rocksdb"])
     parser.add_argument("--batch-rows", type=int, help="records of a micro-batch; a quarter of the events")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=42)
@@ -149,6 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(report.table(turns), report.latencies(turns), sep="\n\n")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker ends
+    if given.what == "latency" and "flink" in given.sides:
+        parser.error("latency is that of sides with micro-batches")
     if given.what == "latency":
         return 0 if latency.run(given) else 1
     return 0 if run(given) else 1

@@ -1,4 +1,4 @@
-"""Command line that both sides share."""
+"""Command line that all sides share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KafkaTask:
     batch_rows: int
 
 
-def task_of(argv: Sequence[str] | None, name: str) -> KafkaTask:
+def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> KafkaTask:
     """The task of a command line; output and checkpoint folders are emptied."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.kafka.{name}")
     parser.add_argument("--job", choices=(*JOBS_HERE, STEADY), required=True)
@@ -40,5 +40,5 @@ def task_of(argv: Sequence[str] | None, name: str) -> KafkaTask:
     for folder in (out, checkpoint):
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True)
-    task = Task(JOBS[given.job], out, out, checkpoint, (), "rocksdb", 2, given.trigger, 0)
+    task = Task(JOBS[given.job], out, out, checkpoint, (), state, 2, given.trigger, 0)
     return KafkaTask(task, given.address, given.topic, given.batch_rows)

@@ -12,17 +12,19 @@ from pathlib import Path
 import duckdb
 
 from benchmarks.check import Verdict, check, output_files
+from benchmarks.envs import python_of
 from benchmarks.jobs import Job
 from benchmarks.measure import Measurement
+from benchmarks.sides import SIDES
 from benchmarks.truth import Rules
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = {"krishiv": "ours", "native_rocksdb": "native"}
+MODULES = {"krishiv": "ours", "native_rocksdb": "native", "flink": "flink"}
 
 
 def measured(side: str, job: Job, address: str, topic: str, out: Path, timeout_s: float, *more: str) -> Measurement:
     """One run, measured by a process that is no parent of the broker."""
-    command = [sys.executable, "-m", f"benchmarks.kafka.{MODULES[side]}", "--job", job.name, "--address", address]
+    command = [python_of(SIDES[side].env), "-m", f"benchmarks.kafka.{MODULES[side]}", "--job", job.name, "--address", address]
     command += ["--topic", topic, "--out", str(out), *more]
     outer = [sys.executable, "-m", "benchmarks.measure", "--timeout", str(timeout_s), "--log", str(out.with_name("log.txt"))]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
