@@ -1,16 +1,15 @@
-"""What is asked of a broker: partitions and offsets. Clients are kept for the life of a process, one for each connection."""
+"""What is asked of a broker: partitions and offsets. A process keeps one client for each connection while it is in use."""
 
 from __future__ import annotations
 
-import functools
 import importlib
-import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, Final, Literal, TypeAlias
 
+from krishiv_py.connectors.kafka.kept import Kept
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import SourceError, message, require_extra
 
@@ -44,10 +43,12 @@ def admin_module() -> Any:
     return importlib.import_module("confluent_kafka.admin")
 
 
-@functools.lru_cache(maxsize=16)
-def _admin(connection: Connection, _process: int) -> Any:
+def _new_admin(connection: Connection) -> Any:
     own = {k: v for k, v in connection.config().items() if k != "isolation.level"}
     return admin_module().AdminClient(own)
+
+
+_admin = Kept(_new_admin)
 
 
 def admin(connection: Connection) -> Any:
@@ -59,7 +60,7 @@ def admin(connection: Connection) -> Any:
         When librdkafka refuses a setting.
     """
     try:
-        return _admin(connection, os.getpid())
+        return _admin(connection)
     except kafka().KafkaException as problem:
         raise connection.failed("a setting of Kafka is refused", problem, "see the settings of librdkafka") from None
 
@@ -163,8 +164,7 @@ def identities(connection: Connection, topics: Iterable[str], within_s: float) -
     }
 
 
-@functools.lru_cache(maxsize=16)
-def _committer(connection: Connection, group: str, _process: int) -> Any:
+def _new_committer(connection: Connection, group: str) -> Any:
     module = kafka()
 
     def done(error: Any, _places: Any) -> None:
@@ -175,8 +175,11 @@ def _committer(connection: Connection, group: str, _process: int) -> Any:
     return module.Consumer({**connection.config(group_id=group, enable_auto_commit="false"), "on_commit": done})
 
 
+_committer = Kept(_new_committer, end=lambda consumer: consumer.close())
+
+
 def commit(connection: Connection, group: str, found: Offsets) -> None:
     """Commit offsets in the name of a group, in the background: only monitors read them."""
-    module, consumer = kafka(), _committer(connection, group, os.getpid())
+    module, consumer = kafka(), _committer(connection, group)
     consumer.poll(0)
     consumer.commit(offsets=[module.TopicPartition(*place, offset) for place, offset in found.items()], asynchronous=True)
