@@ -95,6 +95,11 @@ def registry(known: dict[int, dict[str, Any]] | None = None) -> Iterator[tuple[s
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             number = self.path.split("?")[0].rpartition("/")[2]
+            if number == "latest":
+                subject = self.path.split("/")[2]
+                of_it = [(one, told) for one, told in schemas.items() if told.get("subject") == subject]
+                self._answer({**of_it[-1][1], "id": of_it[-1][0], "version": len(of_it)} if of_it else None)
+                return
             self._answer(schemas.get(int(number)) if number.isdigit() else None)
 
         def do_POST(self) -> None:

@@ -24,6 +24,7 @@ from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.testing import MicroBatch, micro_batches
 from krishiv_py.testing.broker import Broker
 from tests.kafka.conftest import send
+from tests.kafka.messages import registry as registry_of
 
 Topic = Callable[..., str]
 FIRST = {
@@ -196,3 +197,18 @@ def test_a_type_that_would_lose_something_is_no_value() -> None:
     for name, type_ in (("amount", pa.int32()), ("amount", pa.string()), ("user", pa.int64()), ("at", pa.date32())):
         found = decode_avro(pa.schema([(name, type_)]), None, json.dumps(SECOND), [value])
         assert found.batch.num_rows == 0 and f"column '{name}'" in found.bad[0][1], (name, type_)
+
+
+def test_a_registered_schema_without_the_columns_is_refused_at_the_call(broker: Broker, topic: Topic) -> None:
+    name, other = topic(), topic()
+    told: dict[str, Any] = {"bootstrap_servers": broker.address, "value_format": "avro"}
+    known = {1: {"subject": f"{name}-value", "schema": json.dumps(SECOND)}}
+    known |= {2: {"subject": f"{other}-value", "schema": '"int"'}, 3: {"subject": "else-value", "schema": json.dumps(FIRST)}}
+    with registry_of(known) as (url, schemas):
+        with pytest.raises(PlanError, match="do not fit") as refused:
+            kafka_source(name, schema="customer string, seen bigint", schema_registry=url, **told)
+        assert f"'{name}-value'" in str(refused.value) and "user, at" in str(refused.value)
+        kafka_source(name, schema="user string, seen bigint", schema_registry=url, **told)  # one column is enough
+        kafka_source(other, schema="customer string", schema_registry=url, **told)  # no record: the values tell
+        schemas[4] = {"subject": f"{name}-value", "schema": json.dumps(FIRST).replace('"user"', '"customer"')}
+        kafka_source(name, schema="customer string", schema_registry=url, **told)

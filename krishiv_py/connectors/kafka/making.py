@@ -98,6 +98,9 @@ def kafka_source(
     values = _values(schema, value_format, values_of.protobuf)
     if avro_schema is not None:
         avro.require_columns(avro_schema, values)
+    elif value_format == "avro" and values_of.registry is not None:
+        for name in names:
+            avro.require_registered_columns(values_of.registry, name, values)
     columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
     end = None if ending is None else where(ending, "ending", names)

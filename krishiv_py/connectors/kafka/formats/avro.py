@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
-from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, registered
+from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, latest, registered
 from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, PlanError, message, require_extra, shown, told
@@ -75,6 +75,39 @@ def require_columns(text: str, schema: pa.Schema) -> None:
     except ValueError as problem:
         hint = "name the fields of the Avro schema in `schema`, or pass the schema that the values were written with"
         raise PlanError(message("`avro_schema` and `schema` do not fit", str(problem), "no value has a row", hint)) from None
+
+
+def require_registered_columns(registry: Connection, topic: str, schema: pa.Schema) -> None:
+    """Refuse a topic whose values have none of the columns, by the newest schema that is registered for it.
+
+    That is the one under ``TOPIC-value``, as producers name it if nobody tells them otherwise. Where there is none under this
+    name, or the registry does not answer, the values themselves tell.
+
+    Raises
+    ------
+    PlanError
+        When it has none of the columns.
+    """
+    import fastavro
+
+    subject = f"{topic}-value"
+    found = latest(registry, subject)
+    if found is None or found.schema_type != "AVRO" or found.references:
+        return
+    try:
+        record = fastavro.parse_schema(json.loads(found.schema_str))
+    except RAISED:
+        return
+    if not (isinstance(record, dict) and record.get("type") == "record"):
+        return
+    try:
+        _fields(record, schema)
+    except ValueError as problem:
+        what, hint = (
+            f"the registered schema {subject!r} and `schema` do not fit",
+            "name the fields of the Avro schema in `schema`",
+        )
+        raise PlanError(message(what, str(problem), "no value has a row", hint)) from None
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -85,6 +85,21 @@ def _registered(registry: Connection, number: int, _process: int) -> Any:
         raise silent(registry, problem, "values cannot be decoded") from None
 
 
+def latest(registry: Connection, subject: str) -> Any:
+    """The newest schema that is registered under a name; None where there is none, and where the registry does not answer.
+
+    It is asked once, for two seconds at most: it need not be reachable from where a query is written.
+    """
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    kafka()
+    once = {**dict(registry.settings), "url": registry.servers, "timeout": 2, "max.retries": 0}
+    try:
+        return SchemaRegistryClient(once).get_latest_version(subject).schema
+    except RAISED:
+        return None
+
+
 def silent(registry: Connection, problem: BaseException, consequence: str) -> SourceError:
     """The error for a registry that does not do what it was asked."""
     got = f"{registry.servers}: {registry.clean(told(problem))}"
