@@ -279,7 +279,7 @@ def start(
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
-    tables = Tables(checkpoint, lookup_tables(plan), now, durable)
+    tables = Tables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
     steps = BatchSteps(
         plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes, tables
     )

@@ -23,11 +23,14 @@ from krishiv_py.api.results.rows import RowStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
+from tests.crash.tables import Counted, looked_up, reloaded
 
 SCHEMA = "user bigint, at bigint, amount bigint"
 JOINS = ("interval", "asof", "windows", "matched")
 """Kinds that read the input twice: as the left side, and, under other names, as the right one."""
-KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS, "outputs")
+SEVERAL = ("outputs", "reloaded")
+"""Kinds with several outputs. What "reloaded" gives depends on when it runs, so it has a test of its own."""
+KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS, "outputs", "lookup")
 RENAMED = {"user": "customer", "at": "seen", "amount": "price"}
 
 
@@ -53,6 +56,8 @@ def plan(read: Callable[[], Stream], kind: str, late: LateEventHandler) -> Aggre
     """One operator of each kind, and a chain of three; `late` takes the rows that are late in the first stage."""
     if kind in JOINS:
         return joined(read(), read(), kind, late)
+    if kind == "lookup":
+        return looked_up(read, late)
     timed = read().watermark("at", 2_000)
     if kind == "dedup":
         return timed.drop_duplicates("user", "amount", within=3_000).with_late_event_handler(late)
@@ -88,6 +93,11 @@ def outputs(read: Callable[[], Stream], late: LateEventHandler, work: str) -> li
     ]
 
 
+def reloading(read: Callable[[], Stream], late: LateEventHandler, work: str) -> list[Output]:
+    """Tables that count in files how often they were loaded, and a first output that is slow, so that kills hit the second."""
+    return reloaded(read, late, work, Counted(f"{work}/loads"), Counted(f"{work}/loads-behind"), slow_s=0.4)
+
+
 def main(kind: str, source: str, work: str) -> None:
     """Run, or go on."""
     settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
@@ -98,8 +108,9 @@ def main(kind: str, source: str, work: str) -> None:
             return session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1)
 
         checkpoint, batches = f"{work}/checkpoint", Batches.available_now(flush=True)
-        if kind == "outputs":
-            query = session.start(outputs(read, late, work), checkpoint=checkpoint, batches=batches)
+        if kind in SEVERAL:
+            several = outputs(read, late, work) if kind == "outputs" else reloading(read, late, work)
+            query = session.start(several, checkpoint=checkpoint, batches=batches)
         else:
             query = plan(read, kind, late).start(ParquetSink(f"{work}/out"), checkpoint=checkpoint, batches=batches)
         query.await_termination()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import MemorySink, SideOutputLateEventHandler
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.spark.storage.tables import read_note
+from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.crash.job import JOINS, KINDS, SCHEMA, outputs, plan
 from tests.crash.killing import counted, rows, run, run_with_kills, write_input
+from tests.crash.tables import reloaded, versions
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
 SHORT = ("outputs", "arrival", "matched")
@@ -33,12 +37,24 @@ def by_driver(kind: str, source: Path, work: Path) -> tuple[dict[str, Rows], Row
     """
     late = SideOutputLateEventHandler(MemorySink())
 
-    def read() -> Stream:
-        return stream_of(SCHEMA)
-
     driver = Driver(outputs(read, late, str(work)) if kind == "outputs" else plan(read, kind, late), idle_batches=False)
-    batches = [pq.read_table(path) for path in sorted(source.iterdir())]
-    done = [driver.send({"left": batch, "right": batch} if kind in JOINS else batch) for batch in batches]
+    return driven(driver, source, joins=kind in JOINS)
+
+
+def read() -> Stream:
+    """The input, for the driver."""
+    return stream_of(SCHEMA)
+
+
+def driven(
+    driver: Driver, source: Path, *, joins: bool = False, before: Callable[[int], object] = lambda number: None
+) -> tuple[dict[str, Rows], Rows, str]:
+    """The same, of a driver; with what is done before each batch."""
+    done = []
+    for number, path in enumerate(sorted(source.iterdir())):
+        before(number)
+        batch = pq.read_table(path)
+        done.append(driver.send({"left": batch, "right": batch} if joins else batch))
     done += [driver.tick(), driver.close()]
     found: dict[str, list[dict[str, Any]]] = {}
     for step in done:
@@ -77,3 +93,86 @@ def test_outputs_survive_kills(kind: str, tmp_path: Path, length_s: float) -> No
         assert (work / "rows").read_text() == read
         attempt += 1
         assert attempt < 3 * KILLS + 3, "the job ends before it can be killed"
+
+
+def test_each_batch_of_a_reloaded_table_has_one_version(tmp_path: Path, length_s: float) -> None:
+    """Also a batch that is repeated; and the windows are those of a run that saw these versions."""
+    write_input(tmp_path / "in", seed=len(KINDS))
+    seeded = random.Random(f"reloaded {KILLS}")
+    killed = attempt = repeated = 0
+    while killed < KILLS:
+        work = tmp_path / f"killed-{attempt}"
+        killed += run_with_kills("reloaded", tmp_path / "in", work, min(KILLS - killed, 5), seeded, length_s)
+        seen = attempts(work / "seen")
+        assert all(one == first for first, *others in seen.values() for one in others)
+        repeated += sum(len(others) for _, *others in seen.values())
+        met = [ascending({version for *_, version in first}) for _, (first, *_) in sorted(seen.items())]
+        assert all(len(one) == 1 for one in met) and met == sorted(met), met
+        assert_fired_under_one_version(work / "out")
+        assert_each_batch_was_loaded_for_once(work / "checkpoint")
+        out, late, read_rows = by_driver_with([one for (one,) in met], tmp_path / "in", tmp_path / f"driver-{attempt}")
+        assert rows_without(work / "out", "fired") == out["out"] and out["out"]
+        assert sum((first for first, *_ in seen.values()), Rows()) == out["seen"]
+        assert rows(work / "late") == late and late
+        assert (work / "rows").read_text() == read_rows
+        attempt += 1
+        assert attempt < 3 * KILLS + 3, "the job ends before it can be killed"
+    assert repeated or KILLS < 5, "no batch was repeated once its rows were seen"
+
+
+def attempts(folder: Path) -> dict[int, list[Rows]]:
+    """What was seen of each batch, at every attempt."""
+    found: dict[int, list[Rows]] = {}
+    for path in sorted(folder.glob("[0-9]*.parquet")):
+        found.setdefault(int(path.name.partition("-")[0]), []).append(rows(path))
+    return found
+
+
+def ascending(versions_met: set[str]) -> list[int]:
+    """Versions; rows without a time meet none."""
+    return sorted(int(version) for version in versions_met - {"None"})
+
+
+def assert_fired_under_one_version(folder: Path) -> None:
+    """Files are named after their batch; a later one has a later version."""
+    found: dict[int, set[int]] = {}
+    for path in folder.glob("part-*.parquet"):
+        fired = pq.read_table(path)["fired"].to_pylist()
+        found.setdefault(int(path.name.split("-")[2]), set()).update(fired)
+    in_order = [sorted(one) for _, one in sorted(found.items())]
+    assert all(len(one) == 1 for one in in_order) and in_order == sorted(in_order), in_order
+    assert len({one[0] for one in in_order}) == len(in_order) > 2
+
+
+def assert_each_batch_was_loaded_for_once(checkpoint: Path) -> None:
+    """So versions are counted as batches are, from 1 on; progress has them from this note."""
+    note = read_note(str(checkpoint))
+    done = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
+    assert note is not None and note["batch"] == max(done)
+    assert [entry["version"] for entry in note["tables"]] == [note["batch"] + 1] * 2
+
+
+def by_driver_with(met: list[int], source: Path, work: Path) -> tuple[dict[str, Rows], Rows, str]:
+    """What a run gives that meets these versions, batch by batch."""
+    clock, now = ManualClock(), [0]
+
+    def before(number: int) -> None:
+        clock.advance("1 s")
+        now[0] = met[number]
+
+    def load() -> pa.Table:
+        return versions(now[0])
+
+    late = SideOutputLateEventHandler(MemorySink())
+    driver = Driver(reloaded(read, late, str(work), load, load), idle_batches=False, clock=clock)
+    found, refused, told = driven(driver, source, before=before)
+    without = Rows()
+    for row, n in found["out"].items():
+        without[row[:-1]] += n
+    found["out"] = without
+    return found, refused, told
+
+
+def rows_without(folder: Path, name: str) -> Rows:
+    """Every row of an output but for a column."""
+    return counted(pq.read_table(folder).drop_columns([name]).to_pylist())

@@ -9,7 +9,7 @@ from typing import Final
 _MARKS: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]+-[0-9a-f]{12}(?![0-9a-f])|(?<![a-z])[0-9a-f]{32}|(?<![a-z])[0-9a-f]{8}(?=\.json)|[0-9]+"
 )
-_USERS: Final = ("in/N.parquet", "out/part-", "late/part-")
+_USERS: Final = ("in/N.parquet", "codes/", "out/part-", "late/part-")
 """What the user brought and gets; what it holds is not the library's to check."""
 
 ALWAYS: Final = {
@@ -41,6 +41,8 @@ OF_PLAN: Final = {
     "ledger": {
         "cp/krishiv/ledger/N.json",
         "cp/krishiv/controls/N.parquet",
+        "cp/krishiv/tables/N.arrow",
+        "cp/krishiv/tables/_in_use.json",
         "out/_krishiv_staging/N/_SUCCESS",
         "out/_krishiv_staging/N/part-N-N-cN.json",
     },
@@ -56,9 +58,7 @@ ELSEWHERE: Final = {
     "cp/krishiv/controls/N.parquet.tmp",
     "cp/krishiv/ranges/N/N.parquet",
     "cp/krishiv/ranges/N/_next.tmp",
-    "cp/krishiv/tables/N.arrow",
     "cp/krishiv/tables/N.arrow.tmp",
-    "cp/krishiv/tables/_in_use.json",
     "cp/krishiv/tables/_in_use.json.tmp",
     "cp/krishiv/handed/_home.json",
     "cp/krishiv/handed/_home.json.tmp",
@@ -67,7 +67,7 @@ ELSEWHERE: Final = {
     "cp/krishiv/handed/failed-N.parquet",
     "cp/krishiv/handed/failed-N.tmp",
 }
-"""Ranges of a source (tests/spark/test_own_sources.py), tables of lookup joins (tests/joins/test_lookup_versions.py), results
+"""Ranges of a source (tests/spark/test_own_sources.py), results
 for plain Spark (tests/spark/test_frames.py), a note on object stores (tests/spark/test_lease.py), and what a crash leaves of a
 file before it has its name."""
 CHECKSUM: Final = ".crc"

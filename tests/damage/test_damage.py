@@ -1,7 +1,8 @@
 """A damaged checkpoint gives the right answer or an error of ours that names the file, never a wrong answer.
 
 The ordinary run damages what tasks read, all files of a kind at once, and in one go everything that has no weight;
-``nox -s damage`` files of every kind in every way. What is read before anything runs is damaged in ``test_notes.py``.
+``nox -s damage`` files of every kind in every way. What is read before anything runs is damaged in ``test_notes.py``, tables
+of lookup joins in every way in ``test_tables.py``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ FATAL: dict[str, tuple[tuple[str, str], ...]] = {
         ("cp/krishiv/ledger/N.json", "flipped"),
         ("cp/krishiv/controls/N.parquet", "flipped"),
         ("cp/krishiv/chunks/N/N", "removed"),
+        ("cp/krishiv/tables/N.arrow", "emptied"),
+        ("cp/krishiv/tables/_in_use.json", "removed"),
     ),
 }
 """What the query needs, and finds to be damaged when it runs."""

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -46,7 +47,8 @@ END: Final = 1_000_000
 SETTINGS: Final = {"spark.krishiv.chunkFileBytes": "100", "spark.sql.streaming.fileSource.log.compactInterval": "2"}
 """Small chunks of state are files too, and logs are compacted early."""
 PLANS: Final = ("spark", "ledger")
-"""By the clock: tumbling windows of one source, and sessions with a time to live of two; by sink: Parquet and JSON."""
+"""By the clock: tumbling windows of one source, and sessions with a time to live of two, whose rows are looked up; by sink:
+Parquet and JSON."""
 _publish: Final = Publisher.publish
 Damage = Callable[[bytes], bytes | None]
 DAMAGES: Final[dict[str, Damage]] = {
@@ -72,6 +74,12 @@ def batch(number: int) -> list[dict[str, Any]]:
     return rows + late + ([{"user": "end", "at": END, "amount": 0}] if number in AFTER else [])
 
 
+def codes(folder: Path) -> pa.Table:
+    """A table that is another in every run."""
+    code = int((folder / "code").read_text())
+    return pa.table({"user": [f"u{n}" for n in range(15)], "code": [code] * 15})
+
+
 @attrs.frozen
 class Trial:
     """A query in a folder: input, checkpoint, results and late rows side by side."""
@@ -91,12 +99,17 @@ class Trial:
         for name in "ab":
             lags = lags.source(name, WatermarkSpec.fixed_lag_ms(100))
         files = self.session.read_parquet(str(self.home / "in"), SCHEMA, streaming=True, max_files_per_batch=1)
-        timed = self.session.union({"a": stream, "b": files}).with_watermark(lags, "at", source_column="source")
-        sessions = timed.key_by("user").session_window(300).agg(count(), sum("amount"))
+        coded = self.session.union({"a": stream, "b": files}).lookup_join(
+            partial(codes, self.home / "codes"), "user", reload="1 us"
+        )
+        timed = coded.with_watermark(lags, "at", source_column="source")
+        sessions = timed.key_by("user", "code").session_window(300).agg(count(), sum("amount"))
         return sessions.with_state_ttl(StateTtlConfig("30 days", clock="processing")).with_late_event_handler(late), sender
 
     def run(self, *numbers: int, flush: bool = False) -> None:
         """Batches of these numbers, from wherever the query is."""
+        (self.home / "codes").mkdir(exist_ok=True)
+        (self.home / "codes" / "code").write_text(str(numbers[0]))
         plan, sender = self.opened()
         sender.trim()
         for number in numbers:

@@ -133,6 +133,16 @@ class CheckpointNotes:
                 )
             )
 
+    def has_tables(self) -> bool:
+        """Whether a note of the tables of lookup joins was written: it is lost if it is not there."""
+        return "tables" in (self.plan() or {})
+
+    def note_tables(self) -> None:
+        """Write down that there is a note of the tables of lookup joins."""
+        stored = self.plan()
+        if stored is not None and "tables" not in stored:
+            self._write(_PLAN, {**stored, "tables": "noted"})
+
     def metrics(self) -> dict[str, Any]:
         """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
         system, path = self._at(_METRICS)

@@ -1,7 +1,8 @@
 """The tables of lookup joins in a running query: one version for all tasks of a micro-batch, also when it is repeated.
 
 When a batch begins, the driver loads a table that is old enough. It writes the table into the checkpoint before the tasks of
-the batch run, with a note of which batch has which version. A batch that is repeated after a crash finds its own note.
+the batch run, with a note of which batch has which version. A batch that is repeated after a crash finds its own note. The
+note of the plan says that there is one, so that a note that was lost is not taken for one that was never written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
-from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.planner.tables import table_names
@@ -41,12 +42,21 @@ class Tables:
         The clock of the query, µs.
     durable : bool
         Whether what is written must survive a loss of power.
+    begun : int
+        The last micro-batch that was begun in an earlier run: it and those before were tried already.
+    on_record : callable
+        Whether the plan note says that there is a note of tables.
+    record : callable
+        Let it say so.
     """
 
     checkpoint: str
     tables: tuple[LookupTable, ...]
     now: Callable[[], int]
     durable: bool = False
+    begun: int = -1
+    on_record: Callable[[], bool] = lambda: False
+    record: Callable[[], None] = lambda: None
     _loaded: list[pa.Table | None] = attrs.field(init=False)
     _entries: list[dict[str, Any]] | None = None
 
@@ -58,12 +68,14 @@ class Tables:
 
         Raises
         ------
+        CheckpointError
+            When it is damaged or lost which version a batch had that is repeated.
         SourceError
             When a table cannot be loaded.
         """
         if not self.tables:
             return {}
-        noted = read_note(self.checkpoint)
+        noted = self._noted(batch)
         entries = [] if noted is None else noted["tables"]
         known = [entry["schema"] for entry in entries] == [str(table.schema) for table in self.tables]
         if not known or noted is None or noted["batch"] != batch:
@@ -76,9 +88,25 @@ class Tables:
             write_whole(system, path, sealed(json.dumps(told).encode()), durable=self.durable)
             if entries != self._entries:
                 self._forget_others([entry["file"] for entry in entries])
+        if self._entries is None:
+            self.record()
         self._entries = entries
         versions = (TableVersion(entry["version"], entry["loaded_us"], entry["rows"]) for entry in entries)
         return dict(zip(table_names(self.tables), versions, strict=True))
+
+    def _noted(self, batch: int) -> dict[str, Any] | None:
+        """The last note, as far as it can tell which versions a batch had that is repeated."""
+        noted = read_note(self.checkpoint)
+        if noted is None:
+            if self.on_record():
+                raise missing(_at(self.checkpoint, _NOTE)[1], BEGIN_ANEW)
+        elif noted["batch"] != batch <= self.begun:
+            # what a note names is removed only once there is a later one, which was lost
+            for entry in noted["tables"]:
+                system, path = _at(self.checkpoint, entry["file"])
+                if system.get_file_info(path).type != pafs.FileType.File:
+                    raise missing(path, BEGIN_ANEW)
+        return noted
 
     def _current(self, at: int, entry: dict[str, Any] | None) -> dict[str, Any]:
         """The note of a table as it stands: as it was, or loaded anew."""
@@ -91,11 +119,13 @@ class Tables:
             return {**entry, "loaded_us": now_us}
         file = f"{at}-{uuid.uuid4().hex[:12]}.arrow"
         system, path = _at(self.checkpoint, file)
-        write_whole(system, path, sealed(as_bytes(found)), durable=self.durable)
-        version = 1 if entry is None else entry["version"] + 1
+        data = sealed(as_bytes(found))
+        write_whole(system, path, data, durable=self.durable)
+        kept = {"version": 0} if entry is None else entry
         return {
             "file": file,
-            "version": version,
+            "sum": checksum(data),
+            "version": kept["version"] + (kept.get("sum") != checksum(data)),
             "loaded_us": now_us,
             "rows": found.num_rows,
             "schema": str(table.schema),
@@ -117,16 +147,17 @@ class TaskTables:
     batch: int
 
     @cached_property
-    def files(self) -> dict[str, str]:
-        """The file of each table by its token."""
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """What the note says of each table, by its token."""
         note = read_note(self.checkpoint)
         if note is None or note["batch"] != self.batch:
             raise missing(f"the note of the tables of batch {self.batch} in {self.checkpoint}", BEGIN_ANEW)
-        return {entry["token"]: entry["file"] for entry in note["tables"]}
+        return {entry["token"]: entry for entry in note["tables"]}
 
     def name(self, token: str) -> str:
         """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
-        return self.files[token]
+        name: str = self.entries[token]["file"]
+        return name
 
     def table(self, token: str) -> pa.Table:
         """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
@@ -134,7 +165,10 @@ class TaskTables:
         data = read_whole(system, path)
         if data is None:
             raise missing(path, BEGIN_ANEW)
-        return pa.ipc.open_stream(pa.py_buffer(unsealed(data, path, BEGIN_ANEW))).read_all()
+        body = unsealed(data, path, BEGIN_ANEW)
+        if self.entries[token].get("sum", checksum(data)) != checksum(data):  # a note of an early version has none
+            raise damaged(path, f"{len(data)} bytes that are of another table, or of another version", BEGIN_ANEW)
+        return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
 
 
 def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManager[None]:
@@ -146,7 +180,13 @@ def read_note(checkpoint: str) -> dict[str, Any] | None:
     """Which version of each table the last batch has; None before the first."""
     system, path = _at(checkpoint, _NOTE)
     data = read_whole(system, path)
-    note: dict[str, Any] | None = None if data is None else json.loads(unsealed(data, path, BEGIN_ANEW))
+    if data is None:
+        return None
+    try:
+        note: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        int(note["batch"]), [entry["file"] for entry in note["tables"]]
+    except (KeyError, TypeError, ValueError) as problem:  # whole, but another file
+        raise damaged(path, f"{len(data)} bytes that are no note of tables", BEGIN_ANEW) from problem
     return note
 
 
