@@ -216,6 +216,7 @@ LISTS: dict[str, tuple[Any, dict[str, object]]] = {
     "zip_with": (_LIST, {"other": _LIST, "function": lambda x, y: x.concat(y)}),
     "array_position": (_LIST, {"value": "a"}),
     "sort_array": (_LIST, {"ascending": False}),
+    "array_sort": (_LIST, {"compare": lambda a, b: a.length() - b.length()}),
     "array_join": (_LIST, {"delimiter": ",", "null": "-"}),
     "array_repeat": (col("user"), {"times": 2}),
     "array_union": (_LIST, {"other": _LIST}),

@@ -56,6 +56,11 @@ CASES: list[tuple[Expr | None, str, list[Any]]] = [
     (X.sort_array(), "sort_array(xs)", [[None, 1, 1, 3], [], None, [2, 5]]),
     (X.sort_array(False), "sort_array(xs, false)", [[3, 1, 1, None], [], None, [5, 2]]),
     (X.array_sort(), "array_sort(xs)", [[1, 1, 3, None], [], None, [2, 5]]),
+    (
+        X.array_sort(lambda a, b: func("coalesce", b, 0) - func("coalesce", a, 0)),
+        "array_sort(xs, (a, b) -> coalesce(b, 0) - coalesce(a, 0))",
+        [[3, 1, 1, None], [], None, [5, 2]],
+    ),
     (S.array_join("-"), "array_join(ss, '-')", ["b-a", "x", "", None]),
     (S.array_join(K, "?"), "array_join(ss, k, '?')", ["ba?aa", "x", "", None]),
     (X.array_union(Y), "array_union(xs, ys)", [[3, 1, None], [None], None, [2, 5]]),
@@ -169,6 +174,27 @@ def test_values_by_method_and_by_text(expr: Expr | None, text: str, wanted: list
                 assert same(evaluate(one, batch.slice(0, at)).to_pylist(), wanted[:at])
 
 
+@pytest.mark.parametrize("longest", [2, 5, 31, 32, 33, 70])
+def test_lists_are_sorted_as_a_function_says_and_equals_keep_their_order(longest: int) -> None:
+    chance = random.Random(longest)
+    lists = [[100 * chance.randrange(7) + n for n in range(chance.randrange(longest + 1))] for _ in range(200)]
+    lists += [sorted(lists[0]), sorted(lists[1])[::-1], [*range(longest)], []]
+    rows = pa.table({"xs": pa.array(lists, pa.list_(pa.int64())), "up": [n % 2 == 0 for n in range(len(lists))]})
+    text = "array_sort(xs, (a, b) -> CASE WHEN up THEN a DIV 100 - b DIV 100 ELSE b DIV 100 - a DIV 100 END)"
+    found = evaluate(parse_expr(text), rows)
+    assert found.to_pylist() == [
+        sorted(one, key=lambda x: x // 100) if n % 2 == 0 else sorted(one, key=lambda x: -(x // 100))
+        for n, one in enumerate(lists)
+    ]
+
+
+def test_a_function_that_compares_and_gives_null_is_an_error() -> None:
+    unknown = parse_expr("array_sort(xs, (a, b) -> a - b)")
+    assert evaluate(unknown, ROWS.slice(1)).to_pylist() == [[], None, [2, 5]]
+    with pytest.raises(OperatorError, match="compares gave null for two elements: let it give 0"):
+        evaluate(unknown, ROWS)
+
+
 def test_parameters_are_told_apart() -> None:
     inner = X.transform(lambda x: Y.transform(lambda x: x))
     assert repr(inner) == "transform(xs, x -> transform(ys, x_2 -> x_2))"
@@ -202,7 +228,9 @@ REFUSED: list[Callable[[], Any]] = [
     lambda: X.sort_array("up"),  # type: ignore[arg-type]
     lambda: func("timestampadd", "fortnight", 1, D),
     lambda: col("x") + (lambda x: x),
-    lambda: parse_expr("array_sort(xs, (a, b) -> a - b)"),
+    lambda: parse_expr("array_sort(xs, a -> a)"),
+    lambda: evaluate(X.array_sort(lambda a, b: a < b), ROWS),
+    lambda: evaluate(X.array_sort(lambda a, b: None), ROWS),
     lambda: parse_expr("transform(xs, x)"),
     lambda: parse_expr("lower(x -> x)"),
     lambda: evaluate(LEAKED[0] + 1, ROWS),

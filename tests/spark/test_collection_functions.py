@@ -100,6 +100,7 @@ def rows(chance: random.Random) -> pa.Table:
     made |= {name: pa.array([many(deeper, 3) for _ in range(ROWS)], pa.list_(deep)) for name in ("lsa", "lsb")}
     made["m"] = pa.array([entries(["a", "b", "c"], [0, 1, 2]) for _ in range(ROWS)], pa.map_(pa.string(), pa.int64()))
     made["w"] = pa.array([entries([1, 2, 3], ["x", ""]) for _ in range(ROWS)], pa.map_(pa.int64(), pa.string()))
+    made["lw"] = pa.array([many([*range(9), -1], 31) for _ in range(ROWS)], pa.list_(pa.int64()))
     return pa.table(made)
 
 
@@ -202,6 +203,24 @@ _LAMBDAS = (
         "size(filter(ls, x -> x = 'a')) > 0",
     ),
 )
+_BY_SIZE = "CASE WHEN a < b THEN -1 WHEN a > b THEN 1 ELSE 0 END"
+_NULLS_LAST = f"CASE WHEN a IS NULL AND b IS NULL THEN 0 WHEN a IS NULL THEN 1 WHEN b IS NULL THEN -1 ELSE {_BY_SIZE} END"
+_COMPARED = (
+    *(f"array_sort({x}, (a, b) -> {_NULLS_LAST})" for x in (*_LISTS, "ll", "lw")),
+    *(f"array_sort({x}, (a, b) -> {_BY_SIZE})" for x in ("li", "ls", "lw", "lf")),  # a null equals all: it contradicts itself
+    *("array_sort(lw, (a, b) -> CAST(b - a AS int))", "array_sort(array_compact(lw), (a, b) -> CAST(b - a AS int))"),
+    *("array_sort(lj, (a, b) -> a - b)", "array_sort(array_compact(lj), (a, b) -> a - b)", "array_sort(lj, (a, b) -> i)"),
+    *("array_sort(ls, (a, b) -> length(a) - length(b))", "array_sort(array_compact(ls), (a, b) -> length(b) - length(a))"),
+    "array_sort(array_compact(lw), (a, b) -> CASE WHEN pmod(a * 7 + b * 3, 5) > 2 THEN -1 ELSE 1 END)",
+    "array_sort(array_compact(lw), (a, b) -> CASE WHEN a % 3 = b % 3 THEN 0 WHEN a % 3 < b % 3 THEN -1 ELSE 1 END)",
+    "array_sort(array_compact(lw), (a, b) -> CASE WHEN 8 DIV (a - b + 3) > 1 THEN -1 ELSE 1 END)",
+    "array_sort(lst, (a, b) -> coalesce(CASE WHEN a.a < b.a THEN 1 WHEN a.a > b.a THEN -1 END, 0))",
+    "transform(array(lw, mi), x -> array_sort(x, (a, b) -> CASE WHEN a > b OR b IS NULL THEN -1 WHEN a = b THEN 0 ELSE 1 END))",
+    *("array_sort(li, (a, b) -> CAST(NULL AS int))", "array_sort(li, (a, b) -> 0)"),
+    "array_sort(transform(sequence(1, 90), x -> pmod(x * (i8 + 29), 61)), (a, b) -> a - b)",
+    "array_sort(transform(sequence(1, 90), x -> pmod(x * 17, 13) * 100 + x), (a, b) -> CAST(a DIV 100 - b DIV 100 AS int))",
+    "array_sort(lw)",
+)
 _NESTED_PAIRS = (("ll", "mm"), ("lst", "mst"), ("lz", "mz"), ("lsa", "lsb"))
 _NESTED = (
     *(
@@ -286,8 +305,8 @@ def equal(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize(
     "texts",
-    [_ONE, _MORE, _LAMBDAS, _NESTED, _SERIES, _CALENDAR],
-    ids=["one", "more", "lambdas", "nested", "series", "calendar"],
+    [_ONE, _MORE, _LAMBDAS, _COMPARED, _NESTED, _SERIES, _CALENDAR],
+    ids=["one", "more", "lambdas", "compared", "nested", "series", "calendar"],
 )
 def test_values_and_errors_are_those_of_spark(session: Session, texts: tuple[str, ...]) -> None:
     table = rows(random.Random(f"{texts[0]} {os.environ.get('KRISHIV_SEED', '1')}"))

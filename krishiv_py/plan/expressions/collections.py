@@ -7,7 +7,6 @@ from typing import Final, TypeAlias
 
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import ExpressionError, message
 from krishiv_py.plan.expressions.constants import SPREADING, spreading
 from krishiv_py.plan.expressions.expr import Expr, Func, Lit
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
@@ -104,14 +103,7 @@ def _sequence(node: sg.Expression, read: Read) -> Expr:
 def _sorted(kind: str, node: sg.Expression, read: Read) -> Expr:
     """``sort_array``, which has nulls first, and ``array_sort``, which has them last."""
     if node.args.get("expression") is not None:
-        raise ExpressionError(
-            message(
-                "array_sort takes no function that compares",
-                node.sql("spark"),
-                "lists are sorted as whole columns, not element by element",
-                "write array_sort(xs), or sort_array(xs, false)",
-            )
-        )
+        return Func("array_sort", (read(node.this), read(node.expression)))
     ascending, nulls_first = node.args.get("asc"), node.args.get("nulls_first")
     first = isinstance(nulls_first, sg.Boolean) and bool(nulls_first.this)
     if kind == "ArraySort" and ascending is None and not first and nulls_first is not None:

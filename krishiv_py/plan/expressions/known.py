@@ -20,7 +20,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "array_position": (2, 2),
     "array_remove": (2, 2),
     "array_repeat": (2, 2),
-    "array_sort": (1, 1),
+    "array_sort": (1, 2),
     "array_union": (2, 2),
     "arrays_overlap": (2, 2),
     "bit_and": (2, 2),
@@ -147,6 +147,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
 
 LAMBDAS: Final[dict[str, dict[int, tuple[int, int]]]] = {
     "aggregate": {2: (2, 2), 3: (1, 1)},
+    "array_sort": {1: (2, 2)},
     "exists": {1: (1, 1)},
     "filter": {1: (1, 2)},
     "forall": {1: (1, 1)},

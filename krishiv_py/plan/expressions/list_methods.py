@@ -81,9 +81,16 @@ class ListMethods:
         """The list in order, `ascending` with nulls first, else descending with nulls last."""
         return self._call("sort_array", ascending)
 
-    def array_sort(self) -> Func:
-        """The list in ascending order, nulls last."""
-        return self._call("array_sort")
+    def array_sort(self, compare: Pair | None = None) -> Func:
+        """The list in ascending order, nulls last; or as a function says of any two elements.
+
+        Parameters
+        ----------
+        compare : callable, optional
+            Of two elements, which may be null: a whole number below 0 if the first one comes first, above 0 if the second one
+            does, else 0; equal ones keep their order. Null is an error.
+        """
+        return self._call("array_sort", *(() if compare is None else (compare,)))
 
     def array_join(self, delimiter: object, null: object = None) -> Func:
         """The texts of a list with a `delimiter` between them; nulls are left out, or written as the text `null`."""

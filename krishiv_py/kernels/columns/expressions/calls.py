@@ -138,7 +138,6 @@ _OF_LISTS: Final[dict[str, Call]] = {
     "array_position": lambda v, _: lists.array_position(v[0], v[1]),
     "array_remove": lambda v, _: lists.array_remove(v[0], v[1]),
     "array_repeat": lambda v, _: series.array_repeat(v[0], v[1]),
-    "array_sort": lambda v, _: lists.sorted_list(v[0], ascending=True, nulls_first=False),
     "array_union": lambda v, _: lists.array_union(v[0], v[1]),
     "arrays_overlap": lambda v, _: lists.arrays_overlap(v[0], v[1]),
     "distinct_key": lambda v, _: combinations.distinct_key(v),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import attrs
@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, OperatorError, message
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.kernels.columns.expressions.lists import Lists, truths
+from krishiv_py.kernels.columns.expressions.comparing import by_place, compared_order
+from krishiv_py.kernels.columns.expressions.lists import Lists, sorted_list, truths
 from krishiv_py.kernels.columns.expressions.maps import Maps
-from krishiv_py.kernels.columns.expressions.values import Value, repeated
+from krishiv_py.kernels.columns.expressions.values import FaultError, Value, is_integer, repeated
 from krishiv_py.plan.expressions.expr import Col, Expr, Func
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.expressions.trees import walk
@@ -109,21 +110,13 @@ def _any(args: tuple[Expr, ...], run: _Run, wanted: bool) -> pa.Array:
 
 def _stepwise(function: Expr, lists: Lists, run: _Run, wanted: bool) -> tuple[Mask, Mask]:
     found, open_ = np.zeros(len(lists.counts), np.bool_), np.zeros(len(lists.counts), np.bool_)
-    for rows, place in _by_place(lists.counts):
+    for rows, place in by_place(lists.counts):
         rows = rows[~found[rows]]
         items = lists.items.take(pa.array(lists.starts[rows] + place))
         true, null = truths(run.given(function, rows, items), len(rows))
         found[rows[true if wanted else ~true & ~null]] = True
         open_[rows[null]] = True
     return found, open_
-
-
-def _by_place(counts: Ints) -> Iterator[tuple[Ints, int]]:
-    """The rows that have an element at a place, the longest lists first, place after place."""
-    order = np.argsort(-counts, kind="stable")
-    descending = -counts[order]
-    for place in range(int(counts.max(initial=0))):
-        yield order[: int(np.searchsorted(descending, -place, side="left"))], place
 
 
 def _aggregate(args: tuple[Expr, ...], run: _Run) -> pa.Array:
@@ -133,7 +126,7 @@ def _aggregate(args: tuple[Expr, ...], run: _Run) -> pa.Array:
     _same_type(args, start, run.given(merge, np.zeros(0, np.int64), so_far[:0], lists.items[:0]).type)
     order = np.argsort(-lists.counts, kind="stable")
     so_far, done = so_far.take(pa.array(order)), []
-    for rows, place in _by_place(lists.counts):
+    for rows, place in by_place(lists.counts):
         done.append(so_far[len(rows) :])
         items = lists.items.take(pa.array(lists.starts[rows] + place))
         so_far = run.given(merge, rows, so_far[: len(rows)], items)
@@ -158,6 +151,28 @@ def _same_type(args: tuple[Expr, ...], start: pa.DataType, merged: pa.DataType) 
                 f'cast one of them: lit(0).cast("{merged}"), in text CAST(0 AS ...)',
             )
         )
+
+
+def _array_sort(args: tuple[Expr, ...], run: _Run) -> pa.Array:
+    """By a function of two elements that gives less than 0, 0 or more; else ascending, nulls last."""
+    if len(args) == 1:
+        return sorted_list(run.column(args[0]), ascending=True, nulls_first=False)
+    lists, function = run.lists(args[0]), args[1]
+
+    def before(rows: Ints, left: Ints, right: Ints) -> Mask:
+        given = run.given(function, rows, lists.items.take(pa.array(left)), lists.items.take(pa.array(right)))
+        if not is_integer(given.type):
+            hint = "write (a, b) -> CASE WHEN a < b THEN -1 WHEN a > b THEN 1 ELSE 0 END"
+            raise ExpressionError(
+                message("a function that compares gives a whole number", f"{function!r} gives {given.type}", "no order", hint)
+            )
+        if given.null_count:
+            raise FaultError("a function that compares gave null for two elements: let it give 0, or a number below or above")
+        less: Mask = given.to_numpy(zero_copy_only=False) < 0
+        return less
+
+    before(*(np.zeros(0, np.int64) for _ in range(3)))  # its type is known without elements
+    return attrs.evolve(lists, items=lists.items.take(pa.array(compared_order(lists, before)))).column()
 
 
 def _zip_with(args: tuple[Expr, ...], run: _Run) -> pa.Array:
@@ -189,6 +204,7 @@ def _transform_values(args: tuple[Expr, ...], run: _Run) -> pa.Array:
 
 _CALLS: Final[dict[str, Callable[[tuple[Expr, ...], _Run], pa.Array]]] = {
     "aggregate": _aggregate,
+    "array_sort": _array_sort,
     "exists": lambda args, run: _any(args, run, wanted=True),
     "filter": _filter,
     "forall": lambda args, run: _any(args, run, wanted=False),
