@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import fitted, normal
-from krishiv_py.errors import RAISED, ExpressionError, OperatorError, SchemaError, SourceError, message, told
+from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, message, told
 from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
 from krishiv_py.kernels.columns.expressions.values import repeated
 from krishiv_py.plan.expressions.expr import Expr
@@ -76,8 +76,8 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     try:
         result = step.function(batch)
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        if isinstance(problem, SourceError) and type(step.function).__module__.startswith("krishiv_py."):
-            raise  # the table of a lookup_join: the error says what to do
+        if isinstance(problem, (CheckpointError, SourceError)) and type(step.function).__module__.startswith("krishiv_py."):
+            raise  # the table of a lookup_join, or what the checkpoint kept of it: the error says what to do
         raise _map_failed(step, batch, problem) from problem
     if isinstance(result, pa.Table):
         result = one_batch(result)
