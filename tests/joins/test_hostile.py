@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import windows
+from krishiv_py import count, windows
 from krishiv_py.errors import ColumnError, DurationError, OperatorError, OrderError, PlanError, SchemaError
 from krishiv_py.testing import Driver, StepOutput, stream_of
 
@@ -160,6 +160,22 @@ def test_names_of_both_sides() -> None:
     odd = left("key string, at bigint, side bigint, join_time bigint")
     out = Driver(odd.interval_join(right(), "key", lower=0, upper=5)).send({"left": [{"key": "a", "at": None, "side": 1}]})
     assert {"side", "side_"} <= set(out.late.column_names)
+
+
+ENDS = ("window_start_hits", "window_end_hits")
+
+
+def test_bounds_of_results_beside_those_of_a_window_join() -> None:
+    hits = left("key string, at bigint").key_by("key").tumbling_window(5).agg(count())
+    within = windows.tumbling(10)
+    with pytest.raises(SchemaError, match="two columns of the result have one name"):
+        hits.window_join(right(), "key", window=within)
+    driver = Driver(hits.window_join(right(), "key", window=within, suffixes=("_hits", "")))
+    driver.send({"left": [{"key": "a", "at": 6}], "right": [{"key": "a", "seen": 1}]})
+    row = driver.close().results.to_pylist()[0]
+    assert [row[n] for n in ("window_start", "window_end", *ENDS)] == [0, 10, 5, 10]
+    behind = right().window_join(hits, "key", window=within, how="full", suffixes=("", "_hits"))
+    assert behind.results().schema.names == ["key", "window_start", "window_end", "seen", *ENDS, "count"]
 
 
 @pytest.mark.parametrize("named", ["left", "right"])

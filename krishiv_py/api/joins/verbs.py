@@ -210,7 +210,8 @@ class JoinMethods(OptionMethods):
             Whether rows without a partner in a window are given with nulls; or left rows alone that have one (``"semi"``) or
             none (``"anti"``).
         suffixes : (str, str), optional
-            What is put behind names that both sides have besides keys; without it they are refused.
+            What is put behind names that both sides have besides keys, and behind ``window_start`` and ``window_end`` of a
+            side; without it they are refused.
         idle_timeout : int or timedelta or str, optional
             Leave a side out of the watermark that is silent for longer than this (processing time).
 

@@ -156,8 +156,8 @@ def named(
         )
     one, other = suffixes or ("", "")
     keys = {k.lower() for k in left.keys}
-    lefts = {n: f"{n}{one}" if n.lower() in theirs and n.lower() not in keys else n for n in left.others}
-    rights = {n: f"{n}{other}" if n.lower() in ours else n for n in right.others}
+    lefts = {n: f"{n}{one}" if n.lower() in theirs | {*taken} and n.lower() not in keys else n for n in left.others}
+    rights = {n: f"{n}{other}" if n.lower() in ours | {*taken} else n for n in right.others}
     _check_distinct([*taken, *left.keys, *lefts.values(), *rights.values()])
     known = {n.lower() for n in (*left.keys, *lefts.values(), *rights.values())}
     time = left.mark.column
