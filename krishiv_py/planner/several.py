@@ -10,7 +10,7 @@ import attrs
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr
 from krishiv_py.plan.joins.base import Join
-from krishiv_py.plan.nodes import MapBatches, Project, WindowAggregate, prefix_of, root_of
+from krishiv_py.plan.nodes import MapBatches, Project, Source, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.planner.stages import StagePlan
@@ -181,12 +181,17 @@ def _check_common(outputs: Sequence[Named]) -> None:
 
 def _joined(outputs: Sequence[Named]) -> bool:
     """Whether the outputs read joins of other streams, or in another way: each join goes by a clock of its own streams."""
-    roots = {id(root_of(plan.node)): plan for _, plan in outputs}
+    roots = {id(_first_source(plan)): plan for _, plan in outputs}
     return len(roots) > 1 and any(isinstance(plan.stages[0].node.window, Join) for plan in roots.values())
 
 
+def _first_source(plan: PhysicalPlan) -> Source:
+    """What the first stage reads: where there is one clock, the only one that reads a source, whatever is joined behind it."""
+    return source_of(plan.stages[0].node)
+
+
 def _check_source(outputs: Sequence[Named]) -> None:
-    sources = {name: root_of(plan.node) for name, plan in outputs}
+    sources = {name: _first_source(plan) for name, plan in outputs}
     first, source = next(iter(sources.items()))
     for name, other in sources.items():
         if other is not source:

@@ -118,3 +118,13 @@ def test_what_is_no_list_of_pipelines_is_refused(given: Any) -> None:
         Session(None).collect(given)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="collect"):
         collect(given)
+
+
+def test_a_join_of_one_streams_results_beside_these_results() -> None:
+    counts = stream_of("k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(4).agg(count().alias("n"))
+    first = counts.results().drop_duplicates("k", within=100)
+    joined = counts.interval_join(first, "k", lower=0, upper=9, suffixes=("", "_first"))
+    for outputs in ([joined, counts], [counts, joined]):
+        driver = Driver([o.to(MemorySink(), name="joined" if o is joined else "counts") for o in outputs])
+        out = driver.send([{"k": "x", "at": 1}, {"k": "x", "at": 5}]).by_output
+        assert [out["joined"]["n_first"].to_pylist(), out["counts"]["n"].to_pylist()] == [[1], [1]]
