@@ -72,14 +72,13 @@ def _told_apart(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePlan, .
 _ClockKey: TypeAlias = "tuple[object, ...]"
 
 
-def _clocks_of(outputs: Sequence[Named]) -> dict[_ClockKey, tuple[int, int]]:
-    """The clocks of all outputs: the number of each, and the least lag that stages have which go by it, µs."""
-    found: dict[_ClockKey, tuple[int, int]] = {}
+def _clocks_of(outputs: Sequence[Named]) -> dict[_ClockKey, int]:
+    """The clocks of all outputs: the least lag that stages have which go by each, µs."""
+    found: dict[_ClockKey, int] = {}
     for _, plan in outputs:
         for number in plan.roots:
             stage = plan.stages[number]
-            at, lag_us = found.get(_clock_key(stage), (len(found), _lag_us(stage)))
-            found[_clock_key(stage)] = at, min(lag_us, _lag_us(stage))
+            found[_clock_key(stage)] = min(found.get(_clock_key(stage), _lag_us(stage)), _lag_us(stage))
     return found
 
 
@@ -92,7 +91,11 @@ def _clock_key(stage: StagePlan) -> _ClockKey:
 class _Graph:
     """Stages in their order, found again by their node."""
 
-    clocks: dict[_ClockKey, tuple[int, int]]
+    clocks: dict[_ClockKey, int]
+    numbers: dict[_ClockKey, int] = attrs.field(factory=dict)
+    """The clocks that stages go by, in the order in which these came."""
+    timed: dict[int, tuple[int, int]] = attrs.field(factory=dict)
+    """The clock of each stage that reads a source, and how much later the stage is, µs."""
     stages: list[StagePlan] = attrs.field(factory=list)
     at: dict[int, int] = attrs.field(factory=dict)
     given: dict[str, int] = attrs.field(factory=dict)
@@ -102,12 +105,16 @@ class _Graph:
     def add(self, name: str, plan: PhysicalPlan) -> None:
         """Take the stages of an output that are not there yet."""
         placed: list[int] = []
-        clocks = {s.clock: self._clock_of(s) for s in (plan.stages[n] for n in plan.roots)}
+        clocks: dict[int | None, tuple[int, int]] = {}
         for stage in plan.stages:
             known = self.at.get(id(stage.node))
             if known is None and stage is plan.stage:
                 known = self._followed(stage)
+            if stage.read:  # a stage that is there goes by the clock it has, wherever it stands in this plan
+                clocks[stage.clock] = self._clock_of(stage) if known is None else self.timed[known]
             if known is None:
+                if stage.read:
+                    self.timed[len(self.stages)] = clocks[stage.clock]
                 known = self.at[id(stage.node)] = len(self.stages)
                 self.stages.append(_placed(stage, name, placed, clocks))
                 self.owners.append(name)
@@ -118,8 +125,8 @@ class _Graph:
         """The number of the clock that a stage goes by which reads a source, and how much later it is than that, µs."""
         if stage.keeps_nothing:
             return 0, 0
-        number, least_us = self.clocks[_clock_key(stage)]
-        return number, _lag_us(stage) - least_us
+        key = _clock_key(stage)
+        return self.numbers.setdefault(key, len(self.numbers)), _lag_us(stage) - self.clocks[key]
 
     def _followed(self, last: StagePlan) -> int | None:
         """The stage that gives the results of an output's last stage to others that follow it."""

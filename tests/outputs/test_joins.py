@@ -128,3 +128,17 @@ def test_a_join_of_one_streams_results_beside_these_results() -> None:
         driver = Driver([o.to(MemorySink(), name="joined" if o is joined else "counts") for o in outputs])
         out = driver.send([{"k": "x", "at": 1}, {"k": "x", "at": 5}]).by_output
         assert [out["joined"]["n_first"].to_pylist(), out["counts"]["n"].to_pylist()] == [[1], [1]]
+
+
+def test_a_join_is_one_stage_wherever_it_stands_in_the_outputs() -> None:
+    one, other = (stream_of(f"k string, {at} bigint").watermark(at, 0) for at in ("at", "seen"))
+    hits = one.key_by("k").tumbling_window(4).agg(count().alias("n"))
+    joined = hits.interval_join(other, "k", lower=-9, upper=9)
+    counted = joined.results().key_by("k").tumbling_window(10).agg(count().alias("met"))
+    nearest = joined.results().asof_join(counted, "k", direction="forward", tolerance=10, suffixes=("", "_met"))
+    outputs = [counted.select("met").to(MemorySink(), name="counted"), nearest.to(MemorySink(), name="nearest")]
+    driver = Driver(outputs)
+    names = [read.name for read in driver.plan.reads]
+    driver.send({n: [{"k": "x", "at" if n == names[0] else "seen": 1}] for n in names})
+    out = driver.close().by_output
+    assert [out["counted"]["met"].to_pylist(), out["nearest"]["met"].to_pylist()] == [[1], [1]]
