@@ -84,8 +84,8 @@ class LookupTable:
         Loads it; None where it does not change.
     reload_us : int or None
         How old it gets before it is loaded again, µs.
-    through_spark : bool
-        Whether only the driver of Spark can load it.
+    driver_only : bool
+        Whether only the driver can load it: through Spark, or by a function that cannot be sent to tasks.
     token : str
         Tells tables apart, in every process.
     """
@@ -94,7 +94,7 @@ class LookupTable:
     table: pa.Table | None = None
     load: Callable[[], Any] | None = None
     reload_us: int | None = None
-    through_spark: bool = False
+    driver_only: bool = False
     token: str = attrs.field(factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -163,7 +163,7 @@ class LookupTable:
         state = {a.name: getattr(self, a.name) for a in attrs.fields(type(self))}
         if self.table is not None:
             state["table"] = as_bytes(self.table)
-        if self.through_spark:
+        if self.driver_only:
             state["load"] = None
         return state
 

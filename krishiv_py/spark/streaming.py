@@ -49,7 +49,7 @@ from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.storage.tables import Tables
+from krishiv_py.spark.storage.tables import Tables, keep_with_driver
 from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
@@ -255,7 +255,8 @@ def start(
     cleanup: Callable[[], None],
 ) -> StreamQuery:
     """Start a query."""
-    sources = [read.source for read in plan.reads]
+    sources, looked_up = [read.source for read in plan.reads], lookup_tables(plan)
+    keep_with_driver(looked_up)
     if batches.snapshot:
         check_snapshot(plan)
     reached: list[Ledger] = []
@@ -279,7 +280,7 @@ def start(
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
-    tables = Tables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
+    tables = Tables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables)
     steps = BatchSteps(
         plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes, tables
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py import col
 from krishiv_py.connectors.lookup_table import LookupTable, as_they_stand, tables_are
-from krishiv_py.errors import CheckpointError, KrishivError, SourceError
+from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SourceError
 from krishiv_py.spark.storage.tables import Tables, TaskTables, read_note
 
 
@@ -155,6 +156,29 @@ def test_a_table_of_spark_is_read_again(session: kv.Session, tmp_path: Path) -> 
             query.process_all_available()
         assert [(r["at"], r["n"]) for r in query.results().to_pylist()] == [(2, 2), (3, 3)]
         assert query.progress.tables["table"].version == 2
+    finally:
+        query.stop()
+
+
+def test_a_function_may_hold_what_cannot_be_sent_to_tasks(session: kv.Session) -> None:
+    calls, held = itertools.count(1), threading.Lock()
+
+    def codes() -> pa.Table:
+        with held:
+            found = session.spark.range(1).selectExpr("'a' AS item", f"{next(calls)} AS n")
+        return found.toArrow()
+
+    stream, sender = session.memory_stream("item string, at bigint")
+    plan = stream.lookup_join(codes, "item", reload="1 us")
+    with pytest.raises(PlanError, match=r"codes\(\), which uses Spark"):
+        plan.to_dataframe()
+    query = plan.start(kv.MemorySink())
+    try:
+        for n in (1, 2):
+            sender.send(sent(n))
+            query.process_all_available()
+        first, second = (r["n"] for r in query.results().to_pylist())
+        assert 1 < first < second
     finally:
         query.stop()
 

@@ -69,8 +69,8 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
         )
     try:
         given = table if load is None else _first(load)
-        through_spark = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
-        if through_spark and reload_us is None:
+        driver_only = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
+        if driver_only and reload_us is None:
             load = None
         found = as_table(given)
     except TypeError as problem:
@@ -84,7 +84,7 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             )
         ) from problem
     schema = checked(found.schema.remove_metadata())
-    return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us, through_spark)
+    return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us, driver_only)
 
 
 def _first(load: Callable[[], Any]) -> Any:

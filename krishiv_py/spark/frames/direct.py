@@ -15,6 +15,7 @@ from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import plain_frame
 from krishiv_py.spark.setup.config import setting
 from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.streaming import operator
 from krishiv_py.spark.tasks.handing_on import RESULT
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack
@@ -51,13 +52,14 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
                 "pass checkpoint=..., a folder, or use start(sink)",
             )
         )
-    if any(table.through_spark for table in lookup_tables(plan)):
+    keep_with_driver(tables := lookup_tables(plan))
+    if alone := [f"{table.name}()" for table in tables if table.driver_only]:
         raise PlanError(
             message(
                 "to_dataframe() loads no table through Spark",
-                ", ".join(f"{table.name}()" for table in lookup_tables(plan)),
+                f"{', '.join(alone)}, which uses Spark, or what else cannot be sent to tasks",
                 "it is loaded in the tasks, where there is no Spark session",
-                "pass checkpoint=..., a folder, use start(sink), or let the function return a pyarrow.Table",
+                "pass checkpoint=..., a folder, use start(sink), or let the function load a pyarrow.Table by itself",
             )
         )
     if plan.watermarked:

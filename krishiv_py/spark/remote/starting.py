@@ -34,6 +34,7 @@ from krishiv_py.spark.remote.steps import RemoteSteps, Told
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.streaming import chunk_folder, claimed, first_clock, stateful, writing
 from krishiv_py.spark.tasks.batch import Halt
 from krishiv_py.version import __version__
@@ -137,12 +138,13 @@ def check_remote(plan: PhysicalPlan) -> None:
     PlanError
         Naming it.
     """
-    for table in lookup_tables(plan):
-        if table.through_spark:
+    keep_with_driver(tables := lookup_tables(plan))
+    for table in tables:
+        if table.driver_only:
             raise PlanError(
                 message(
                     "over Spark Connect a table is not loaded again through Spark",
-                    f"{table.name}() returned a DataFrame",
+                    f"{table.name}() returned a DataFrame, or holds what cannot be sent, such as a Spark session",
                     "it is loaded in a process of the server, which has no session of yours",
                     "let the function read files or a database itself and return a pyarrow.Table, or leave `reload` out",
                 )

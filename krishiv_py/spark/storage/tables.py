@@ -17,15 +17,31 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
+from pyspark import cloudpickle
 
 from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
 from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.errors import RAISED
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.planner.tables import table_names
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _NOTE: Final = "_in_use.json"
+
+
+def keep_with_driver(tables: tuple[LookupTable, ...]) -> None:
+    """Functions that cannot be sent to tasks stay where they are: in a query, the driver alone calls them."""
+    for table in tables:
+        table.driver_only = table.driver_only or not _travels(table.load)
+
+
+def _travels(load: Callable[[], Any] | None) -> bool:
+    try:
+        cloudpickle.dumps(load)  # type: ignore[no-untyped-call]
+    except RAISED:  # whatever the objects it refers to raise: a Spark session, a lock, a connection
+        return False
+    return True
 
 
 @attrs.define(eq=False)
