@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from krishiv_py import (
     AggregatedStream,
@@ -102,3 +103,21 @@ def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Bro
     query.await_termination()
     assert found(pq.read_table(out)) == results
     assert found(pq.read_table(aside)) == late
+
+
+def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    name = topic(2)
+    send(broker, name, [(n % 2, event(n)) for n in range(1_000)])
+    told: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": DDL, "max_offsets_per_batch": 300}
+    whole, _ = by_the_driver(kafka_source(name, ending="latest", **told))
+    plan, out, checkpoint = per_second(session.read_kafka(name, **told)), tmp_path / "out", str(tmp_path / "checkpoint")
+    plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now()).await_termination()
+    assert len(found(pq.read_table(out))) < len(whole), "no window was open"
+    plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now(flush=True)).await_termination()
+    assert found(pq.read_table(out)) == whole
+    send(broker, name, [(0, event(1_000))])
+    with pytest.warns(UserWarning, match="by available_now"):
+        query = plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now())
+    query.await_termination()
+    assert query.progress.late["late"] == 1, "every window had been fired"
+    assert found(pq.read_table(out)) == whole

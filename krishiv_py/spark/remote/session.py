@@ -55,10 +55,9 @@ def session(url: str) -> SparkSession:
 def _serve(master: str) -> SparkSession:
     """A session on a server that is started in this process, as PySpark starts it, but on a port that is free."""
     remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
-    options: dict[str, Any] = {**_FREE}
     os.environ[_OWN] = "1"
     try:
-        remote._start_connect_server(master, options)
+        remote._start_connect_server(master, {**_FREE})
     except BaseException:
         del os.environ[_OWN]
         raise
@@ -66,8 +65,8 @@ def _serve(master: str) -> SparkSession:
     service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     port = getattr(service, "MODULE$").localPort()
     os.environ[_CONNECT] = "1"
-    options["spark.remote"] = f"sc://localhost:{port}"  # by this name a token is sent without TLS
-    found: SparkSession = remote.builder.config(map=options).getOrCreate()
+    at = f"sc://localhost:{port}"  # by this name a token is sent without TLS
+    found: SparkSession = remote.builder.remote(at).getOrCreate()
     return found
 
 
