@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 
@@ -49,9 +50,13 @@ def rate(turn: Record) -> float:
 
 
 def ratios(ours: Iterable[Record], other: Iterable[Record]) -> list[float]:
-    """How many times the events per CPU second of the other side ours takes, round by round in the order they ran."""
-    mine, theirs = (sorted(turns, key=lambda turn: turn.started) for turns in (ours, other))
-    return [rate(one) / rate(two) for one, two in zip(mine, theirs, strict=False) if rate(two) < float("inf")]
+    """How many times the events per CPU second of the other side ours takes; each turn beside that of ours nearest in time."""
+    mine = [(datetime.fromisoformat(turn.started), turn) for turn in ours]
+    pairs = []
+    for turn in other:
+        at = datetime.fromisoformat(turn.started)
+        pairs.append((min(mine, key=lambda one: abs(one[0] - at))[1], turn))
+    return [rate(one) / rate(two) for one, two in pairs if rate(two) < float("inf")]
 
 
 def table(turns: Iterable[Record]) -> str:
