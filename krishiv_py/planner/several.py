@@ -8,6 +8,8 @@ from typing import TypeAlias
 import attrs
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr
 from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.nodes import MapBatches, Project, Source, WindowAggregate, prefix_of, source_of
@@ -21,9 +23,9 @@ Named = tuple[str, PhysicalPlan]
 def several(outputs: Sequence[Named]) -> PhysicalPlan:
     """One plan of several, which read the same sources.
 
-    Stages that two outputs have in common run once. Outputs over one source share one clock: the watermark follows the rows of
-    every output, and a lag of its own keeps the stages of an output behind it. Outputs with joins of results have a clock for
-    each source, and share those of the sources that they have in common.
+    Stages that two outputs have in common run once, whatever steps follow their results in one of them. Outputs over one source
+    share one clock: the watermark follows the rows of every output, and a lag of its own keeps the stages of an output behind
+    it. Outputs with joins of results have a clock for each source, and share those of the sources that they have in common.
 
     Parameters
     ----------
@@ -41,10 +43,10 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
         _check_clocks(timed)
     else:
         _check_common(outputs)
-    graph = _Graph(_clocks_of(timed))
+    graph = _Graph(_clocks_of(timed), [stage for _, plan in timed for stage in plan.stages if stage.node.hands_on])
     for name, plan in (*timed, *(o for o in outputs if o[1].keeps_nothing)):
         graph.add(name, plan)
-    named = tuple(OutputPlan(name, graph.given[name], plan.stage.layout.result_schema) for name, plan in outputs)
+    named = tuple(_output(name, plan, graph.given[name]) for name, plan in outputs)
     first = (timed or list(outputs))[0][1]
     plan = PhysicalPlan(first.node, tuple(graph.stages), first.engine, tuple(plan for _, plan in outputs), named)
     return attrs.evolve(plan, stages=_told_apart(plan, graph.owners))
@@ -92,6 +94,8 @@ class _Graph:
     """Stages in their order, found again by their node."""
 
     clocks: dict[_ClockKey, int]
+    ones: list[StagePlan]
+    """The stages that others may be one with: those that are followed, then the last ones of the outputs so far."""
     numbers: dict[_ClockKey, int] = attrs.field(factory=dict)
     """The clocks that stages go by, in the order in which these came."""
     timed: dict[int, tuple[int, int]] = attrs.field(factory=dict)
@@ -106,10 +110,9 @@ class _Graph:
         """Take the stages of an output that are not there yet."""
         placed: list[int] = []
         clocks: dict[int | None, tuple[int, int]] = {}
-        for stage in plan.stages:
+        for given in plan.stages:
+            stage = self._bare(given) if given is plan.stage and not given.keeps_nothing else given
             known = self.at.get(id(stage.node))
-            if known is None and stage is plan.stage:
-                known = self._followed(stage)
             if stage.read:  # a stage that is there goes by the clock it has, wherever it stands in this plan
                 clocks[stage.clock] = self._clock_of(stage) if known is None else self.timed[known]
             if known is None:
@@ -128,22 +131,57 @@ class _Graph:
         key = _clock_key(stage)
         return self.numbers.setdefault(key, len(self.numbers)), _lag_us(stage) - self.clocks[key]
 
-    def _followed(self, last: StagePlan) -> int | None:
-        """The stage that gives the results of an output's last stage to others that follow it."""
-        for number, stage in enumerate(self.stages):
-            if _is_one(stage, last) and set(last.layout.result_schema.names) <= set(stage.layout.result_schema.names):
-                return number
-        return None
+    def _bare(self, last: StagePlan) -> StagePlan:
+        """The last stage of an output without the steps over its results, as the node that all who have it in common share."""
+        node = next((one.node for one in self.ones if _is_one(one, last)), None)
+        node = attrs.evolve(last.node, after=()) if node is None else node
+        bare = _giving(last, node)
+        self.ones.append(bare)
+        return bare
 
 
-def _is_one(followed: StagePlan, last: StagePlan) -> bool:
-    """Whether two stages were built by the same steps, and differ in that one is followed."""
-    one, other = followed.node, last.node
-    if not one.hands_on or other.after or other.output is not None or followed.late is not last.late:
+def _giving(stage: StagePlan, node: WindowAggregate) -> StagePlan:
+    """A stage that gives what `node` gives, which was built by the same steps."""
+
+    def given(spec: OperatorSpec) -> OperatorSpec:
+        return attrs.evolve(spec, after=(), hands_on=node.hands_on)
+
+    inputs = tuple(attrs.evolve(b, spec=given(b.spec)) for b in stage.inputs)
+    return attrs.evolve(stage, node=node, spec=given(stage.spec), inputs=inputs)
+
+
+def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
+    """An output: the results of stage `number` behind its own steps."""
+    last = plan.stage
+    if not last.spec.after or last.keeps_nothing:
+        return OutputPlan(name, number, last.layout.result_schema)
+    given = Layout(attrs.evolve(last.spec, after=())).result_schema.names
+    return OutputPlan(name, number, last.layout.result_schema, last.spec.after, tuple(given))
+
+
+def _is_one(one: StagePlan, last: StagePlan) -> bool:
+    """Whether two stages were built by the same steps, and differ at most in what follows them."""
+    a, b = one.node, last.node
+    if one.late is not last.late or a.aggs is not b.aggs or (a.keys, a.output) != (b.keys, b.output):
         return False
-    parts = ((one.input, other.input), (one.window, other.window), (one.aggs, other.aggs))
-    options = attrs.evolve(other.options, emit=other.options.emit_mode)  # final results are the default
-    return all(a is b for a, b in parts) and (one.keys, one.options) == (other.keys, options)
+    final = [attrs.evolve(n.options, emit=n.options.emit_mode) for n in (a, b)]  # final results are the default
+    return final[0] == final[1] and _is_one_input(a, b) and _is_one_window(a, b)
+
+
+def _is_one_input(a: WindowAggregate, b: WindowAggregate) -> bool:
+    """Whether two stages read the same rows; a start of the watermark is filled in for each stage anew."""
+    one, other = a.input, b.input
+    same = type(one) is type(other) and one.input is other.input
+    return same and (one.column, one.spec, one.source_column) == (other.column, other.spec, other.source_column)
+
+
+def _is_one_window(a: WindowAggregate, b: WindowAggregate) -> bool:
+    """Whether two stages with the same aggregates have the same windows; holes in them are filled for each stage anew."""
+    one, other = a.window, b.window
+    if one is other or not a.aggs or type(one) is not type(other):
+        return one is other
+    parts = [(getattr(one, f.name), getattr(other, f.name)) for f in attrs.fields(type(one))]
+    return all(x is y or (isinstance(x, str) and isinstance(y, str) and x == y) for x, y in parts)
 
 
 def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mapping[int | None, tuple[int, int]]) -> StagePlan:

@@ -12,8 +12,9 @@ from krishiv_py.planner.physical import PhysicalPlan
 def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
     """The tables of a plan that a function loads, in the order of its steps."""
     found: dict[str, LookupTable] = {}
-    for stage in plan.stages:
-        steps = [step for spec in (*(b.spec for b in stage.inputs), stage.spec) for step in (*spec.prefix, *spec.after)]
+    for number, stage in enumerate(plan.stages):
+        own = [step for output in plan.outputs if output.stage == number for step in output.steps]
+        steps = [step for spec in (*(b.spec for b in stage.inputs), stage.spec) for step in (*spec.prefix, *spec.after, *own)]
         for step in steps:
             looks = step.function if isinstance(step, MapBatches) else None
             table = getattr(looks.current, "__self__", None) if isinstance(looks, Lookup) else None

@@ -98,6 +98,56 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
         session.start(given[:-1], checkpoint=str(tmp_path / "checkpoint"))
 
 
+def steps_behind_one_stage(stream: Stream, sinks: list[Sink], late: Sink, *, once: bool = False) -> list[kv.Output]:
+    """One stage, also followed by another, with steps over its results that each output has for itself."""
+    keyed = stream.watermark("at", 1_000).key_by("user").with_late_event_handler(kv.SideOutputLateEventHandler(late))
+    counts = keyed.tumbling_window(2_000).agg(kv.count().alias("n"), kv.sum("amount"))
+    wide = counts.filter("n > 1").key_by("user").tumbling_window(8_000).agg(kv.sum("n").alias("total"))
+    named: dict[str, Any] = {"many": counts.filter("n > 1"), "few": counts.filter("n <= 1").select("user", "window_time")}
+    named |= {"plain": counts, "doubled": counts.select("user", twice="n * 2").filter("twice > 2")}
+    named |= {} if once else {"wide": wide}
+    return [plan.to(sink, name=name) for (name, plan), sink in zip(named.items(), sinks, strict=False)]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_path: Path, once: bool) -> None:
+    driver = Driver(steps_behind_one_stage(stream_of(DDL), [kv.MemorySink() for _ in range(5)], kv.MemorySink(), once=once))
+    wanted: dict[str, list[Any]] = {}
+    for batch in (*BATCHES, None):
+        out = driver.close() if batch is None else driver.send(batch)
+        for name, table in (*out.by_output.items(), ("late", out.late)):
+            wanted.setdefault(name, []).extend(table.to_pylist())
+    assert all(wanted.values()) and len(driver.plan.stages) == (1 if once else 2)
+    stream, sender = session.memory_stream(DDL)
+    files = {name: kv.ParquetSink(str(tmp_path / name)) for name in ("many", "doubled")}
+    sinks: list[Sink] = [files.get(name) or kv.MemorySink() for name in ("many", "few", "plain", "doubled", "wide")]
+    given = steps_behind_one_stage(stream, sinks, kv.MemorySink(), once=once)
+    query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
+    try:
+        for number, batch in enumerate((*BATCHES, None)):
+            if number == 2:
+                query.stop()
+                query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
+            if batch is None:
+                sender.close()
+            else:
+                sender.send(batch)
+            query.process_all_available()
+        for name in driver.plan.outputs:
+            rows = pq.read_table(tmp_path / name.name) if name.name in files else query.results(name.name)
+            assert shown(rows.to_pylist()) == shown(wanted[name.name]), name.name
+            assert rows.schema.names == name.schema.names
+        assert shown(query.late_rows().to_pylist()) == shown(wanted["late"])
+        mine = {name: (p.rows, p.late["late"], p.firings) for name, p in query.progress.stages.items()}
+        assert mine == {name: (p.rows, p.late["late"], p.firings) for name, p in driver.progress.stages.items()}
+    finally:
+        query.stop()
+    tables = session.collect([output.stream for output in steps_behind_one_stage(stream, sinks, kv.MemorySink(), once=once)])
+    for output, table in zip(driver.plan.outputs, tables, strict=True):
+        assert table.schema.equals(output.schema)
+        assert shown(table.to_pylist()) == shown(wanted[output.name]), output.name
+
+
 def test_rows_alone_have_several_outputs(session: kv.Session) -> None:
     stream, sender = session.memory_stream(DDL)
     parts = stream.split("amount > 6", "user = 'a'")

@@ -13,6 +13,7 @@ from krishiv_py import (
     ColumnError,
     ExpressionError,
     MemorySink,
+    OperatorError,
     Output,
     PlanError,
     SideOutputLateEventHandler,
@@ -109,9 +110,102 @@ def test_state_and_reasons_name_a_stage() -> None:
 def test_stages_that_differ_run_each() -> None:
     timed = stream_of(DDL).watermark("at", 5).key_by("user")
     inner = timed.allowed_lateness(2).tumbling_window(5).agg(count())
-    for other in (inner.emit("updates"), inner.filter("count > 1").as_plan(), timed.tumbling_window(5).agg(count())):
+    for other in (
+        inner,
+        inner.emit("updates"),
+        inner.emit("updates").filter("count > 1"),
+        timed.tumbling_window(5).agg(count()),
+    ):
         driver = Driver([inner.tumbling_window(10).agg(count()).to(MemorySink()), other.to(MemorySink())])
         assert [output.stage for output in driver.plan.outputs] == [1, 2]
+
+
+def steps_behind(stage: AggregatedStream) -> dict[str, Any]:
+    """The results of one stage as they are, and behind steps of several kinds."""
+    return {
+        "plain": stage,
+        "many": stage.filter("n > 1"),
+        "few": stage.filter("n <= 1").select("user"),
+        "timed": stage.select("n", "at" if "at" in stage.schema.names else "window_time"),
+        "doubled": stage.with_column("twice", "n * 2").rename(n="once"),
+        "mapped": stage.results().drop("user").map_batches(lambda batch: batch),
+        "again": stage.results(),
+    }
+
+
+def staged(stream: Stream, kind: str) -> AggregatedStream:
+    keyed = stream.watermark("at", 5).key_by("user")
+    if kind == "deduplicated":
+        return stream.select("user", "at", n="amount").watermark("at", 5).drop_duplicates("user", within=7).allowed_lateness(3)
+    if kind == "sessions":
+        return keyed.allowed_lateness(3).session_window(4).agg(count().alias("n"))
+    started = stream.watermark("at", 5).preset("ripple").key_by("user").allowed_lateness(3)  # the watermark begins at 0
+    return {
+        "final": keyed.allowed_lateness(3).emit("final").tumbling_window(5).agg(count().alias("n")),
+        "updates": keyed.allowed_lateness(3).tumbling_window(5).agg(count().alias("n")).with_pane(),
+        "retractions": started.tumbling_window(5).agg(count().alias("n")).emit("retractions"),
+    }[kind]
+
+
+KINDS = ("final", "updates", "retractions", "sessions", "deduplicated")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.lists(rows, max_size=8), max_size=4), st.booleans())
+def test_steps_over_results_are_an_outputs_own(kind: str, batches: list[Rows], again: bool) -> None:
+    def plans() -> dict[str, Any]:
+        return steps_behind(staged(stream_of(DDL), kind))
+
+    together = Driver([plan.to(MemorySink(), name=name) for name, plan in plans().items()])
+    assert [stage.spec.name for stage in together.plan.stages] == [f"plain: {Driver(plans()['plain']).plan.title}"]
+    alone = {name: Driver(plan) for name, plan in plans().items()}
+    for batch in [*batches, None]:
+        out = together.close() if batch is None else together.send(batch)
+        for name, driver in alone.items():
+            wanted = driver.close() if batch is None else driver.send(batch)
+            assert shown(out.by_output[name]) == shown(wanted.results), name
+            assert out.by_output[name].schema == wanted.results.schema
+            assert shown(out.late) == shown(wanted.late)
+        one, other = together.progress, alone["plain"].progress
+        assert (one.rows, one.late, one.counters, one.open_rows) == (other.rows, other.late, other.counters, other.open_rows)
+        if again:
+            together = together.restarted()
+
+
+def test_a_late_row_is_late_once_however_many_outputs_follow_its_stage() -> None:
+    late = MemorySink()
+    keyed = stream_of(DDL).watermark("at", 0).key_by("user").with_late_event_handler(SideOutputLateEventHandler(late))
+    counts = keyed.tumbling_window(5).agg(count().alias("n"))
+    wide = counts.filter("n > 1").tumbling_window(10).agg(sum("n").alias("m"))
+    many, few = counts.filter("n > 1"), counts.filter("n = 1").select("user")
+    for outputs in ([many, few], [counts, many], [wide, many, few], [few, wide], [few, counts, wide]):
+        late.tables.clear()
+        driver = Driver([plan.to(MemorySink()) for plan in outputs])
+        for at in (1, 9, 2):
+            driver.send([{"user": "a", "at": at, "amount": at}])
+        assert [row["at"] for table in late.tables.values() for part in table for row in part.to_pylist()] == [2]
+        assert len(driver.plan.stages) == (2 if wide in outputs else 1)
+
+
+def test_a_stage_is_one_whichever_output_comes_first() -> None:
+    counts = stream_of(DDL).watermark("at", 0).key_by("user").tumbling_window(5).agg(count().alias("n"))
+    slow = stream_of("user string, seen bigint").watermark("seen", 9)
+    joined = slow.interval_join(counts, "user", lower=-99, upper=99)  # begins with a lag, and so comes behind the counts
+    driver = Driver([counts.filter("n > 0").to(MemorySink(), name="counts"), joined.to(MemorySink(), name="joined")])
+    names = [read.name for read in driver.plan.reads]
+    assert [len(driver.plan.stages), len(names), [o.stage for o in driver.plan.outputs]] == [2, 2, [0, 1]]
+    left = next(n for n, read in zip(names, driver.plan.reads, strict=True) if "seen" in read.source.schema.names)
+    for name in names:
+        driver.send({name: [{"user": "a", "seen": 3} if name == left else {"user": "a", "at": 1, "amount": 1}]})
+    out = driver.close().by_output
+    assert [out["counts"]["n"].to_pylist(), out["joined"]["n"].to_pylist()] == [[1], [1]]
+
+
+def test_errors_of_an_outputs_steps_name_the_stage() -> None:
+    counts = stream_of(DDL).watermark("at", 0).tumbling_window(5).agg(count().alias("n"))
+    driver = Driver([counts.to(MemorySink(), name="all"), counts.select(m="1 / (n - 1)").to(MemorySink(), name="some")])
+    with pytest.raises(OperatorError, match="all: window-aggregate"):
+        driver.send([{"user": "a", "at": 1, "amount": 1}, {"user": "a", "at": 9, "amount": 1}])
 
 
 def test_every_row_is_in_exactly_one_part() -> None:

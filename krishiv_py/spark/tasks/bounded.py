@@ -216,8 +216,7 @@ class BoundedSteps:
         """The results and late rows of a bucket; its counters are added to `counters`."""
         results = pa.concat_tables([step.results for _, step in steps])
         for out in self.place.leaving if results.num_rows else ():
-            leaving = results if out.columns is None else results.select(list(out.columns))
-            yield self._out(out.kind, self.shuffle_files.give(leaving))
+            yield self._out(out.kind, self.shuffle_files.give(out.of(results)))
         for following in self.place.following:
             for at, step in steps:
                 for to, part in following.parts(step.results):

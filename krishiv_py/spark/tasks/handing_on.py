@@ -17,7 +17,7 @@ from krishiv_py.kernels.arrays.grouping import buckets, normal_key
 from krishiv_py.kernels.arrays.splitting import split as by_number
 from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
 NEXT: Final = "next"
 """Rows for the stage that follows."""
@@ -90,20 +90,22 @@ class HandingOn:
             yield self.bucket_ids[number], part.combine_chunks()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Leaving:
-    """Results on their way out: what they are called, and which of their columns leave; None for all."""
+    """Results on their way out: what they are called, and the output they are for; None for results as they are."""
 
     kind: str = RESULT
-    columns: tuple[str, ...] | None = None
+    output: OutputPlan | None = None
+
+    def of(self, results: pa.Table) -> pa.Table:
+        """What leaves of the results of a stage."""
+        return results if self.output is None else self.output.of(results)
 
 
 def leaving(plan: PhysicalPlan, number: int) -> tuple[Leaving, ...]:
     """The outputs of a plan that the results of a stage go to."""
-    kinds = result_kinds(plan)
-    given = plan.stages[number].layout.result_schema.names
-    found = [(kind, output.schema.names) for kind, output in zip(kinds, plan.outputs, strict=True) if output.stage == number]
-    return tuple(Leaving(kind, None if names == given else tuple(names)) for kind, names in found)
+    given = zip(result_kinds(plan), plan.outputs, strict=True)
+    return tuple(Leaving(kind, output) for kind, output in given if output.stage == number)
 
 
 def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:

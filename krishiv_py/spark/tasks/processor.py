@@ -264,7 +264,7 @@ class BucketProcessor:
         results = pa.concat_tables([done.results for done in every])
         leaving = pa.concat_tables([results, *shown])
         for out in self._place.leaving:
-            yield from self._emit(out.kind, bucket, leaving if out.columns is None else leaving.select(list(out.columns)))
+            yield from self._emit(out.kind, bucket, out.of(leaving))
         yield from self._hand_on(bucket, batch, results, shown)
         late = [table for done in every for table in done.late]
         if late:
