@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -180,7 +180,8 @@ def _is_one_window(a: WindowAggregate, b: WindowAggregate) -> bool:
     one, other = a.window, b.window
     if one is other or not a.aggs or type(one) is not type(other):
         return one is other
-    parts = [(getattr(one, f.name), getattr(other, f.name)) for f in attrs.fields(type(one))]
+    of_class: Any = type(one)
+    parts = [(getattr(one, f.name), getattr(other, f.name)) for f in attrs.fields(of_class)]
     return all(x is y or (isinstance(x, str) and isinstance(y, str) and x == y) for x, y in parts)
 
 

@@ -133,16 +133,16 @@ def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_pat
             else:
                 sender.send(batch)
             query.process_all_available()
-        for name in driver.plan.outputs:
-            rows = pq.read_table(tmp_path / name.name) if name.name in files else query.results(name.name)
-            assert shown(rows.to_pylist()) == shown(wanted[name.name]), name.name
-            assert rows.schema.names == name.schema.names
+        for output in driver.plan.outputs:
+            rows = pq.read_table(tmp_path / output.name) if output.name in files else query.results(output.name)
+            assert shown(rows.to_pylist()) == shown(wanted[output.name]), output.name
+            assert rows.schema.names == output.schema.names
         assert shown(query.late_rows().to_pylist()) == shown(wanted["late"])
         mine = {name: (p.rows, p.late["late"], p.firings) for name, p in query.progress.stages.items()}
         assert mine == {name: (p.rows, p.late["late"], p.firings) for name, p in driver.progress.stages.items()}
     finally:
         query.stop()
-    tables = session.collect([output.stream for output in steps_behind_one_stage(stream, sinks, kv.MemorySink(), once=once)])
+    tables = session.collect([one.stream for one in steps_behind_one_stage(stream, sinks, kv.MemorySink(), once=once)])
     for output, table in zip(driver.plan.outputs, tables, strict=True):
         assert table.schema.equals(output.schema)
         assert shown(table.to_pylist()) == shown(wanted[output.name]), output.name

@@ -174,11 +174,13 @@ def test_steps_over_results_are_an_outputs_own(kind: str, batches: list[Rows], a
 
 def test_a_late_row_is_late_once_however_many_outputs_follow_its_stage() -> None:
     late = MemorySink()
-    keyed = stream_of(DDL).watermark("at", 0).key_by("user").with_late_event_handler(SideOutputLateEventHandler(late))
+    aside = SideOutputLateEventHandler(late)
+    keyed = stream_of(DDL).watermark("at", 0).with_late_event_handler(aside).key_by("user")
     counts = keyed.tumbling_window(5).agg(count().alias("n"))
     wide = counts.filter("n > 1").tumbling_window(10).agg(sum("n").alias("m"))
     many, few = counts.filter("n > 1"), counts.filter("n = 1").select("user")
-    for outputs in ([many, few], [counts, many], [wide, many, few], [few, wide], [few, counts, wide]):
+    groups: list[list[Any]] = [[many, few], [counts, many], [wide, many, few], [few, wide], [few, counts, wide]]
+    for outputs in groups:
         late.tables.clear()
         driver = Driver([plan.to(MemorySink()) for plan in outputs])
         for at in (1, 9, 2):
