@@ -288,7 +288,8 @@ class ResultStream(TimedStream):
         names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
         window = output.stage.window
         own = ResultTime(output.time_column, window.result_time, window.after_us, shown_time)
-        return self.before._with(after=alone(prefix_of(self.draft.input), own, self.before.schema, names, set(self._kept)))
+        steps = alone(prefix_of(self.draft.input), own, self.before.schema, names, set(self._kept))
+        return self.before._with(after=steps)._given_by(self)
 
 
 def of(before: AggregatedStream) -> ResultStream:

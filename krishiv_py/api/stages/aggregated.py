@@ -132,11 +132,30 @@ class AggregatedStream(FollowMethods, OptionMethods):
 
         The event time of a result is the column ``window_time``: the end of its window less one unit of the time column. Rows
         of look-back windows and of stages without windows have their own time (SEMANTICS §7.1).
+
+        Raises
+        ------
+        OrderError
+            Where an option was set behind steps over results.
         """
         if self._given is None:  # so that stages behind it know that they read the same results
+            if self.draft.after:
+                raise OrderError(
+                    message(
+                        "options came between steps over results",
+                        "an option behind .as_plan() or a SQL query with steps over its results, and then a further step",
+                        "the steps before the option would be lost",
+                        "set options of the stage before its steps: .agg(...).emit(...).filter(...)",
+                    )
+                )
             object.__setattr__(self, "_given", results.of(self))
         assert self._given is not None
         return self._given
+
+    def _given_by(self, steps: ResultStream) -> Self:
+        """This plan, which is that of `steps` over results: more of them come behind these."""
+        object.__setattr__(self, "_given", steps)
+        return self
 
     def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.

@@ -1,0 +1,42 @@
+"""Steps behind a plan that has steps over its results already: none of them is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krishiv_py import OrderError, count
+from krishiv_py.sql import SqlContext
+from krishiv_py.testing import Driver, stream_of
+
+HAVING = "SELECT k, COUNT(*) AS n FROM t GROUP BY k, tumble(at, INTERVAL '1' SECOND) HAVING COUNT(*) > 1"
+
+
+def built() -> Any:
+    counts = stream_of("k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(1_000).agg(count().alias("n"))
+    return counts.filter("n > 1").as_plan()
+
+
+def written() -> Any:
+    context = SqlContext()
+    context.register("t", stream_of("k string, at bigint"), event_time="at", lag=0)
+    return context.sql(HAVING)
+
+
+@pytest.mark.parametrize("plan", [built, written])
+def test_steps_come_behind_those_that_are_there(plan: Any) -> None:
+    for again, wanted in (
+        (plan().filter("n < 9").select("k", "n"), [{"k": "b", "n": 2}]),
+        (plan().select(twice="n * 2"), [{"twice": 4}]),
+        (plan().tumbling_window(9_000).agg(count().alias("m")).select("m"), [{"m": 1}]),
+    ):
+        driver = Driver(again)
+        driver.send([{"k": k, "at": 1} for k in "abb"])
+        assert driver.close().results.to_pylist() == wanted
+
+
+@pytest.mark.parametrize("plan", [built, written])
+def test_an_option_between_steps_is_refused(plan: Any) -> None:
+    with pytest.raises(OrderError, match="options came between steps over results"):
+        plan().emit("updates").filter("n < 9")
