@@ -6,18 +6,17 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import attrs
-import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.nodes import MemorySource, Prefix, Source, WindowAggregate, root_of
+from krishiv_py.plan.nodes import MemorySource, Source, WindowAggregate, root_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.stages import computed_in
 from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
+from krishiv_py.planner.outputs import OutputPlan
 from krishiv_py.planner.stages import StagePlan
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.redaction import noted
@@ -50,40 +49,6 @@ class Read:
         """The columns that any of them needs."""
         wanted = {name for _, branch in self.takers for name in branch.spec.needs_columns}
         return tuple(name for name in self.source.schema.names if name in wanted)
-
-
-@attrs.frozen
-class OutputPlan:
-    """Results that leave the query.
-
-    Attributes
-    ----------
-    name : str
-        What they are called.
-    stage : int
-        The number of the stage that gives them.
-    schema : pyarrow.Schema
-        Their columns; the stage may give more, to those that follow it.
-    steps : tuple of nodes
-        Stateless steps over the results of the stage, which are this output's own.
-    reads : tuple of str
-        The columns of the results that go into these steps.
-    """
-
-    name: str
-    stage: int
-    schema: pa.Schema
-    steps: tuple[Prefix, ...] = ()
-    reads: tuple[str, ...] = ()
-
-    def of(self, results: pa.Table) -> pa.Table:
-        """What leaves of the results of the stage."""
-        if not self.steps:
-            return results if results.schema.names == self.schema.names else results.select(self.schema.names)
-        if not results.num_rows:
-            return self.schema.empty_table()
-        given = one_batch(results.select(list(self.reads)))
-        return pa.Table.from_batches([apply_prefix(self.steps, given)]).cast(self.schema)
 
 
 @attrs.frozen

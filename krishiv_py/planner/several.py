@@ -14,7 +14,8 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr
 from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.nodes import MapBatches, Project, Source, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
+from krishiv_py.planner.outputs import OutputPlan
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.stages import StagePlan
 
 Named = tuple[str, PhysicalPlan]

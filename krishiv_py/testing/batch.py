@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.failures import PREPARE, at_step
+from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import BatchDone, Packed
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.planner.outputs import OutputPlan
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.testing.driven import DrivenStage
 from krishiv_py.testing.sends import Sent, packed
@@ -67,6 +68,12 @@ class DrivenBatch:
         if waits and moved:
             self._turn({}, then, moved)
         return self.done
+
+    def leaving(self, output: OutputPlan, early: Sequence[pa.Table]) -> pa.Table:
+        """What leaves by an output: what its stage has given, then `early` results of it."""
+        given = [*(d.results for d in self.done[output.stage]), *early]
+        with at_step(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
+            return output.of(pa.concat_tables(given))
 
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us

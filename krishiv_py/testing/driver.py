@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -14,7 +14,6 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
-from krishiv_py.engine.failures import STEP, at_step
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
@@ -29,7 +28,6 @@ from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time
 from krishiv_py.plan.running.counters import Counters
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import why_not_fired
-from krishiv_py.planner.physical import OutputPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
@@ -322,17 +320,11 @@ class Driver:
         late = [
             late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
         ]
-        results = {
-            o.name: self._leaving(o, [*(d.results for d in done[o.stage]), *early.get(o.stage, [])]) for o in self.plan.outputs
-        }
+        results = {o.name: batch.leaving(o, early.get(o.stage, [])) for o in self.plan.outputs}
         self._outputs.publish(self._batch_id, list(results.values()), late)
         self._batch_id += 1
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
         return StepOutput(next(iter(results.values())), late[0], self.watermark_us, by_stage, results)
-
-    def _leaving(self, output: OutputPlan, given: Sequence[pa.Table]) -> pa.Table:
-        with at_step(self.plan.stages[output.stage].spec.name, STEP, self._batch_id):
-            return output.of(pa.concat_tables(given))
 
     def _early(self) -> dict[int, list[pa.Table]]:
         """What is open, by stage."""

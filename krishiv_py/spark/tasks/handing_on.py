@@ -17,7 +17,8 @@ from krishiv_py.kernels.arrays.grouping import buckets, normal_key
 from krishiv_py.kernels.arrays.splitting import split as by_number
 from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
+from krishiv_py.planner.outputs import OutputPlan
+from krishiv_py.planner.physical import PhysicalPlan
 
 NEXT: Final = "next"
 """Rows for the stage that follows."""
