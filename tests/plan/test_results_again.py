@@ -40,3 +40,17 @@ def test_steps_come_behind_those_that_are_there(plan: Any) -> None:
 def test_an_option_between_steps_is_refused(plan: Any) -> None:
     with pytest.raises(OrderError, match="options came between steps over results"):
         plan().emit("updates").filter("n < 9")
+
+
+def test_a_preset_that_withdraws_results_is_named_where_a_step_leaves_out_which() -> None:
+    counts = (
+        stream_of("k string, at bigint").watermark("at", 0).key_by("k").preset("ripple").tumbling_window(1_000).agg(count())
+    )
+    with pytest.raises(OrderError, match=r"preset\('ripple'\), which withdraws results.*\.emit\(\"retractions\"\)\.select"):
+        Driver(counts.select("k", "count"))
+    for emit in ("retractions", "final"):
+        told = Driver(counts.emit(emit).select("k", "count"))
+        told.send([{"k": "a", "at": 1}, {"k": "a", "at": 1_000}])
+        told.send([{"k": "a", "at": 2}])
+        names = told.close().results.schema.names
+        assert names == (["k", "count", "op"] if emit == "retractions" else ["k", "count"])

@@ -83,12 +83,17 @@ class AggregatedStream(FollowMethods, OptionMethods):
         object.__setattr__(self, "node", self.draft.node())
         object.__setattr__(self, "_stages", stages.stages_for(self.node, self.late_handler))
         if self.draft.after and self.node.options.emit_mode == "retractions" and "op" not in self.schema.names:
+            preset = None if self.draft.told.emit is not None else self.draft.told.preset
             raise OrderError(
                 message(
-                    "steps over results came before the option, and left out what says which results are withdrawn",
-                    'emit("retractions") behind .select(...) or HAVING',
+                    "steps over results left out what says which results are withdrawn"
+                    if preset
+                    else "steps over results came before the option, and left out what says which results are withdrawn",
+                    f"preset({preset!r}), which withdraws results, and nothing else was said"
+                    if preset
+                    else 'emit("retractions") behind .select(...) or HAVING',
                     "withdrawn results would look like valid ones",
-                    'set it behind .agg(...): .agg(...).emit("retractions").select(...); '
+                    'write it behind .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
                     "for SQL, on the stream that is registered",
                 )
             )
