@@ -104,6 +104,8 @@ def goldens(session: nox.Session, engine: str) -> None:
     if engine in ("connect", "cluster") and not session.posargs:  # the other engines have these among the tests
         where = {"KRISHIV_GOLDENS": "all", "KRISHIV_SESSION": engine}
         session.run(PYTHON, "-m", "pytest", "tests/goldens/test_pipelines.py", "-k", "streaming or bounded", env=where)
+        if engine == "connect":
+            session.run(PYTHON, "-m", "pytest", "tests/kafka/test_source.py", env=where)
 
 
 @nox.session

@@ -106,5 +106,4 @@ def test_sources_that_the_library_plans() -> None:
         f"{sources}::test_a_source_beside_a_memory_stream",
         f"{drift}::test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send",
         "tests/kafka/test_source.py::test_the_three_engines_are_equal_over_restarts",
-        "tests/kafka/test_source.py::test_a_flush_fires_what_is_open",
     )
