@@ -19,12 +19,16 @@ from benchmarks.sides import SIDES
 from benchmarks.truth import Rules
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = {"krishiv": "ours", "native_rocksdb": "native", "flink": "flink"}
+MODULES = {
+    "krishiv": "benchmarks.kafka.ours",
+    "native_rocksdb": "benchmarks.kafka.native",
+    "flink": "benchmarks.peers.kafka_flink",
+}
 
 
 def measured(side: str, job: Job, address: str, topic: str, out: Path, timeout_s: float, *more: str) -> Measurement:
     """One run, measured by a process that is no parent of the broker."""
-    command = [python_of(SIDES[side].env), "-m", f"benchmarks.kafka.{MODULES[side]}", "--job", job.name, "--address", address]
+    command = [python_of(SIDES[side].env), "-m", MODULES[side], "--job", job.name, "--address", address]
     command += ["--topic", topic, "--out", str(out), *more]
     outer = [sys.executable, "-m", "benchmarks.measure", "--timeout", str(timeout_s), "--log", str(out.with_name("log.txt"))]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

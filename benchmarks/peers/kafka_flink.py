@@ -1,4 +1,4 @@
-"""The same in PyFlink SQL: its Kafka connector with the JSON format, heap state, no micro-batches.
+"""Windows over a Kafka topic in PyFlink SQL: its connector with the JSON format, heap state, no micro-batches.
 
 The watermark of the connector is that of each partition, and the least of them counts.
 """
