@@ -40,6 +40,19 @@ def shown(rows: Any) -> list[str]:
     return sorted(map(repr, rows))
 
 
+def fed(session: kv.Session, query: Any, given: list[kv.Output], checkpoint: str, sender: Any, number: int, batch: Any) -> Any:
+    """The query after one more batch, None for the end of the input; before the third it is stopped and started again."""
+    if number == 2:
+        query.stop()
+        query = session.start(given, checkpoint=checkpoint)
+    if batch is None:
+        sender.close()
+    else:
+        sender.send(batch)
+    query.process_all_available()
+    return query
+
+
 def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(outputs(stream_of(DDL), [kv.MemorySink() for _ in range(7)], kv.MemorySink()))
     wanted: dict[str, list[Any]] = {}
@@ -58,14 +71,7 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
     query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
     try:
         for number, batch in enumerate((*BATCHES, None)):
-            if number == 2:
-                query.stop()
-                query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
-            if batch is None:
-                sender.close()
-            else:
-                sender.send(batch)
-            query.process_all_available()
+            query = fed(session, query, given, str(tmp_path / "checkpoint"), sender, number, batch)
             if number == 0:
                 stage = "sums: stage 1"
                 found = query.state(stage).drop(["last_update"]).to_pylist()
@@ -125,14 +131,7 @@ def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_pat
     query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
     try:
         for number, batch in enumerate((*BATCHES, None)):
-            if number == 2:
-                query.stop()
-                query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
-            if batch is None:
-                sender.close()
-            else:
-                sender.send(batch)
-            query.process_all_available()
+            query = fed(session, query, given, str(tmp_path / "checkpoint"), sender, number, batch)
         for output in driver.plan.outputs:
             rows = pq.read_table(tmp_path / output.name) if output.name in files else query.results(output.name)
             assert shown(rows.to_pylist()) == shown(wanted[output.name]), output.name

@@ -21,9 +21,7 @@ class Kept:
     Clients of a process that this one was forked from are neither used nor ended.
     """
 
-    def __init__(
-        self, make: Callable[..., Any], end: Callable[[Any], object] = lambda client: None, idle_s: float = IDLE_S
-    ) -> None:
+    def __init__(self, make: Callable[..., Any], end: Callable[[Any], object] | None = None, idle_s: float = IDLE_S) -> None:
         self._make, self._end, self._idle_s = make, end, idle_s
         self._lock = threading.Lock()
         self._found: dict[tuple[int, tuple[Hashable, ...]], tuple[Any, float]] = {}

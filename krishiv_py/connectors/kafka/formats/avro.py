@@ -103,11 +103,8 @@ def require_registered_columns(registry: Connection, topic: str, schema: pa.Sche
     try:
         _fields(record, schema)
     except ValueError as problem:
-        what, hint = (
-            f"the registered schema {subject!r} and `schema` do not fit",
-            "name the fields of the Avro schema in `schema`",
-        )
-        raise PlanError(message(what, str(problem), "no value has a row", hint)) from None
+        what = f"the registered schema {subject!r} and `schema` do not fit"
+        raise PlanError(message(what, str(problem), "no value has a row", "name its fields in `schema`")) from None
 
 
 @functools.lru_cache(maxsize=1_000)
