@@ -57,7 +57,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def fast(session: nox.Session) -> None:
     """What needs no JVM."""
-    session.run(PYTHON, "-m", "pytest", "-m", "not spark and not soak", *session.posargs)
+    session.run(PYTHON, "-m", "pytest", "-m", "not spark and not slow", *session.posargs)
 
 
 @nox.session
@@ -142,15 +142,16 @@ def bench_peers(session: nox.Session) -> None:
 
 
 @nox.session
-def soak(session: nox.Session) -> None:
-    """Long runs: state and memory must level off."""
-    session.run(PYTHON, "-m", "pytest", "tests", "-m", "soak", *session.posargs)
+def slow(session: nox.Session) -> None:
+    """The long forms of tests whose short ones are in the ordinary run: more restarts, more plans that are rescaled."""
+    session.run(PYTHON, "-m", "pytest", "tests", "-m", "slow", *session.posargs)
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Twenty kills -9 at random moments for each kind of window; the ordinary run has one each."""
-    session.run(PYTHON, "-m", "pytest", "tests/crash", *session.posargs, env={"KRISHIV_KILLS": "20"})
+    """Twenty kills -9 at random moments for each kind of window, and over a bucket; the ordinary run has some, one each."""
+    where = session.posargs or ["tests/crash", "tests/objectstore"]
+    session.run(PYTHON, "-m", "pytest", *where, env={"KRISHIV_KILLS": "20"})
 
 
 @nox.session
@@ -162,7 +163,7 @@ def kills(session: nox.Session) -> None:
 
 @nox.session
 def cluster(session: nox.Session) -> None:
-    """Every kind of query on a standalone cluster, a worker and the driver killed; the ordinary run has one."""
+    """Every kind of query on a standalone cluster, a worker and the driver killed; the ordinary run has golden cases alone."""
     session.run(PYTHON, "-m", "pytest", "tests/cluster", *session.posargs, env={"KRISHIV_CLUSTER": "long"})
 
 

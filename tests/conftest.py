@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -23,8 +24,6 @@ settings.register_profile(
 )
 settings.load_profile("krishiv")
 
-os.environ.setdefault("KRISHIV_CLASS_ARCHIVE", "off")  # all sessions start alike
-
 ELSEWHERE = "KRISHIV_SESSION"
 """The environment variable with the engine of golden cases whose session is to serve all tests: ``connect`` or ``cluster``."""
 
@@ -34,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell a failure at once: a run that is stopped by its time-out has no summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext}", file=sys.__stderr__, flush=True)
 
 
 @pytest.fixture(scope="session")

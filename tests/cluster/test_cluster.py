@@ -54,19 +54,20 @@ def finish(job: subprocess.Popen[bytes], work: Path) -> None:
     assert job.wait(timeout=400) == 0, (work / "log").read_text()[-3_000:]
 
 
-@pytest.mark.parametrize("kind", KINDS if LONG else ["tumbling"])
+@pytest.mark.skipif(not LONG, reason="nox -s cluster")
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_and_the_driver_are_killed(kind: str, running: Cluster, tmp_path: Path) -> None:
-    write_input(tmp_path / "in", KINDS.index(kind), 12 if LONG else 4)
+    write_input(tmp_path / "in", KINDS.index(kind))
     work = tmp_path / "work"
     out, late, read = by_driver(kind, tmp_path / "in", work)
     assert all(out.values()) and late
     seeded = random.Random(kind)
     lost = next(worker for worker in running.workers if worker.poll() is None)
     job = start(running, kind, work)
-    wait_for_batch(job, work, seeded.randrange(4) if LONG else 0)
+    wait_for_batch(job, work, seeded.randrange(4))
     running.kill(lost)
     running.add_worker()
-    wait_for_batch(job, work, 5 + seeded.randrange(3) if LONG else 1)
+    wait_for_batch(job, work, 5 + seeded.randrange(3))
     assert job.poll() is None, "the job ends before it can be killed: " + (work / "log").read_text()[-3_000:]
     kill_tree(job)
     finish(start(running, kind, work), work)
@@ -88,7 +89,7 @@ def test_the_golden_cases_hold_on_a_cluster(engine: str, running: Cluster) -> No
     assert LONG or f"{len(SOME_CASES)} passed" in done.stdout
 
 
-@pytest.mark.skipif(not LONG, reason="part of `nox -s cluster`: the ordinary run has a minute for clusters")
+@pytest.mark.skipif(not LONG, reason="nox -s cluster")
 def test_the_doctor_sees_a_folder_that_is_not_shared(running: Cluster, tmp_path: Path) -> None:
     """Each process has its own ``/proc/self/cwd``, as each machine its own disk."""
     command = [sys.executable, "-m", "krishiv_py", "doctor", "--master", running.url, "--checkpoint", "/proc/self/cwd/state"]

@@ -22,8 +22,8 @@ from tests.crash.killing import counted, rows, run, run_with_kills, write_input
 from tests.crash.tables import reloaded, versions
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
-SHORT = ("outputs", "arrival", "matched")
-"""Outputs are a chain, too, with sessions in it; arrivals keep rows as look-back does; "matched" joins results."""
+SHORT = ("outputs",)
+"""A chain, too, with sessions in it; the ordinary run has lookup tables beside it, and `nox -s crash` all."""
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 

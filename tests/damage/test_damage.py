@@ -69,6 +69,7 @@ def test_every_kind_of_file_is_known(trial: Trial) -> None:
     assert [k for k in kinds if not is_known(k)] == []
 
 
+@pytest.mark.skipif(not LONG, reason="nox -s damage")
 def test_what_has_no_weight_may_all_be_damaged(trial: Trial) -> None:
     trial.put_back()
     kinds = trial.kinds()

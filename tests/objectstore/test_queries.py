@@ -125,6 +125,7 @@ class TestWhole:
         assert not any(secret.encode() in text for text in texts for secret in (used.key, used.secret))
 
 
+@pytest.mark.skipif(KILLS == 1, reason="nox -s crash")
 def test_a_killed_query_goes_on(used: Store, tmp_path: Path) -> None:
     """The process tree dies at a random moment; what it left is replaced, and readers see each row once."""
     seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))

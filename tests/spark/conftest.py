@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,11 @@ def per_second(stream: Stream, lag: int = 100) -> AggregatedStream:
 def found(table: pa.Table) -> list[tuple[Any, ...]]:
     """Rows of a table, sorted."""
     return sorted((tuple(r.values()) for r in table.to_pylist()), key=repr)
+
+
+def calm() -> dict[str, str]:
+    """The environment for a process whose standard error is looked at: Java tells there of options it has read from it."""
+    return {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
 
 
 @pytest.fixture

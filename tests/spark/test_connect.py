@@ -99,11 +99,11 @@ def over_connect(*tests: str) -> None:
     assert f"{len(tests)} passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_sources_that_the_library_plans() -> None:
-    """Planned in the server's process: beside a memory stream, made to wait over a restart, of a real broker."""
+    """Planned in the server's process: beside a memory stream, and made to wait over a restart. `nox -s goldens` has Kafka."""
     sources, drift = "tests/spark/test_own_sources.py", "tests/spark/test_max_drift.py"
     over_connect(
         f"{sources}::test_a_source_beside_a_memory_stream",
         f"{drift}::test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send",
-        "tests/kafka/test_source.py::test_the_three_engines_are_equal_over_restarts",
     )

@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.spark.conftest import calm
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -30,7 +32,9 @@ SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
 
 def said(*command: str) -> str:
     """What a command writes; on standard error nothing that concerns the user."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=600, cwd=EXAMPLES.parent)
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=600, cwd=EXAMPLES.parent, env=calm()
+    )
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3_000:]
     assert done.stderr == ""
     return done.stdout

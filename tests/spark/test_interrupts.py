@@ -16,7 +16,7 @@ import pytest
 
 from krishiv_py import Batches, MemorySink, Session, Stream
 from krishiv_py.errors import SessionClosedError
-from tests.spark.conftest import per_second, row
+from tests.spark.conftest import calm, per_second, row
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
@@ -33,7 +33,7 @@ def test_a_session_that_is_interrupted_and_then_loses_its_jvm(tmp_path: Path) ->
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**calm(), "TMPDIR": str(tmp_path)},
     )
     out, err = run.communicate(timeout=LONG_S - 60)
     assert run.returncode == 0 and out.split() == ["interrupted"] * 3 + ["cancelled", "running", "gone", "anew"], (out, err)

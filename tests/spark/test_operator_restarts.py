@@ -78,10 +78,24 @@ def rows(folder: Path, schema: pa.Schema) -> list[tuple[Any, ...]]:
     return found(pq.read_table(folder, schema=schema)) if list(folder.glob("*.parquet")) else []
 
 
+EVERY = (1, 3, 4)
+"""Before which batches a query is restarted; the short form has one of them, and one kind of each kernel."""
+PLACES = [*((k, "files") for k in KINDS), ("session", "state store")]
+SHORT = ("hopping retractions", "session on_count", "look-back on arrival", "distinct", "panes", "count")
+
+
 @pytest.mark.parametrize(
-    ("kind", "chunks_in"), [*((k, "files") for k in KINDS), ("session", "state store")], indirect=["chunks_in"]
+    ("kind", "chunks_in", "restarts"),
+    [
+        *((kind, "files", (EVERY[at % 3],)) for at, kind in enumerate(SHORT)),
+        ("session", "state store", (3,)),
+        *(pytest.param(*place, EVERY, marks=pytest.mark.slow) for place in PLACES),
+    ],
+    indirect=["chunks_in"],
 )
-def test_a_restart_between_any_two_batches_changes_nothing(session: Session, tmp_path: Path, kind: str, chunks_in: str) -> None:
+def test_a_restart_between_any_two_batches_changes_nothing(
+    session: Session, tmp_path: Path, kind: str, chunks_in: str, restarts: tuple[int, ...]
+) -> None:
     stream, sender = session.memory_stream(DDL)
     plan = asked(stream.watermark("at", 300).key_by("user"), kind, ParquetSink(str(tmp_path / "late")))
     driver = Driver(plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())))  # it writes to memory only
@@ -89,7 +103,7 @@ def test_a_restart_between_any_two_batches_changes_nothing(session: Session, tmp
     expected, refused = [], []
     query = None
     for number, batch in enumerate(steps):
-        if query is None or number in (1, 3, 4):
+        if query is None or number in restarts:
             if query is not None:
                 query.stop()
             query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(tmp_path / "checkpoint"))

@@ -31,6 +31,11 @@ def buckets(session: Session) -> Iterator[Session]:
     session.spark.conf.set(BUCKETS, before)
 
 
+def slow(plan: Any, tasks: list[int]) -> Any:
+    """For `nox -s slow`."""
+    return pytest.param(plan, tasks, marks=pytest.mark.slow)
+
+
 def write(folder: Path, number: int) -> None:
     """One file: a minute and a half of events of forty users, each file a minute after the one before."""
     folder.mkdir(exist_ok=True)
@@ -89,7 +94,7 @@ def test_buckets_lie_evenly_in_any_number_of_partitions_that_divides_them() -> N
         assert {held.count(t) for t in range(tasks)} == {64 // tasks}
 
 
-@pytest.mark.parametrize(("plan", "tasks"), [(one, [8]), (chain, [8, 1]), (joined, [4])])
+@pytest.mark.parametrize(("plan", "tasks"), [slow(one, [8]), (chain, [8, 1]), slow(joined, [4])])
 def test_a_query_goes_on_with_more_tasks_and_with_fewer(buckets: Session, tmp_path: Path, plan: Any, tasks: list[int]) -> None:
     wanted, found, folder = tmp_path / "wanted", tmp_path / "found", tmp_path / "in"
     for at, number in enumerate([None, *tasks]):
@@ -122,6 +127,7 @@ class Dying:
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_rescaling_that_was_broken_off(buckets: Session, tmp_path: Path) -> None:
     folder, checkpoints = tmp_path / "in", {"before Spark was done": tmp_path / "cp1", "before the ledger": tmp_path / "cp2"}
     for number in range(2):
