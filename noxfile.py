@@ -111,7 +111,9 @@ def goldens(session: nox.Session, engine: str) -> None:
 @nox.session
 def engines(session: nox.Session) -> None:
     """The three engines beside one another: nine queries a seed, with ten seeds, of which nine are random."""
-    session.run(PYTHON, "-m", "pytest", "tests/engines", *session.posargs, env={"KRISHIV_EXAMPLES": "400"})
+    session.run(
+        PYTHON, "-m", "pytest", "tests/engines", "-m", "slow or not slow", *session.posargs, env={"KRISHIV_EXAMPLES": "400"}
+    )
 
 
 MATRIX = ("tests/goldens", "tests/engines", "tests/kernels", "tests/joins", "tests/crash", "tests/spark/test_frames.py")
@@ -149,7 +151,7 @@ def slow(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Twenty kills -9 at random moments for each kind of window, and over a bucket; the ordinary run has some, one each."""
+    """Twenty kills -9 at random moments for each kind of window, and over a bucket; the ordinary run has one."""
     where = session.posargs or ["tests/crash", "tests/objectstore"]
     session.run(PYTHON, "-m", "pytest", *where, env={"KRISHIV_KILLS": "20"})
 

@@ -43,18 +43,17 @@ def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
 
 def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[str]:
     """Columns behind the stateless steps that come from the source, or from a mapping function, as they are."""
-    return frozenset(n for n in names if _passed_on(prefix, n))
-
-
-def _passed_on(prefix: tuple[Prefix, ...], name: str) -> bool:
+    before = {name: name for name in names}  # what each of them is called before the step
     for step in reversed(prefix):
         if isinstance(step, MapBatches):
-            return True
+            break
         if isinstance(step, Project):
-            expr: Expr = dict(step.columns)[name]
-            while isinstance(expr, Alias):
-                expr = expr.arg
-            if not isinstance(expr, Col):
-                return False
-            name = expr.name
-    return True
+            made = {name: _unnamed(expr) for name, expr in step.columns}
+            before = {name: expr.name for name, was in before.items() if isinstance(expr := made[was], Col)}
+    return frozenset(before)
+
+
+def _unnamed(expr: Expr) -> Expr:
+    while isinstance(expr, Alias):
+        expr = expr.arg
+    return expr

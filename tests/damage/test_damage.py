@@ -47,7 +47,7 @@ WITHOUT_WEIGHT = {
 """What is made anew, or is there for people and other queries."""
 
 
-@pytest.fixture(scope="module", params=PLANS)
+@pytest.fixture(scope="module", params=PLANS if LONG else ["ledger"])
 def trial(request: pytest.FixtureRequest, session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """A query stopped half way."""
     before = {name: session.spark.conf.get(name, None) for name in SETTINGS}

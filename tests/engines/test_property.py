@@ -18,6 +18,8 @@ from tests.engines.arrow_types import ACCEPTED
 from tests.engines.runs import differences, on_driver, on_spark
 from tests.engines.workload import KEY_TYPES, SHARE, TIMES, WINDOWS, combinations, key_name, workload
 
+SHORT: Final = ("hopping", "session, rule window", "look-back", "panes")
+"""Windows of the ordinary run, one of each kernel for rows in windows by time; `nox -s engines` has all."""
 _GIVEN: Final = os.environ.get("KRISHIV_ENGINE_SEED")
 _ROUNDS: Final = max(1, int(os.environ.get("KRISHIV_EXAMPLES", "40")) // 40)
 SEEDS: Final = [int(_GIVEN)] if _GIVEN else [20, *(random.randrange(1 << 30) for _ in range(_ROUNDS - 1))]
@@ -38,7 +40,11 @@ def test_there_are_two_thousand_cases_and_every_combination_is_one() -> None:
     assert combinations()[1] > 0  # refused at the call, on every engine: none has run
 
 
-@pytest.mark.parametrize(("seed", "window", "time"), QUERIES, ids=str)
+@pytest.mark.parametrize(
+    ("seed", "window", "time"),
+    [pytest.param(*query, marks=() if query[1] in SHORT else pytest.mark.slow) for query in QUERIES],
+    ids=str,
+)
 def test_the_engines_agree(session: Session, seed: int, window: str, time: object) -> None:
     work = workload(seed, window, time)
     driver = on_driver(work)
@@ -53,5 +59,5 @@ def test_the_engines_agree(session: Session, seed: int, window: str, time: objec
         for engine, seen in (("bounded", bounded), ("streaming", streamed))
         for column, how in differences(driver, seen, keys).items()
     ]
-    again = f'KRISHIV_ENGINE_SEED={seed} python -m pytest tests/engines/test_property.py -k "{window} and engines_agree"'
+    again = f'KRISHIV_ENGINE_SEED={seed} python -m pytest tests/engines/test_property.py -m "" -k "{window} and engines_agree"'
     assert not found, "\n".join([f"driver against {line}" for line in found] + [f"repeat: {again}"])

@@ -119,6 +119,7 @@ def test_a_server_gets_more_time_for_its_process() -> None:
     assert not told
 
 
+@pytest.mark.slow
 def test_a_query_whose_python_is_slow_to_begin(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.test_slow_python", str(tmp_path)]
     python = tmp_path / "python"
