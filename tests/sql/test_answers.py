@@ -177,6 +177,35 @@ PAIRS: Final = [
         "SELECT window_start, SUM(amount * 2), MAX(r) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start "
         "ORDER BY amount + 1 DESC NULLS LAST, ts, nr) AS r FROM {tumbled}) WHERE r <= 3 GROUP BY ALL",
     ),
+    (  # an offset longer than the step
+        "SELECT window_start AS s, window_end AS e, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE events, DESCRIPTOR(ts), "
+        "INTERVAL '20' SECOND, INTERVAL '60' SECOND, INTERVAL '25' SECOND)) GROUP BY window_start, window_end",
+        "SELECT s, s + 20000 * k AS e, COUNT(*) FROM (SELECT ts, ts - (ts + 35000) % 60000 AS s FROM events), "
+        "(VALUES (1), (2), (3)) AS ks(k) WHERE e > ts GROUP BY ALL",
+    ),
+    (  # aggregates that differ by the case of a text
+        "SELECT who, COUNT(CASE WHEN who = 'b' THEN 1 END) AS small, COUNT(CASE WHEN who = 'B' THEN 1 END) AS large, "
+        "window_start FROM {tumble} GROUP BY who, window_start, window_end QUALIFY ROW_NUMBER() OVER "
+        "(PARTITION BY window_start, window_end ORDER BY count(CASE WHEN WHO = 'b' THEN 1 END) DESC, who DESC) = 1",
+        "SELECT who, COUNT(CASE WHEN who = 'b' THEN 1 END) AS small, 0, window_start FROM {tumbled} GROUP BY who, window_start QUALIFY "
+        "ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY small DESC, who DESC NULLS LAST) = 1",
+    ),
+    (  # sessions of keys, over a query and over an expression
+        "SELECT k, COUNT(*) AS n, window_start AS s FROM TABLE(SESSION((SELECT upper(who) AS k, ts FROM events) "
+        "PARTITION BY k, DESCRIPTOR(ts), INTERVAL '20' SECOND)) GROUP BY k, window_start, window_end",
+        "SELECT who, COUNT(*), MIN(ts) FROM (SELECT who, ts, SUM(opens) OVER (PARTITION BY who ORDER BY ts RANGE UNBOUNDED "
+        "PRECEDING) AS nth FROM (SELECT upper(who) AS who, ts, COALESCE(ts - LAG(ts) OVER (PARTITION BY who ORDER BY ts) "
+        ">= 20000, TRUE)::INT AS opens FROM events)) GROUP BY who, nth",
+    ),
+    (
+        "SELECT COUNT(*) AS n, upper(who) AS k, amount FROM TABLE(SESSION(TABLE events PARTITION BY upper(who), amount, "
+        "DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY amount, upper(who), window_start, window_end",
+        "SELECT COUNT(*), upper(who) AS k, amount FROM events GROUP BY ALL",
+    ),
+    (
+        "SELECT * FROM (SELECT nr, who, ts FROM events) AS e JOIN shops USING (who) WHERE who = 'a'",
+        "SELECT who, nr, ts, since, until, shop FROM events JOIN shops USING (who) WHERE who = 'a'",
+    ),
     (  # the best of each window, in one query
         "SELECT who, window_start, window_end, SUM(amount) AS total, ROW_NUMBER() OVER w AS place FROM {hop} "
         "GROUP BY who, window_start, window_end QUALIFY place <= 2 AND total > -3 "

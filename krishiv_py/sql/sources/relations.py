@@ -35,6 +35,8 @@ def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Rows, list[sg.
     assert clause is not None
     wanted = conjuncts(tree.args["where"].this if tree.args.get("where") is not None else None)
     rows = source(clause.this, env, inner)
+    if rows.ranking is not None and (tree.args.get("joins") or tree.args.get("laterals")):
+        raise rows.ranking.unbounded()  # what is added to these rows would be lost where their ranks are bounded
     for join in tree.args.get("joins") or ():
         rows, wanted = _join(rows, join, wanted, env, inner)
     for lateral in tree.args.get("laterals") or ():
@@ -75,15 +77,20 @@ def _join(left: Rows, join: sg.Join, wanted: list[sg.Expression], env: Env, inne
     if isinstance(table, Static):
         if version is not None:
             raise refused("AS OF for a table that does not change", join.sql("spark"), VALIDITY)
-        return looked_up(left, table, alias, parts, how, join), wanted
-    made = joined(left, right, parts, how, version, env)
-    using = {i.name.lower() for i in join.args.get("using") or ()}
+        made = looked_up(left, table, alias, parts, how, join)
+    else:
+        made = joined(left, right, parts, how, version, env)
+    using = [i.name.lower() for i in join.args.get("using") or ()]
     if using and how in ("right", "full"):
         raise refused(f"USING in a {how} join", join.sql("spark"), "write ON, and COALESCE(a.id, b.id)")
-    tables = {c.table for c in right.columns}
-    hidden = [c.hidden or (c.table in tables and c.name.lower() in using) for c in made.columns]
-    columns = tuple(attrs.evolve(c, hidden=h) for c, h in zip(made.columns, hidden, strict=True))
-    return attrs.evolve(made, columns=columns), wanted
+    return _once(made, using, {c.table for c in columns}), wanted
+
+
+def _once(rows: Rows, using: list[str], tables: set[str | None]) -> Rows:
+    """The columns of USING once and first among ``*``, as in Spark: those of the left side, not of the right `tables`."""
+    columns = [attrs.evolve(c, hidden=c.hidden or (c.table in tables and c.name.lower() in using)) for c in rows.columns]
+    first = [c for name in using for c in columns if c.name.lower() == name and not c.hidden]
+    return attrs.evolve(rows, columns=(*first, *(c for c in columns if not any(c is f for f in first))))
 
 
 def _joins(node: sg.Expression, left: Rows, both: Rows) -> bool:
@@ -208,13 +215,15 @@ def _function(node: sg.Table, env: Env, inner: Inner) -> Rows:
         raise refused("a function in FROM", node.sql("spark"), f"{_BRACKETS}; window functions are {', '.join(_FUNCTIONS)}")
     data, told, partition, lengths = _arguments(kind, call)
     rows = _data(data, env, inner)
+    if rows.ranking is not None:
+        raise rows.ranking.unbounded()
     if rows.window is not None and rows.pending:
         raise refused("a window function over another", node.sql("spark"), "group by the inner windows first")
     if not isinstance(told, sg.Anonymous) or told.name.lower() != "descriptor" or len(told.expressions) != 1:
         raise _no_call(kind, call)
     check_time(rows.resolved(told.expressions[0]), rows.event_time, call.name.lower())
     rows = _with_bounds(rows, call_of(kind, lengths, call.name.lower()), call)
-    named = tuple(rows.resolved(p).name for p in partition)
+    named = tuple(_name_of(rows.resolved(p.unnest())) for p in partition)
     return attrs.evolve(rows, partition=named).named(node.alias) if node.alias else attrs.evolve(rows, partition=named)
 
 
@@ -235,6 +244,11 @@ def _arguments(kind: Kind, call: sg.Anonymous) -> tuple[sg.Expression, sg.Expres
     if set(given) - set(names) or not set(names) - {"offset"} <= set(given):
         raise _no_call(kind, call)
     return given["data"], given["timecol"], partition, [given[n] for n in names[2:] if n in given]
+
+
+def _name_of(node: sg.Expression) -> str:
+    """What a key is called where PARTITION BY and GROUP BY are compared."""
+    return node.name if isinstance(node, sg.Column) else node.sql("spark")
 
 
 def _no_call(kind: Kind, call: sg.Expression) -> PlanError:

@@ -93,16 +93,16 @@ def around_groups(tree: sg.Select) -> sg.Select:
         node = item.unalias().unnest()
         if not item.alias and not (isinstance(node, sg.Column) and not isinstance(node.this, sg.Star)):
             raise refused("an item without a name beside GROUP BY and QUALIFY", item.sql("spark"), "name it with AS")
-        named[node.sql("spark").lower()] = item.alias or node.name
+        named[_said(node)] = item.alias or node.name
         inside.append(item.copy())
 
     for key in _unselected(tree, named):
-        named[key.sql("spark").lower()] = key.name
+        named[_said(key)] = key.name
         inside.append(key)
 
     def outside(node: sg.Expression) -> sg.Expression:
         whole = not isinstance(node, (sg.Identifier, sg.Order, sg.Ordered))  # which may be written as what they hold
-        name = named.get(node.sql("spark").lower()) if whole else None
+        name = named.get(_said(node)) if whole else None
         return node if name is None else sg.column(name, quoted=True)
 
     over = [e.find(sg.Window) is not None for e in tree.expressions]
@@ -126,7 +126,17 @@ def _unselected(tree: sg.Select, named: dict[str, str]) -> list[sg.Expression]:
     taken = {name.lower() for name in named.values()}
     group = tree.args.get("group")
     keys = [g.copy() for g in (group.expressions if group is not None else ()) if isinstance(g, sg.Column)]
-    return [k for k in keys if k.sql("spark").lower() not in named and k.name.lower() not in taken]
+    return [k for k in keys if _said(k) not in named and k.name.lower() not in taken]
+
+
+def _said(node: sg.Expression) -> str:
+    """What an expression says: the case of names does not matter, that of texts in it does."""
+    found = node.copy()
+    for name in found.find_all(sg.Identifier):
+        name.replace(sg.to_identifier(name.name.lower(), quoted=True))
+    for call in found.find_all(sg.Anonymous):
+        call.set("this", call.name.lower())
+    return found.sql("spark")
 
 
 def qualified(tree: sg.Select) -> tuple[sg.Select, list[sg.Expression], tuple[str, ...]]:

@@ -78,13 +78,13 @@ def aggregate(node: sg.Expression) -> AggCall | None:
     if isinstance(node, sg.ApproxQuantile):
         return _approximate(node)
     if isinstance(node, sg.Quantile):
-        return agg.percentile(expr_of(node.this), _rank(node))
+        return agg.percentile(_value(node, node.this), _rank(node))
     if type(node) in _TYPES:
         return _TYPES[type(node)](_argument(node))
     if type(node) in _RANKED:
         if node.args.get("count"):
             raise _refused(node, "MAX_BY and MIN_BY give one value")
-        return _RANKED[type(node)](expr_of(node.this), expr_of(node.expression))
+        return _RANKED[type(node)](_value(node, node.this), _value(node, node.expression))
     if isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES:
         if len(node.expressions) != 1:
             raise _refused(node, f"{node.name} takes one argument")
@@ -128,6 +128,13 @@ def _argument(node: sg.Expression) -> Expr:
     return expr_of(node.this)
 
 
+def _value(node: sg.Expression, part: object) -> Expr:
+    """An argument that the parser lets be left out."""
+    if not isinstance(part, sg.Expression):
+        raise _refused(node, "an argument of this aggregate is left out")
+    return expr_of(part)
+
+
 def _count(node: sg.Count) -> AggCall:
     """``COUNT(*)``, ``COUNT(1)``, ``COUNT(x)``, ``COUNT(DISTINCT x)``, ``COUNT(DISTINCT x, y)``."""
     if isinstance(node.this, sg.Distinct):
@@ -157,4 +164,4 @@ def _approximate(node: sg.ApproxQuantile) -> AggCall:
     ranks = [float(rank.name) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
     if len(ranks) < len(found):
         raise _refused(node, "APPROX_PERCENTILE takes constant ranks", "write APPROX_PERCENTILE(x, 0.95)")
-    return binned.approx_percentile(expr_of(node.this), ranks if isinstance(asked, sg.Array) else ranks[0])
+    return binned.approx_percentile(_value(node, node.this), ranks if isinstance(asked, sg.Array) else ranks[0])

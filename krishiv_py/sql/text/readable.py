@@ -49,6 +49,17 @@ def _names(tokens: list[Any], at: int, text: str) -> bool:
     return not (following not in ("", "(", ".", ",", ")", "AS") and _word(tokens, at + 2, text) == "AS")
 
 
+def _behind(tokens: list[Any], at: int, text: str) -> int:
+    """The token behind the brackets that open at a token."""
+    depth = 0
+    while (word := _word(tokens, at, text)) != "":
+        depth += (word == "(") - (word == ")")
+        at += 1
+        if depth == 0:
+            break
+    return at
+
+
 def _arguments(tokens: list[Any], at: int, text: str) -> list[tuple[int, int, str]]:
     """Changes in the arguments of a table function, which begin at a token."""
     changes: list[tuple[int, int, str]] = []
@@ -57,14 +68,18 @@ def _arguments(tokens: list[Any], at: int, text: str) -> list[tuple[int, int, st
     if _word(tokens, at, text) == "TABLE" and _word(tokens, at + 1, text) not in ("(", "", ",", ")"):
         changes.append((tokens[at].start, tokens[at].end + 1, ""))
         at += 1
+    elif _word(tokens, at, text) == "(":
+        at = _behind(tokens, at, text)
     while _word(tokens, at, text) not in ("", ",", "(", ")") and not _word(tokens, at, text).startswith("PARTITION"):
         at += 1
     if _word(tokens, at, text).split() == ["PARTITION", "BY"]:  # one token of two words
         changes.append((tokens[at].start, tokens[at].end + 1, f", {PARTITION}("))
         at += 1
-        while _word(tokens, at, text) not in ("", "(", ")"):
-            if _word(tokens, at, text) == "," and _word(tokens, at + 2, text) in ("(", "=>"):
+        while _word(tokens, at, text) not in ("", ")"):
+            if _word(tokens, at, text) == "," and (
+                _word(tokens, at + 1, text) == "DESCRIPTOR" or _word(tokens, at + 2, text) == "=>"
+            ):
                 changes.append((tokens[at].start, tokens[at].start, ")"))
                 break
-            at += 1
+            at = _behind(tokens, at, text) if _word(tokens, at, text) == "(" else at + 1
     return changes

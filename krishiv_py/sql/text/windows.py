@@ -129,7 +129,8 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
     told = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
     more = lengths[len(names) :]
     offset_us = interval_us(more[0], f"{name} offset", allow_zero=True, allow_negative=True) if more else 0
-    return WindowCall(kind, told, offset_us % told[0])
+    period_us = told[-1] if kind == "cumulate" else told[0]
+    return WindowCall(kind, told, offset_us % period_us)
 
 
 def _sparks(node: sg.Anonymous, event_time: str | None) -> WindowCall:
