@@ -71,6 +71,16 @@ def run(stream: AggregatedStream, rows: list[dict[str, Any]] = ROWS) -> list[dic
     return out
 
 
+def test_bounds_of_windows_are_called_as_they_are_selected() -> None:
+    inner = f"SELECT {MINUTE} AS since, tumble_end(at, INTERVAL '1 minute') AS upto, COUNT(*) AS n FROM events GROUP BY 1"
+    again = f"SELECT since, MAX(n) AS most FROM ({inner}) GROUP BY since, upto"
+    assert run(planned(again)) == [{"since": 0, "most": 2}, {"since": 60_000, "most": 1}]
+    struct = planned("SELECT window, COUNT(*) AS n FROM events GROUP BY window(at, '1 minute')")
+    assert [list(row) for row in run(struct)] == [["window", "n"], ["window", "n"]]
+    called = planned("SELECT window(at, '1 minute'), COUNT(*) AS n FROM events GROUP BY 1")
+    assert run(called) == run(struct)
+
+
 def assert_same_plan(left: AggregatedStream, right: AggregatedStream) -> None:
     assert left.explain() == right.explain()
     assert fingerprint(left.spec()) == fingerprint(right.spec())

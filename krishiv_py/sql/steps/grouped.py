@@ -170,7 +170,8 @@ def _output(item: Item, made: _Made) -> Output:
         name = item.alias or item.text
         return Output(name, made.over_results(item.node), None, Column(None, name, name))
     if role is not None:
-        name = item.alias or f"window_{role}"
+        kept = made.rows.label(col(item.node.name)) if isinstance(item.node, sg.Column) else f"window_{role}"
+        name = item.alias or kept
     elif key is not None:
         name = item.alias or key.label
     else:

@@ -64,7 +64,7 @@ class Grouping:
 
 def read(tree: sg.Select, rows: Rows) -> Grouping:
     """The grouping of a SELECT; with DISTINCT, its items are the groups."""
-    items = [Item(e.unalias().unnest(), e.alias or None, e.sql("spark")) for e in tree.expressions]
+    items = [Item(e.unalias().unnest(), e.alias or None, _text(e)) for e in tree.expressions]
     for item in items:
         _refuse_stars(item.node)
     group = tree.args.get("group")
@@ -88,6 +88,13 @@ def read(tree: sg.Select, rows: Rows) -> Grouping:
     if rows.pending and rows.window is not None and rows.window.kind == "session":
         _check_partition(keys, rows)
     return Grouping(rows, tuple(found), tuple(keys), resolved, window, again)
+
+
+def _text(item: sg.Expression) -> str:
+    """What an item without an alias is called: Spark's ``window`` by its name alone."""
+    node = item.unalias().unnest()
+    named = is_struct_call(node) or (isinstance(node, sg.Column) and not node.table)
+    return node.name if named else item.sql("spark")
 
 
 def neither(node: sg.Expression) -> PlanError:
