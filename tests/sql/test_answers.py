@@ -188,7 +188,8 @@ PAIRS: Final = [
         "window_start FROM {tumble} GROUP BY who, window_start, window_end QUALIFY ROW_NUMBER() OVER "
         "(PARTITION BY window_start, window_end ORDER BY count(CASE WHEN WHO = 'b' THEN 1 END) DESC, who DESC) = 1",
         "SELECT who, COUNT(CASE WHEN who = 'b' THEN 1 END) AS small, 0, window_start FROM {tumbled} "
-        "GROUP BY who, window_start QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY small DESC, who DESC NULLS LAST) = 1",
+        "GROUP BY who, window_start "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY small DESC, who DESC NULLS LAST) = 1",
     ),
     (  # sessions of keys, over a query and over an expression
         "SELECT k, COUNT(*) AS n, window_start AS s FROM TABLE(SESSION((SELECT upper(who) AS k, ts FROM events) "

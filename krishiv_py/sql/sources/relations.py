@@ -223,7 +223,7 @@ def _function(node: sg.Table, env: Env, inner: Inner) -> Rows:
         raise _no_call(kind, call)
     check_time(rows.resolved(told.expressions[0]), rows.event_time, call.name.lower())
     rows = _with_bounds(rows, call_of(kind, lengths, call.name.lower()), call)
-    named = tuple(_name_of(rows.resolved(p.unnest())) for p in partition)
+    named = tuple(_name_of(rows.resolved(p.this if isinstance(p, sg.Paren) else p)) for p in partition)
     return attrs.evolve(rows, partition=named).named(node.alias) if node.alias else attrs.evolve(rows, partition=named)
 
 

@@ -92,7 +92,9 @@ def read(tree: sg.Select, rows: Rows) -> Grouping:
 
 def _text(item: sg.Expression) -> str:
     """What an item without an alias is called: Spark's ``window`` by its name alone."""
-    node = item.unalias().unnest()
+    node = item
+    while isinstance(node, (sg.Alias, sg.Paren)):
+        node = node.this
     named = is_struct_call(node) or (isinstance(node, sg.Column) and not node.table)
     return node.name if named else item.sql("spark")
 
