@@ -104,8 +104,11 @@ def _with(tree: Query, env: Env) -> Env:
         return env
     if clause.args.get("recursive"):
         raise refused("WITH RECURSIVE", clause.sql("spark"), "write each step as a query of its own")
+    names = [item.alias.lower() for item in clause.expressions]
     for item in clause.expressions:
         name = item.alias
+        if names.count(name.lower()) > 1:
+            raise refused("WITH of one name twice", item.sql("spark"), "name one otherwise")
         if item.alias_column_names:
             raise refused("renaming columns in WITH", item.sql("spark"), "name them with AS in the query")
         if not isinstance(item.this, (sg.Select, sg.SetOperation)):

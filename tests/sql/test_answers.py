@@ -257,6 +257,16 @@ PAIRS: Final = [
         "ON upper(s.who) = upper(e.who) AND CAST(length(s.shop) AS bigint) = e.amount - 4",
     ),
     (
+        "SELECT nr, shop FROM events e JOIN shops s ON e.who = s.who AND s.shop <> 'x' AND e.nr + s.since > 3",
+        "SELECT nr, shop FROM events e JOIN shops s ON e.who = s.who AND s.shop <> 'x' AND e.nr + s.since > 3",
+    ),
+    (  # a null among numbers is no open end
+        "SELECT nr, shop FROM (SELECT who, ts, nr, ts + 0 AS x FROM events) e JOIN shops s "
+        "ON e.who = s.who AND e.x >= s.since AND e.x < s.until",
+        "SELECT nr, shop FROM (SELECT who, ts, nr, ts + 0 AS x FROM events) e JOIN shops s "
+        "ON e.who = s.who AND e.x >= s.since AND e.x < s.until",
+    ),
+    (
         "SELECT shop, tumble_end(ts, INTERVAL '1' MINUTE) AS upto, COUNT(*) AS n FROM events JOIN shops ON "
         "lower(events.who) = shops.who "
         "AND amount > 3 GROUP BY shop, tumble(ts, INTERVAL '1' MINUTE)",
@@ -342,6 +352,9 @@ def test_a_window_join_and_versions_are_those_of_duckdb(
         "e.ts) WHERE place = 1"
     )
     assert run(planned(versions), cut, left, right) == answer(theirs, events=left, others=right)
+    asked = versions.replace("LEFT JOIN", "JOIN") + " AND v.amount > 3"  # of the version, not of which there are
+    theirs = theirs.replace("SELECT e.nr", "SELECT o.amount, e.nr") + " AND amount > 3"
+    assert run(planned(asked), cut, left, right) == answer(theirs, events=left, others=right)
 
 
 @few

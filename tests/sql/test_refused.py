@@ -54,6 +54,11 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         ("SELECT COUNT(*) FROM events GROUP BY ALL", "^GROUP BY ALL"),
         (f"INSERT INTO x {QUERY}", "^INSERT"),
         (f"EXPLAIN {QUERY}", "^EXPLAIN"),
+        ("WITH x AS (SELECT at FROM events), X AS (SELECT user FROM events) SELECT * FROM x", "^WITH of one name twice"),
+        (
+            "SELECT e.user FROM events e LEFT JOIN events FOR SYSTEM_TIME AS OF e.at AS v ON e.user = v.user AND v.amount > 3",
+            "^this condition of a left join .*CASE WHEN",
+        ),
         (QUERY.replace("events", "event"), "no table 'event' .*nearest is 'events'"),
         (QUERY.replace("events", "zzz"), "no table 'zzz' .*the tables are: events"),
         ("SELECT COUNT(*) FROM events", "no GROUP BY"),

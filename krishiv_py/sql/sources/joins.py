@@ -131,7 +131,10 @@ def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, versio
     rows = Rows(stream, columns, window=window)
     rest = conditions.rest
     if rest and how != "inner":
-        raise refused(f"this condition of a {how} join", rest[0].sql("spark"), "ask it in WHERE of a query around the join")
+        hint = "ask it in WHERE of a query around the join"
+        if version is not None:
+            hint = "select CASE WHEN ... THEN b.column END, or leave versions out: WITH b AS (SELECT * FROM ... WHERE ...)"
+        raise refused(f"this condition of a {how} join", rest[0].sql("spark"), hint)
     for part in rest:
         rows = attrs.evolve(rows, stream=rows.stream.filter(rows.expr(part)))
     return rows
@@ -145,6 +148,8 @@ def _filtered(found: Sides) -> Sides:
     conditions, how = found.conditions, found.how
     left, right = found.left, found.right
     keys = list(conditions.keys)
+    if found.version is not None:  # asked of the version that was valid; rows that fail it are versions all the same
+        conditions.rest, conditions.right = [*conditions.right, *conditions.rest], []
     for part in conditions.left:
         if how not in ("left", "full", "anti"):
             left = attrs.evolve(left, stream=left.stream.filter(left.expr(part)))

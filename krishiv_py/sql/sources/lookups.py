@@ -18,6 +18,7 @@ from krishiv_py.sql.scope import Column, Rows, dotted, free
 from krishiv_py.sql.sources.conditions import Sorter
 from krishiv_py.sql.text.statements import refused
 
+_KEPT: Final = "register the table without such rows, or select CASE WHEN ... THEN t.column END; in JOIN it may stand as it is"
 VALIDITY: Final = "write ON a.id = t.id, and for validity AND a.ts >= t.valid_from AND a.ts < t.valid_to"
 
 
@@ -48,15 +49,24 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
     both = Stream(stream.node, pa.schema([*left.schema, *fields]), stream.runner)
     sorter = Sorter(left, whole, attrs.evolve(left, stream=both, columns=(*left.columns, *theirs)))
     look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
+    rest: list[sg.Expression] = []
     for part in parts:
-        if not look.validity(part) and not look.key(part) and not (how == "inner" and look.own(part)):
-            raise refused("this condition of a join with a table that does not change", part.sql("spark"), VALIDITY)
+        if look.validity(part) or look.key(part) or (how == "inner" and look.own(part)):
+            continue
+        if how != "inner":
+            raise refused("this condition of a left join with a table that does not change", part.sql("spark"), _KEPT)
+        rest.append(part)
+    if not look.keys:
+        raise refused("a join without an equal key", node.sql("spark"), VALIDITY)
     if (look.starts is None) != (look.ends is None):
         raise refused("validity with one bound", node.sql("spark"), VALIDITY)
     valid = None if look.starts is None or look.ends is None else (look.starts, look.ends)
     kept: Literal["left", "inner"] = "left" if how == "left" else "inner"
     made = look.stream.lookup_join(table.table, look.keys, columns=names, how=kept, validity=valid, at=look.at)
-    return attrs.evolve(left, stream=made, columns=(*left.columns, *theirs))
+    found = attrs.evolve(left, stream=made, columns=(*left.columns, *theirs))
+    for part in rest:
+        found = attrs.evolve(found, stream=found.stream.filter(found.expr(part)))
+    return found
 
 
 @attrs.define(eq=False)
@@ -135,4 +145,6 @@ def _validity(node: sg.Expression, sorter: Sorter) -> tuple[str, str, bool] | No
     ours, theirs = sorter.both.resolved(time), sorter.both.resolved(bound)
     if not isinstance(ours, sg.Column) or not isinstance(theirs, sg.Column) or ours.table or theirs.table:
         return None
+    if ours.name != sorter.left.event_time and not pa.types.is_temporal(sorter.left.schema.field(ours.name).type):
+        return None  # null is no bound of validity, but of a comparison of numbers
     return ours.name, theirs.name, kind is sg.GTE
