@@ -103,6 +103,8 @@ def test_nesting_has_a_limit_with_an_error_of_ours() -> None:
         lambda: CONSTANT(pd.NaT),
         lambda: CONSTANT(pd.Timestamp("2024-01-01") + pd.Timedelta(1, "ns")),
         lambda: parse_expr("a > 1e400"),
+        lambda: parse_expr("a > 1e"),
+        lambda: parse_expr("a > .3.0"),
         lambda: parse_expr("a > " + "9" * 50),
         lambda: parse_expr("a IN (SELECT b)"),
         lambda: parse_expr("round(a, b)"),

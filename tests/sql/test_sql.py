@@ -81,6 +81,12 @@ def test_bounds_of_windows_are_called_as_they_are_selected() -> None:
     assert run(called) == run(struct)
 
 
+def test_an_odd_number_of_hexadecimal_digits_is_that_of_spark() -> None:
+    assert run(planned("SELECT X'1' AS one, X'10F' AS more FROM events WHERE amount = 5")) == [
+        {"one": b"\x01", "more": b"\x01\x0f"}
+    ]
+
+
 def assert_same_plan(left: AggregatedStream, right: AggregatedStream) -> None:
     assert left.explain() == right.explain()
     assert fingerprint(left.spec()) == fingerprint(right.spec())

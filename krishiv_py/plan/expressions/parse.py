@@ -93,7 +93,12 @@ def _literal(node: sg.Literal) -> Lit:
         return Lit(node.this)
     number = node.this
     if any(mark in number for mark in ".eE"):
-        found = float(number)
+        try:
+            found = float(number)
+        except ValueError as problem:  # the parser's tokens are generous: 1e, .3.0
+            raise ExpressionError(
+                message("this is no number", number, "it has no value", "write for instance 1.5 or 1e3")
+            ) from problem
         if found in (float("inf"), float("-inf")):
             raise ExpressionError(message("this number is no double", number, "it has no value", "write a smaller one"))
         return Lit(found)
@@ -173,7 +178,7 @@ def expr_of(node: sg.Expression) -> Expr:
     if isinstance(node, sg.Null):
         return Lit(None)
     if isinstance(node, sg.HexString):
-        return Lit(bytes.fromhex(node.name))
+        return Lit(bytes.fromhex("0" * (len(node.name) % 2) + node.name))  # X'1' is X'01', as in Spark
     found = spoken(node, expr_of)
     return _compound(node) if found is None else found
 
