@@ -11,7 +11,7 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates import binned, more
 from krishiv_py.plan.aggregates import calls as agg
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr, Lit
 from krishiv_py.plan.expressions.parse import expr_of
 
 _TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
@@ -150,7 +150,13 @@ def _rank(node: sg.Quantile) -> float:
     quantile = node.args.get("quantile")
     if not isinstance(quantile, sg.Literal) or quantile.is_string:
         raise _refused(node, "PERCENTILE takes one constant rank", "write PERCENTILE(x, 0.95)")
-    return float(quantile.name)
+    return _number(quantile)
+
+
+def _number(node: sg.Literal) -> float:
+    found = expr_of(node)
+    assert isinstance(found, Lit) and isinstance(found.value, (int, float))
+    return float(found.value)
 
 
 def _approximate(node: sg.ApproxQuantile) -> AggCall:
@@ -161,7 +167,7 @@ def _approximate(node: sg.ApproxQuantile) -> AggCall:
         raise _refused(node, "the accuracy of APPROX_PERCENTILE is that of values here, not of ranks", hint)
     asked = node.args.get("quantile")
     found = asked.expressions if isinstance(asked, sg.Array) else [asked]
-    ranks = [float(rank.name) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
+    ranks = [_number(rank) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
     if len(ranks) < len(found):
         raise _refused(node, "APPROX_PERCENTILE takes constant ranks", "write APPROX_PERCENTILE(x, 0.95)")
     return binned.approx_percentile(_value(node, node.this), ranks if isinstance(asked, sg.Array) else ranks[0])
