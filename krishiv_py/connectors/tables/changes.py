@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.tables.keys import OP, is_log, kept
 from krishiv_py.errors import OperatorError, message, shown
 
+Numbers: TypeAlias = npt.NDArray[np.int64]
 _GONE: Final = ("-U", "-D")
 _ADDED: Final = ("+I", "+U")
 _PLACE: Final = "__krishiv_place"
@@ -42,7 +45,7 @@ def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
     OperatorError
         For two valid rows of one key in a change log: the key does not tell results apart, and one would be lost.
     """
-    rows = _one_zero(pa.concat_tables(tables), key)
+    rows = one_form(pa.concat_tables(tables), key)
     schema = kept(rows.schema, key)
     if is_log(rows.schema):
         op = rows[OP].combine_chunks()
@@ -67,7 +70,7 @@ def check_marks(op: pa.Array) -> None:
         Naming what it holds.
     """
     known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
-    if not pc.all(known).as_py():
+    if not pc.all(known, min_count=0).as_py():
         at = pc.index(known, False).as_py()
         raise OperatorError(
             message(
@@ -79,11 +82,15 @@ def check_marks(op: pa.Array) -> None:
         )
 
 
-def _one_zero(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Rows without negative zeros in the key: databases and Spark take them for zero, Arrow does not."""
+def one_form(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Rows with one zero and one NaN in the key: databases and Spark take all forms for one number, Arrow does not.
+
+    NaN has many forms: that of a division of zeros is another one than that of Python.
+    """
     for at, field in enumerate(rows.schema):
         if field.name in key and pa.types.is_floating(field.type):
-            rows = rows.set_column(at, field, pc.add(rows[field.name], pa.scalar(0.0, field.type)))
+            values = pc.add(rows[field.name], pa.scalar(0.0, field.type))
+            rows = rows.set_column(at, field, pc.if_else(pc.is_nan(values), pa.scalar(math.nan, field.type), values))
     return rows
 
 
@@ -94,13 +101,26 @@ def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     return last.take(pc.sort_indices(last))
 
 
+def numbered(rows: pa.Table, keys: pa.Table) -> tuple[Numbers, Numbers]:
+    """A number for each key of both tables, equal where the keys are; nulls are equal, and so are NaNs of :func:`one_form`."""
+    numbers = np.zeros(rows.num_rows + keys.num_rows, np.int64)
+    for name in keys.schema.names:
+        column = pa.chunked_array([*rows[name].chunks, *keys[name].chunks], keys.schema.field(name).type).combine_chunks()
+        codes = pc.dictionary_encode(column, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        # numbered anew after each column: products of many columns would overflow
+        _, numbers = np.unique(numbers * (codes.max(initial=0) + 1) + codes, return_inverse=True)
+    return numbers[: rows.num_rows], numbers[rows.num_rows :]
+
+
 def _check_unique(rows: pa.Table, key: Sequence[str], gone: pa.Array, sink: str) -> None:
-    """In a log each key has at most one valid row: what is added and not withdrawn is one row, or none."""
-    change = pc.if_else(gone, pa.scalar(-1, pa.int64()), pa.scalar(1, pa.int64()))
-    sums = rows.select(list(key)).append_column(_PLACE, change).group_by(list(key)).aggregate([(_PLACE, "sum")])
-    many = pc.greater(sums[f"{_PLACE}_sum"], 1)
-    if pc.any(many, min_count=0).as_py():
-        at = sums.filter(many).slice(0, 1).select(list(key)).to_pylist()[0]
+    """In a log each key has at most one valid row: what is added is withdrawn before the next row of the key is added."""
+    keys = rows.select(list(key))
+    numbers, _ = numbered(keys, keys.slice(0, 0))
+    order = np.argsort(numbers, kind="stable")
+    numbers, added = numbers[order], ~gone.to_numpy(zero_copy_only=False)[order]
+    twice = np.flatnonzero((numbers[1:] == numbers[:-1]) & added[1:] & added[:-1])
+    if len(twice):
+        at = keys.slice(int(order[twice[0]]), 1).to_pylist()[0]
         raise OperatorError(
             message(
                 f"`key` of {sink} does not tell results apart",

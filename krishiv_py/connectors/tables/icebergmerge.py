@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.tables.changes import Net
+from krishiv_py.connectors.tables.changes import Net, Numbers, numbered, one_form
 from krishiv_py.errors import OperatorError, message
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
 _FEW: Final = 200
 """Up to so many values a condition names each one, and not only the least and the greatest."""
 
@@ -28,7 +26,8 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
     put, names = changed.put, list(key)
     keys = pa.schema([put.schema.field(name) for name in names])
     touched = pa.concat_tables([put.select(names), changed.gone.select(names).cast(keys)])
-    there = table.scan(row_filter=span(touched), selected_fields=tuple(key)).to_arrow().select(names).cast(keys)
+    found = table.scan(row_filter=span(touched), selected_fields=tuple(key)).to_arrow()
+    there = one_form(found.select(names).cast(keys), names)
     hits = there.filter(pa.array(np.isin(*numbered(there, touched))))
     if not hits.num_rows:
         if put.num_rows:
@@ -36,7 +35,7 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
         return
     where = span(hits)
     old = table.scan(row_filter=where).to_arrow()
-    old_keys = old.select(names).cast(keys)
+    old_keys = one_form(old.select(names).cast(keys), names)
     untouched = old.filter(pa.array(~np.isin(*numbered(old_keys, touched))))
     further = [name for name in old.schema.names if name not in put.schema.names]
     if further:  # columns that are not ours stay as they are
@@ -69,17 +68,6 @@ def _check(transaction: Any, before: int | None, more: int) -> None:
                 "report it, with the versions of pyiceberg and pyarrow and the types of the key",
             )
         )
-
-
-def numbered(rows: pa.Table, keys: pa.Table) -> tuple[Numbers, Numbers]:
-    """A number for each key of both tables, equal where the keys are; nulls are equal, and so are NaNs."""
-    numbers = np.zeros(rows.num_rows + keys.num_rows, np.int64)
-    for name in keys.schema.names:
-        column = pa.chunked_array([*rows[name].chunks, *keys[name].chunks], keys.schema.field(name).type).combine_chunks()
-        codes = pc.dictionary_encode(column, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-        # numbered anew after each column: products of many columns would overflow
-        _, numbers = np.unique(numbers * (codes.max(initial=0) + 1) + codes, return_inverse=True)
-    return numbers[: rows.num_rows], numbers[rows.num_rows :]
 
 
 def _places(numbers: Numbers, among: Numbers) -> pa.Array:

@@ -13,7 +13,7 @@ from krishiv_py.errors import PlanError, SchemaError, message
 
 _LONGEST = 63
 _NOTED = ("query_id", "output", "target")
-_LOOSE = ("citext", "character(", "public.citext")
+_LOOSE = ("citext", "character(", "bpchar", "public.citext")
 _TABLES = ("r", "p", "f")  # ordinary, partitioned, foreign
 
 
@@ -127,12 +127,12 @@ def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, ke
             raise _other(title, f"there is no column {field.name}; it has {has}", f"add one of type {column_type(field.type)}")
         if field.name in computed:
             raise _other(title, f"its column {field.name} is computed", "leave the column out with .select(...)")
-        if not takes(there[field.name][0], field.type):
-            got = f"{field.name} is {there[field.name][0]}, and values are {field.type}"
-            raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")
         if field.name in key and field.name in loose:
             got = f"{field.name} is {there[field.name][0]}, and takes several texts of a key for one"
             raise _other(title, got, "make it text, with a collation that tells all texts apart")
+        if not takes(there[field.name][0], field.type):
+            got = f"{field.name} is {there[field.name][0]}, and values are {field.type}"
+            raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")
     for name, (_, needs) in there.items():
         if needs and name not in columns.names:
             raise _other(title, f"its column {name} is NOT NULL, and rows have no such column", "give it a default")
@@ -152,11 +152,19 @@ def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) 
             )
 
 
-def _is_unique(connection: Any, oid: int, key: Sequence[str]) -> bool:
+def takes_nulls_for_one(connection: Any, path: Sequence[str], key: Sequence[str]) -> bool:
+    """Whether an index over the key finds nulls: one that users made may tell each null from all others."""
+    if connection.info.server_version < 150_000:
+        return False
+    found = _oid(connection, path)
+    return found is not None and _is_unique(connection, found, key, "AND i.indnullsnotdistinct ")
+
+
+def _is_unique(connection: Any, oid: int, key: Sequence[str], further: str = "") -> bool:
     asked = (
         "SELECT array_agg(a.attname::text) FROM pg_index i "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
         "WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL "
-        "AND i.indexprs IS NULL GROUP BY i.indexrelid"
+        f"AND i.indexprs IS NULL {further}GROUP BY i.indexrelid"
     )
     return any(set(found) == set(key) for (found,) in connection.execute(asked, (oid,)).fetchall())

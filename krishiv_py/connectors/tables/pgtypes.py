@@ -68,7 +68,7 @@ def takes(column: str, kind: pa.DataType) -> bool:
         return base in ("jsonb", "json")
     if pa.types.is_string(kind):
         return not column.endswith("[]") and base not in _NO_TEXTS
-    if pa.types.is_timestamp(kind):  # timestamp(3) with time zone would round
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):  # timestamp(3) with time zone and interval(0) would round
         return column in _KINDS[str(kind)]
     if base == "numeric" and column != base:
         return False
@@ -76,6 +76,7 @@ def takes(column: str, kind: pa.DataType) -> bool:
 
 
 _NO_TEXTS: Final = {
+    *("character", '"char"', "name", "money", "tsvector", "tsquery", "xid"),  # they pad, cut or rewrite texts
     *_WHOLE,
     *(taken for kind in _KINDS.values() for taken in kind if kind != _TEXTS),
     *("timestamp", "time", "time with time zone", "time without time zone"),

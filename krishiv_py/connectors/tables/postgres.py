@@ -14,7 +14,7 @@ from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import a_key, check_key, kept
 from krishiv_py.connectors.tables.keys import create as told_create
 from krishiv_py.connectors.tables.pgplace import Place, driver
-from krishiv_py.connectors.tables.pgtable import check_table, make_ledger, make_table
+from krishiv_py.connectors.tables.pgtable import check_table, make_ledger, make_table, takes_nulls_for_one
 from krishiv_py.connectors.tables.pgtypes import check_types
 from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import CheckpointError, PlanError, message, shown
@@ -203,33 +203,50 @@ class PostgresSink(TransactionalSink):
 
     def _merge(self) -> None:
         """Put the last row of each key in place of what is there, and take out keys that are withdrawn."""
-        sql, target = driver().sql, driver().sql.Identifier(*self._path)
         changed = changes.net(self._open.rows, self.key, self.title)
-        execute = self._open.connection.execute
         if changed.gone.num_rows:
-            self._staged(_GONE, changed.gone)
-            plain = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(k)) for k in self.key)
-            asked = sql.SQL("DELETE FROM {} t USING {} s WHERE ").format(target, sql.Identifier(_GONE))
-            execute(asked + plain)
-            if any(changed.gone[k].null_count for k in self.key):  # no index finds these
-                nulls = sql.SQL(" OR ").join(sql.SQL("s.{} IS NULL").format(sql.Identifier(k)) for k in self.key)
-                same = sql.SQL(" AND ").join(
-                    sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(k)) for k in self.key
-                )
-                execute(asked + sql.SQL("({}) AND ").format(nulls) + same)
-        if changed.put.num_rows:  # in one order, lest two queries of one table wait for each other
-            self._staged(_STAGE, changed.put)
-            names = changed.put.schema.names
-            sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(n)) for n in names if n not in self.key]
-            does = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets) if sets else sql.SQL("NOTHING")
-            put = execute(
-                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
-                    target, _names(names), _names(names), sql.Identifier(_STAGE), _names(self.key), _names(self.key)
-                )
-                + does
+            self._take_out(changed.gone)
+        if changed.put.num_rows:
+            self._put(changed.put)
+
+    def _with_null(self) -> Any:
+        """The condition that keys of `t` and `s` are one key with a null in it."""
+        sql = driver().sql
+        nulls = sql.SQL(" OR ").join(sql.SQL("s.{} IS NULL").format(sql.Identifier(k)) for k in self.key)
+        same = sql.SQL(" AND ").join(sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(k)) for k in self.key)
+        return sql.SQL("({}) AND {}").format(nulls, same)
+
+    def _take_out(self, gone: pa.Table) -> None:
+        sql, execute = driver().sql, self._open.connection.execute
+        self._staged(_GONE, gone)
+        plain = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(k)) for k in self.key)
+        asked = sql.SQL("DELETE FROM {} t USING {} s WHERE ").format(sql.Identifier(*self._path), sql.Identifier(_GONE))
+        execute(asked + plain)
+        if any(gone[k].null_count for k in self.key):  # no index finds these
+            execute(asked + self._with_null())
+
+    def _put(self, rows: pa.Table) -> None:
+        sql, target, stage = driver().sql, driver().sql.Identifier(*self._path), driver().sql.Identifier(_STAGE)
+        execute = self._open.connection.execute
+        self._staged(_STAGE, rows)
+        names, taken = rows.schema.names, 0
+        further = [sql.Identifier(n) for n in names if n not in self.key]
+        has_null = any(rows[k].null_count for k in self.key)
+        if has_null and not takes_nulls_for_one(self._open.connection, self._path, self.key):
+            if further:
+                sets = sql.SQL(", ").join(sql.SQL("{0} = s.{0}").format(n) for n in further)
+                update = sql.SQL("UPDATE {} t SET {} FROM {} s WHERE ").format(target, sets, stage)
+                taken = execute(update + self._with_null()).rowcount
+            execute(sql.SQL("DELETE FROM {} s USING {} t WHERE ").format(stage, target) + self._with_null())
+        sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(n) for n in further)
+        put = execute(  # in one order, lest two queries of one table wait for each other
+            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
+                target, _names(names), _names(names), stage, _names(self.key), _names(self.key)
             )
-            if sets:
-                self._see(put.rowcount, changed.put.num_rows)
+            + (sql.SQL("UPDATE SET ") + sets if further else sql.SQL("NOTHING"))
+        )
+        if further:
+            self._see(taken + put.rowcount, rows.num_rows)
 
     def _see(self, taken: int, rows: int) -> None:
         """Tell of rows that the table did not take."""
