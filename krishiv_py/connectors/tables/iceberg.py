@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -22,6 +22,7 @@ from krishiv_py.errors import (
     SchemaError,
     message,
     require_extra,
+    shown,
     told,
 )
 from krishiv_py.lazy import lazy
@@ -29,10 +30,12 @@ from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
 
 if TYPE_CHECKING:
+    from krishiv_py.connectors import years
     from krishiv_py.connectors.tables import changes, icebergmerge
 else:  # with the first batch: they need Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
     icebergmerge = lazy("krishiv_py.connectors.tables.icebergmerge")
+    years = lazy("krishiv_py.connectors.years")
 
 _NOTE: Final = "krishiv.batch"
 _TRIES: Final = 8
@@ -134,6 +137,7 @@ class IcebergSink(TransactionalSink):
         rows = kept(schema, self.key)
         for field in rows:
             _check_type(field)
+        _check_names(self.key)
         try:
             catalog = self._opened()
             if self.create:
@@ -194,6 +198,8 @@ class IcebergSink(TransactionalSink):
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
         rows = pa.concat_tables(self._rows)
+        for name in rows.schema.names:
+            years.check_years(rows[name], name, "Iceberg")
         net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
             for tried in range(_TRIES):
@@ -266,6 +272,14 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 def _written(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, _wide(f.type)) for f in schema])
+
+
+def _check_names(key: Sequence[str]) -> None:
+    """Refuse a key with a dot in its name: pyiceberg takes it for a field of a struct when it looks for rows."""
+    for name in key:
+        if "." in name:
+            what, hint = "a column of `key` has a dot in its name", "rename it with .alias(...) or .rename(...)"
+            raise SchemaError(message(what, shown(name), "pyiceberg would not find its rows again", hint))
 
 
 def _check_type(field: pa.Field) -> None:

@@ -9,14 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.connectors.years import check_years, not_written
 
 _ROWS: Final = 20_000
 """How many rows become one text: a text of Arrow holds 2 GiB."""
-_DAY_US: Final = 86_400_000_000
-_FIRST_US: Final = -62_135_596_800_000_000
-_BEHIND_US: Final = 253_402_300_800_000_000
-"""The years 1 to 9999, whose texts are the same everywhere."""
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint16)
 
 
@@ -64,31 +60,20 @@ def _plain(values: pa.Array, name: str) -> pa.Array:
     if pa.types.is_binary(kind):
         return _hexed(values)
     if pa.types.is_timestamp(kind):
-        _check_range(values.cast(pa.int64()), name, _FIRST_US, _BEHIND_US)
+        check_years(values, name, "PostgreSQL")
         whole = values.cast(pa.timestamp("us")).cast(pa.string())
         return pc.binary_join_element_wise(whole, "+00", "") if kind.tz is not None else whole
     if pa.types.is_date32(kind):
-        _check_range(values.cast(pa.int32()), name, _FIRST_US // _DAY_US, _BEHIND_US // _DAY_US)
+        check_years(values, name, "PostgreSQL")
         return values.cast(pa.string())
     if pa.types.is_duration(kind):
         return pc.binary_join_element_wise(values.cast(pa.int64()).cast(pa.string()), " microseconds", "")
     if pa.types.is_string(kind):
         if pc.any(pc.match_substring(values, "\0"), min_count=0).as_py():
-            raise _refused(name, "the character U+0000", "take it out: it is no part of a text in PostgreSQL")
+            hint = "take it out: it is no part of a text in PostgreSQL"
+            raise not_written(name, "PostgreSQL", "the character U+0000", hint)
         return values
     return values.cast(pa.string())
-
-
-def _check_range(values: pa.Array, name: str, first: int, behind: int) -> None:
-    found = pc.min_max(values).as_py()
-    if found["min"] is not None and not (found["min"] >= first and found["max"] < behind):
-        raise _refused(name, "a time before year 1 or after 9999", "filter such rows")
-
-
-def _refused(name: str, what: str, hint: str) -> OperatorError:
-    return OperatorError(
-        message("a value cannot be written to PostgreSQL", f"{what} in {shown(name)}", "the batch is not written", hint)
-    )
 
 
 def _hexed(values: pa.Array) -> pa.Array:

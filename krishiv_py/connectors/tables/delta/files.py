@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -16,6 +17,8 @@ from krishiv_py.connectors.tables.delta.log import filesystem
 from krishiv_py.errors import RAISED, SourceError, message, shown, told
 
 _ROWS = 1 << 17
+_BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+")
+"""Bytes as Delta's protocol says, and delta-rs writes them; Spark writes those that are a text as this text."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -75,6 +78,8 @@ def _value(text: str | None, kind: pa.DataType) -> pa.Scalar[Any]:
     if pa.types.is_string(kind):
         return pa.scalar(text, kind)
     if pa.types.is_binary(kind):
+        if _BYTES.fullmatch(text):
+            return pa.scalar(bytes.fromhex(text.replace("\\u00", "")), kind)
         return pa.scalar(text.encode("utf-8", "surrogateescape"), kind)
     if pa.types.is_timestamp(kind):
         plain = pa.scalar(text.removesuffix("Z")).cast(pa.timestamp("us"))

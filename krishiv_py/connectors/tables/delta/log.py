@@ -94,7 +94,13 @@ def files_at(table: Any, path: str) -> list[DataFile]:
     """
     if pa.table(table.deletion_vectors()).num_rows:
         raise _unreadable(path, "rows are deleted by deletion vectors")
-    rows = pa.table(table.get_add_actions()).to_pylist()
+    actions = pa.table(table.get_add_actions())
+    # without the least and the greatest values, which Python may not have
+    known = [name for name in ("path", "size_bytes", "modification_time", "partition") if name in actions.schema.names]
+    try:
+        rows = actions.select(known).to_pylist()
+    except (OverflowError, ValueError) as problem:
+        raise _unreadable(path, f"a partition has a time before year 1 or after 9999 ({problem})") from None
     rows.sort(key=lambda row: (row["modification_time"], row["path"]))
     return [_file(path, row["path"], row["size_bytes"], _texts(row.get("partition") or {})) for row in rows]
 

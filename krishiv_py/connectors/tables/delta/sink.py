@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -13,14 +13,16 @@ from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import a_place, delta, opened, options, refused
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
-from krishiv_py.errors import RAISED, KrishivError, OperatorError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.redaction import shown_settings, shown_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.tables import changes
+    from krishiv_py.connectors.tables.delta import values
 else:  # with the first batch: it needs Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
+    values = lazy("krishiv_py.connectors.tables.delta.values")
 
 _GONE: Final = "__krishiv_gone"
 _LONGEST: Final = 120
@@ -90,6 +92,9 @@ class DeltaSink(TransactionalSink):
             raise SchemaError(message("all columns are partitions", got, "no file would have a column", "leave one out"))
         for field in rows:
             _check_type(field)
+            if "\0" in field.name:
+                hint = "rename it with .alias(...) or .rename(...)"
+                raise SchemaError(message("Delta has no such name", shown(field.name), "delta-rs would cut it", hint))
         lower = [name.lower() for name in rows.names]
         if len(set(lower)) < len(lower):
             got = ", ".join(name for name in rows.names if lower.count(name.lower()) > 1)
@@ -98,6 +103,8 @@ class DeltaSink(TransactionalSink):
         table = opened(self.path, self.storage_options)
         if table is not None:
             self._check_table(table, rows)
+        else:
+            _check_hidden_times(rows)
 
     def _check_table(self, table: Any, rows: pa.Schema) -> None:
         there = delta().Schema.from_arrow(rows)
@@ -139,7 +146,7 @@ class DeltaSink(TransactionalSink):
 
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
-        rows = pa.concat_tables(self._rows)
+        rows = values.laid_out(pa.concat_tables(self._rows))
         net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
             for tried in range(_TRIES):
@@ -162,8 +169,10 @@ class DeltaSink(TransactionalSink):
         found = None if table is None else table.transaction_version(_app(batch))
         if found is not None and int(found) >= batch.batch_id:
             raise written_by_another(self.title, found, batch)
+        parts = self.partition_by if table is None else table.metadata().partition_columns
+        values.check_rows(rows, parts)
         if net is not None:
-            _check_empty(net, self.partition_by if table is None else table.metadata().partition_columns)
+            values.check_parts_of_key(net, parts)
         noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
         if net is None:
             self._append(table, rows, noted)
@@ -220,17 +229,6 @@ def _plain(kind: Any) -> str:
     return str(kind.to_json())
 
 
-def _check_empty(net: changes.Net, parts: Sequence[str]) -> None:
-    """Refuse what would come back as a null: as part of a key it would never be found again."""
-    for name in parts:
-        if name in net.gone.schema.names and pa.types.is_string(net.put.schema.field(name).type):
-            rows = pa.chunked_array([*net.put[name].chunks, *net.gone[name].chunks], pa.string())
-            if "" in rows.unique().to_pylist():
-                what, got = "an empty text cannot be in a key that is a partition", f"{name} is ''"
-                hint = "partition by other columns, or give the rows another text"
-                raise OperatorError(message(what, got, "Delta keeps it as a null, and rows would be doubled", hint))
-
-
 def _check_partition(field: pa.Field) -> None:
     got = f"{field.name} is {field.type}"
     if not field.name.isprintable() or len(field.name.encode()) > _LONGEST:
@@ -239,6 +237,11 @@ def _check_partition(field: pa.Field) -> None:
         raise SchemaError(message("a table cannot be partitioned by it", got, "folders have its name", hint))
     if pa.types.is_nested(field.type):
         raise SchemaError(message("a table cannot be partitioned by it", got, "it is no plain value", "name another"))
+    if pa.types.is_binary(field.type):
+        consequence = "delta-rs would not know its bytes again, and double rows of a key"
+        raise SchemaError(
+            message("a table cannot be partitioned by it", got, consequence, "write it as text (hex), or name another")
+        )
     if pa.types.is_decimal(field.type) and field.type.scale:
         consequence = "delta-rs writes negative fractions so that nobody can read the table again"
         raise SchemaError(
@@ -248,7 +251,7 @@ def _check_partition(field: pa.Field) -> None:
 
 def _check_type(field: pa.Field) -> None:
     try:
-        if pa.types.is_null(field.type):
+        if _has_nulls_only(field.type):
             raise ValueError("void")
         delta().Schema.from_arrow(pa.schema([field]))
     except RAISED:
@@ -260,3 +263,33 @@ def _check_type(field: pa.Field) -> None:
                 "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
             )
         ) from None
+
+
+def _has_nulls_only(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_null(kind)) or any(_has_nulls_only(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _has_local_time(kind: pa.DataType) -> bool:
+    """Whether delta-rs sees a time without a zone in it: it does not look into maps."""
+    if pa.types.is_map(kind):
+        return False
+    return kind == pa.timestamp("us") or any(_has_local_time(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _has_hidden_time(kind: pa.DataType) -> bool:
+    """Whether there is one in a map."""
+    parts = [kind.field(i).type for i in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        return any(_has_local_time(part) or _has_hidden_time(part) for part in (kind.key_type, kind.item_type))
+    return any(map(_has_hidden_time, parts))
+
+
+def _check_hidden_times(rows: pa.Schema) -> None:
+    """Refuse a new table of which delta-rs does not note that it has times without a zone: no row could be written."""
+    if any(_has_local_time(field.type) for field in rows):
+        return
+    for field in rows:
+        if _has_hidden_time(field.type):
+            what, got = "delta-rs makes no table with such a map", f"{field.name} is {field.type}"
+            hint = "give its times a zone, or have another column of times without one"
+            raise SchemaError(message(what, got, "its values could not be written", hint))
