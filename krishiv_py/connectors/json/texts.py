@@ -13,6 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.connectors.years import check_years, not_written
+
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
 _NO_NUMBER: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
@@ -23,16 +25,28 @@ def objects(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
         return pa.chunked_array([[]], pa.string())
     parts: list[Any] = []
     for at, name in enumerate(names):
-        parts += [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":", texts(table.column(name))]
+        parts += [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":", texts(table.column(name), name)]
     return pc.binary_join_element_wise(*(parts or ["{"]), "}", "")
 
 
-def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each value as a JSON text that the JSON reader of the library reads back as the same value."""
-    return pc.fill_null(_texts(values), "null").cast(pa.string())
+def texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Each value of a column called `name` as a JSON text that the JSON reader of the library reads back as the same value.
+
+    Raises
+    ------
+    OperatorError
+        For a time before year 1 or after 9999, and a map that has a key twice.
+    """
+    check_years(values, name, "JSON")
+    return pc.fill_null(_texts(values, name), "null").cast(pa.string())
 
 
-def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def has_text(type_: pa.DataType) -> bool:
+    """Whether there is a JSON text for values of a type: there is none for durations."""
+    return not pa.types.is_duration(type_) and all(has_text(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     type_, is_ = values.type, pa.types
     if is_.is_boolean(type_) or is_.is_integer(type_) or is_.is_decimal(type_):
         return values.cast(pa.string())
@@ -48,7 +62,13 @@ def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.strftime(_in_utc(utc), '"%Y-%m-%dT%H:%M:%SZ"' if type_.tz else '"%Y-%m-%dT%H:%M:%S"')
     if is_.is_date(type_):
         return pc.strftime(values.cast(pa.timestamp("s")), '"%Y-%m-%d"')
-    return pa.chunked_array([[None if v is None else _one(v, type_) for v in values.to_pylist()]], pa.string())
+    try:
+        return pa.chunked_array([[None if v is None else _one(v, type_) for v in values.to_pylist()]], pa.string())
+    except OverflowError:
+        raise not_written(name, "JSON", "a time before year 1 or after 9999", "filter such rows") from None
+    except KeyError as problem:
+        hint = "leave one of them out: an object has each name once"
+        raise not_written(name, "JSON", f"a map with the key {problem} twice", hint) from None
 
 
 def _in_utc(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -75,7 +95,12 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
     if pa.types.is_struct(type_):
         return {f.name: _plain(value[f.name], f.type) for f in type_}
     if pa.types.is_map(type_):
-        return {_name(k, type_.key_type): _plain(v, type_.item_type) for k, v in value}
+        found: dict[str, Any] = {}
+        for k, v in value:
+            if (key := _name(k, type_.key_type)) in found:
+                raise KeyError(key)
+            found[key] = _plain(v, type_.item_type)
+        return found
     if isinstance(value, list):
         return [_plain(v, type_.value_type) for v in value]
     if isinstance(value, bytes):

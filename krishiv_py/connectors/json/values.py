@@ -173,6 +173,8 @@ def _map(type_: pa.DataType, value: Any) -> list[tuple[Any, Any]]:
     if value.twice:
         raise ValueError(f"{', '.join(sorted(value.twice))} stands twice")
     item = converter(type_.item_type)
+    if pa.types.is_binary(type_.key_type):
+        return [(_other(type_.key_type, k), None if v is None else item(v)) for k, v in value.items()]
     try:
         keys = pa.array(list(value), pa.string()).cast(type_.key_type).to_pylist()
     except pa.ArrowInvalid:

@@ -264,6 +264,7 @@ class KafkaSink(TransactionalSink):
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
                 hint = 'cast it to text, or use format="json"'
                 raise PlanError(message(f"{where}a value is text or binary", type_, "it has no bytes", hint))
+        encoding.check_texts(pa.schema([schema.field(n) for n in (*self._key, *(c for _, c in self._headers))]), self.title)
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 
     def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> list[Message]:
@@ -274,7 +275,7 @@ class KafkaSink(TransactionalSink):
             changes.check_marks(table.column(OP).combine_chunks())
             ops = table.column(OP).to_pylist()
         keys, own = self._keys(table), _own_headers(batch)
-        columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c)))] for name, c in self._headers]
+        columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c), c))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n
         return [
             (None if ops[at] == "-D" else values[at], keys[at], [*own, ("krishiv-row", b"%d" % (first + at)), *more[at]])
@@ -292,9 +293,10 @@ class KafkaSink(TransactionalSink):
     def _keys(self, table: pa.Table) -> list[bytes | None]:
         if not self._key:
             return [None] * table.num_rows
+        table = changes.one_form(table, self._key)
         if len(self._key) > 1:
             return encoding.as_bytes(texts.objects(table, self._key))
-        keys = encoding.as_bytes(_text(table.column(self._key[0])))
+        keys = encoding.as_bytes(_text(table.column(self._key[0]), self._key[0]))
         if self._upsert and None in keys:
             hint = "name two columns or more, which are written as a JSON object with null"
             raise OperatorError(
@@ -303,13 +305,12 @@ class KafkaSink(TransactionalSink):
         return keys
 
 
-def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """A column as it stands in a key or header: text and bytes as they are, other values as JSON writes them."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return column
-    written = [
-        None if v is None else t.strip('"') for v, t in zip(column.to_pylist(), texts.texts(column).to_pylist(), strict=True)
-    ]
+    there = column.is_valid().to_pylist()
+    written = [t.strip('"') if known else None for known, t in zip(there, texts.texts(column, name).to_pylist(), strict=True)]
     return pa.chunked_array([written], pa.string())
 
 

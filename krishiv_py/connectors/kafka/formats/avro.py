@@ -191,7 +191,7 @@ def _raw_of(text: str) -> Any:
 
     schema = json.loads(text)
     for field in schema["fields"]:
-        type_, _ = _inner(field["type"])
+        type_, _ = inner(field["type"])
         if isinstance(type_, dict) and type_.get("logicalType") in _LOGICAL:
             del type_["logicalType"]
     return fastavro.parse_schema(schema)
@@ -202,7 +202,7 @@ def _raw(writer: Any) -> Any:
     return _raw_of(json.dumps({k: v for k, v in writer.items() if not k.startswith("__")}))
 
 
-def _inner(type_: Any) -> tuple[Any, bool]:
+def inner(type_: Any) -> tuple[Any, bool]:
     """A type without the null beside it, and whether that was all it needed."""
     if isinstance(type_, list):
         rest = [t for t in type_ if t != "null"]
@@ -217,11 +217,17 @@ def _fields(writer: Any, schema: pa.Schema) -> list[ValuesOf]:
         raise ValueError(f"none of the columns {', '.join(schema.names[:20])}; it has: {', '.join(list(by_name)[:20])}")
     found = []
     for field in schema:
-        type_, _ = _inner(by_name.get(field.name, "null"))
+        type_, _ = inner(by_name.get(field.name, "null"))
         name, logical = (type_["type"], type_.get("logicalType")) if isinstance(type_, dict) else (type_, None)
         plain = _PLAIN.get(name) if isinstance(name, str) and logical in (None, *_LOGICAL) else None
-        found.append(ValuesOf(functools.partial(_of, field.name), plain, _LOGICAL.get(logical or "", plain)))
+        found.append(ValuesOf(functools.partial(_of, field.name), plain, arrow_type(name, logical)))
     return found
+
+
+def arrow_type(name: Any, logical: str | None) -> pa.DataType | None:
+    """What values of a plain type of Avro's stand for; None where it is not known here."""
+    plain = _PLAIN.get(name) if isinstance(name, str) and logical in (None, *_LOGICAL) else None
+    return plain if plain is None else _LOGICAL.get(logical or "", plain)
 
 
 def _of(name: str, record: dict[str, Any]) -> Any:

@@ -73,6 +73,8 @@ class Values:
             writing_avro.record_schema(schema, self.avro_schema, where)
         elif self.messages is not None:
             writing_protobuf.putters(self.messages, schema, where)
+        elif self.format == "json":
+            check_texts(schema, where)
 
     def encoder(self, topic: str, schema: pa.Schema) -> Encode:
         """What makes values of rows of this `schema`; it registers the schema of a topic's values.
@@ -104,6 +106,21 @@ def _registered(registry: Connection | None, head: Callable[..., bytes], topic: 
         return head(client(registry), topic, what)
     except RAISED as problem:
         raise OperatorError(str(silent(registry, problem, "the batch was not written"))) from None
+
+
+def check_texts(columns: pa.Schema, where: str) -> None:
+    """Refuse columns that have no text: durations; `where` begins errors.
+
+    Raises
+    ------
+    PlanError
+        Naming the column.
+    """
+    for field in columns:
+        if not texts.has_text(field.type):
+            hint = "cast it with .with_column or .select: a duration to a bigint"
+            got = f"{field.name}: {field.type}"
+            raise PlanError(message(f"{where}: JSON has no such type", got, "it cannot be written", hint))
 
 
 def _json(names: Sequence[str], table: pa.Table) -> list[bytes | None]:

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.formats.avro import parsed
+from krishiv_py.connectors.kafka.formats.avro import arrow_type, inner, parsed
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
+from krishiv_py.connectors.kafka.formats.rows import readable
 from krishiv_py.errors import RAISED, OperatorError, PlanError, message, told
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -51,7 +52,45 @@ def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
         if name not in schema.names and "default" not in field:
             hint = "add a column of this name, or give the field a default"
             raise PlanError(message(f"{where}: a field of `avro_schema` has no column", name, "no record can be written", hint))
+    for column in schema:
+        try:
+            _held(column.type, fields[column.name]["type"])
+        except ValueError as problem:
+            hint = "cast the column with .with_column or .select, or change the field"
+            what = f"{where}: a field of `avro_schema` does not hold the values of a column"
+            raise PlanError(message(what, f"{column.name}: {problem}", "something of them would be lost", hint)) from None
     return given
+
+
+def _held(kind: pa.DataType, field: Any) -> pa.DataType:
+    """The type that values of a `kind` are cast to for a field of a told schema; `kind` itself where fastavro sees to it.
+
+    fastavro cuts times to milliseconds or days, rounds numbers, leaves out fields that a record has not, and takes times
+    without a zone for those of the machine.
+
+    Raises
+    ------
+    ValueError
+        When no cast keeps them.
+    """
+    type_, _ = inner(field)
+    name, logical = (type_["type"], type_.get("logicalType")) if isinstance(type_, dict) else (type_, None)
+    if name == "array" and pa.types.is_list(kind):
+        return pa.list_(_held(kind.value_type, type_["items"]))
+    if name == "map" and pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _held(kind.item_type, type_["values"]))
+    if name == "record" and pa.types.is_struct(kind):
+        known = {one["name"]: one["type"] for one in type_["fields"]}
+        for part in kind:
+            if part.name not in known:
+                raise ValueError(f"the record has no field {part.name}")
+        return pa.struct([(part.name, _held(part.type, known[part.name])) for part in kind])
+    wanted = arrow_type(name, logical)
+    if wanted is None or pa.types.is_null(kind):
+        return kind
+    if not readable(kind, wanted) or (pa.types.is_integer(wanted) and not pa.types.is_integer(kind)):
+        raise ValueError(f"{kind} for {logical or name}")
+    return wanted if pa.types.is_timestamp(wanted) or pa.types.is_floating(wanted) else kind
 
 
 def _record(name: str, fields: list[tuple[str, pa.DataType]], where: str) -> dict[str, Any]:
@@ -81,7 +120,7 @@ def _type(type_: pa.DataType, name: str, where: str) -> Any:
         return {"type": "map", "values": ["null", _type(type_.item_type, name, where)]}
     if pa.types.is_struct(type_):
         return _record(name, [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)], where)
-    hint = 'cast the column, or use format="json"'
+    hint = "cast the column" if pa.types.is_duration(type_) else 'cast the column, or use format="json"'
     raise PlanError(
         message(f"{where}: Avro has no such type", f"{name.partition('_')[2]}: {type_}", "it cannot be written", hint)
     )
@@ -110,22 +149,25 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
     import fastavro
     from fastavro.validation import validate
 
-    maps = [field.name for field in table.schema if _has_map(field.type)]
-    rows, found = table.to_pylist(maps_as_pydicts="strict") if maps else table.to_pylist(), []
-    for row in rows:
-        stream = io.BytesIO()
-        stream.write(head_)
-        try:
+    found: list[bytes | None] = []
+    try:
+        if checked:
+            fields = {field["name"]: field["type"] for field in schema["fields"]}
+            table = table.cast(pa.schema([(f.name, _held(f.type, fields[f.name])) for f in table.schema]))
+        maps = any(_has_map(field.type) for field in table.schema)
+        for row in table.to_pylist(maps_as_pydicts="strict") if maps else table.to_pylist():
+            stream = io.BytesIO()
+            stream.write(head_)
             if checked:
                 validate(row, schema)
             fastavro.schemaless_writer(stream, schema, row)
-        except RAISED as problem:
-            hint = "see which column it is, and cast it or change the schema"
-            raise OperatorError(
-                message("a row is no record of the Avro schema", told(problem), "the batch was not written", hint)
-            ) from None
-        found.append(stream.getvalue())
-    return list(found)
+            found.append(stream.getvalue())
+    except RAISED as problem:  # a time that Python has not, and a key that is twice in a map, too
+        hint = "see which column it is, and cast it or change the schema"
+        raise OperatorError(
+            message("a row is no record of the Avro schema", told(problem), "the batch was not written", hint)
+        ) from None
+    return found
 
 
 def _has_map(type_: pa.DataType) -> bool:

@@ -52,9 +52,18 @@ def _of(field: Any) -> Putter:
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         item = _single(inner.fields_by_name["value"])
-        return lambda pairs: {key: item(value) for key, value in pairs}
+        return functools.partial(_pairs, item)
     one = _single(field)
     return (lambda values: [one(v) for v in values]) if field.is_repeated else one
+
+
+def _pairs(item: Putter, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map, which has each key once."""
+    found = {key: item(value) for key, value in pairs}
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"a map has the key {next(key for key in keys if keys.count(key) > 1)!r} twice")
+    return found
 
 
 def _single(field: Any) -> Putter:
