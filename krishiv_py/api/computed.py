@@ -11,8 +11,8 @@ import pyarrow as pa
 from krishiv_py.api.planning import evaluate
 from krishiv_py.errors import ColumnError, PlanError, message, shown
 from krishiv_py.plan.checks import column_name, expression, known_column
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
-from krishiv_py.plan.expressions.facts import columns_of, name_of
+from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of, name_of, unnamed
 from krishiv_py.plan.nodes import AssignWatermark, Node, Project
 from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, require_columns
 
@@ -69,8 +69,7 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
 
 
 def _computable(expr: Expr, name: str, schema: pa.Schema, where: str) -> Expr:
-    while isinstance(expr, Alias):
-        expr = expr.arg
+    expr = unnamed(expr)
     column_name(name, where)
     require_columns(expr, schema, where)
     _no_constant(expr, where)

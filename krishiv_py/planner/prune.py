@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, lit
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Col, lit
+from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 
 
@@ -48,12 +48,6 @@ def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[st
         if isinstance(step, MapBatches):
             break
         if isinstance(step, Project):
-            made = {name: _unnamed(expr) for name, expr in step.columns}
+            made = {name: unnamed(expr) for name, expr in step.columns}
             before = {name: expr.name for name, was in before.items() if isinstance(expr := made[was], Col)}
     return frozenset(before)
-
-
-def _unnamed(expr: Expr) -> Expr:
-    while isinstance(expr, Alias):
-        expr = expr.arg
-    return expr

@@ -10,7 +10,8 @@ import attrs
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr
+from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.expressions.facts import unnamed
 from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.nodes import MapBatches, Project, Source, WindowAggregate, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
@@ -288,7 +289,5 @@ def _origin(node: WindowAggregate, column: str) -> Expr:
         if isinstance(step, MapBatches) or not isinstance(at, Col):
             break
         if isinstance(step, Project):
-            at = dict(step.columns)[at.name]
-            while isinstance(at, Alias):
-                at = at.arg
+            at = unnamed(dict(step.columns)[at.name])
     return at

@@ -73,7 +73,8 @@ for master, key, value in tried:
 
 
 def test_what_spark_does_not_take_is_told_and_the_next_session_begins() -> None:
-    told = {**os.environ, "JDK_JAVA_OPTIONS": "-Dof.the=user"}  # of these Java tells first, and they are not the reason
+    names = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # of these Java tells first, and they are not the reason
+    told = {**os.environ, **dict.fromkeys(names, "-Dof.the=user")}
     run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=180, env=told)
     first, second, third, last = run.stdout.splitlines()
     assert "EnvironmentSetupError ['Spark could not be started on nonsense (got: " in first and "Master must" in first, (

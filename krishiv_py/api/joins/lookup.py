@@ -12,8 +12,8 @@ from krishiv_py.connectors.lookup_table import LookupTable, as_table
 from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, message, shown, told
 from krishiv_py.plan.checks import column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
 
@@ -146,8 +146,8 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
         name = known_column(key, schema.names, where)
         check_key_type(name, schema.field(name).type, meant="compared")
         return Col(name)
-    while isinstance(key, Alias):
-        key = key.arg
+    if isinstance(key, Expr):
+        key = unnamed(key)
     if not isinstance(key, Expr) or not columns_of(key) or "*" in columns_of(key):
         raise PlanError(message(f"{where}: a constant is no key", repr(key), "all rows would be in one group", "leave it out"))
     require_columns(key, schema, where)

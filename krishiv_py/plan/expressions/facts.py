@@ -16,6 +16,13 @@ def identity_of(expr: Expr) -> tuple[object, ...]:
     return identity(expr, Expr)
 
 
+def unnamed(expr: Expr) -> Expr:
+    """An expression without the names given to it."""
+    while isinstance(expr, Alias):
+        expr = expr.arg
+    return expr
+
+
 def name_of(expr: Expr) -> str:
     """The output name of an expression: its alias, its column or field, or its text."""
     return expr.name if isinstance(expr, (Alias, Col, Field)) else repr(expr).replace("`", "")

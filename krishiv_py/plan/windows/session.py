@@ -16,8 +16,8 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError, message
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.schema import RESERVED
@@ -128,8 +128,8 @@ def session(gap: Duration | Expr, *, touch: Touch | None = None, max_duration: D
     if touch is not None:
         one_of(touch, "touch", ("separate", "merge"))
     cap = None if max_duration is None else to_us(max_duration, "max_duration")
-    while isinstance(gap, Alias):
-        gap = gap.arg
+    if isinstance(gap, Expr):
+        gap = unnamed(gap)
     if isinstance(gap, Expr) and not isinstance(gap, Col):
         if not columns_of(gap):
             raise PlanError(

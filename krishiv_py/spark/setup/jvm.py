@@ -101,7 +101,7 @@ def not_started(master: str, reason: str) -> EnvironmentSetupError:
 def _reason(said: Iterable[bytes]) -> str:
     """What a JVM that ended said first; that it has read the user's options is not it."""
     told = (line.decode(errors="replace").strip() for line in said)
-    lines = [line for line in told if line and not line.removeprefix("NOTE: ").startswith("Picked up J")]
+    lines = [line for line in told if line and not line.removeprefix("NOTE: ").startswith("Picked up ")]
     failed = next((line for line in lines if line.startswith("Exception in thread")), None)
     return (lines or ["it ended without a word"])[0] if failed is None else failed.partition('" ')[2]
 
