@@ -18,8 +18,8 @@ from tests.engines.arrow_types import ACCEPTED
 from tests.engines.runs import differences, on_driver, on_spark
 from tests.engines.workload import KEY_TYPES, SHARE, TIMES, WINDOWS, combinations, key_name, workload
 
-SHORT: Final = ("hopping", "session, rule window", "look-back", "panes")
-"""Windows of the ordinary run, one of each kernel for rows in windows by time; `nox -s engines` has all."""
+SHORT: Final = ("hopping", "session, rule window", "look-back")
+"""Windows of the ordinary run: fixed ones, sessions, those of a row; `nox -s engines` has all."""
 _GIVEN: Final = os.environ.get("KRISHIV_ENGINE_SEED")
 _ROUNDS: Final = max(1, int(os.environ.get("KRISHIV_EXAMPLES", "40")) // 40)
 SEEDS: Final = [int(_GIVEN)] if _GIVEN else [20, *(random.randrange(1 << 30) for _ in range(_ROUNDS - 1))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -295,6 +296,7 @@ def _type_of(node: sg.DataType) -> pa.DataType:
     )
 
 
+@lru_cache(maxsize=256)  # a library that opens many streams says the same text again
 @quiet_parser()
 def parse_schema(text: str) -> pa.Schema:
     """Read a DDL schema such as ``"user_id bigint, event_time timestamp"``."""
