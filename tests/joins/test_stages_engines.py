@@ -80,7 +80,7 @@ def test_reads_and_stages_in_common_are_made_once() -> None:
     )
 
 
-@pytest.mark.parametrize("made", [outputs, beside_results])
+@pytest.mark.parametrize("made", [outputs, pytest.param(beside_results, marks=pytest.mark.slow)])
 def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(made(stream_of(SHOWN), stream_of(CLICKED)))
     expected: dict[str, list[str]] = {str(output.name): [] for output in driver.plan.named}

@@ -124,6 +124,7 @@ def test_a_fatal_error_is_told_with_what_helps_whichever_call_it_comes_out_of() 
             writer.flush()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back_gets_every_batch_once() -> None:
     with running() as mine:
         asked = admin_module().AdminClient({"bootstrap.servers": mine.address})

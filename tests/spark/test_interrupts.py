@@ -24,6 +24,7 @@ LONG_S = 300
 KILLED = "-- the JVM is killed --"
 
 
+@pytest.mark.slow
 def test_a_session_that_is_interrupted_and_then_loses_its_jvm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.test_interrupts", str(tmp_path)]
     # a process group of its own, as a terminal's job has: Ctrl-C goes to all of it

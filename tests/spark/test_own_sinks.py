@@ -127,6 +127,7 @@ def test_what_a_sink_raises_fails_the_query_by_name(memory: Callable[[], tuple[S
             per_second(stream).start(wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_process_killed_inside_a_transaction_goes_on_exactly(tmp_path: Path) -> None:
     """Killed between write and commit, then after the commit but before the checkpoint says so."""
     source, work = tmp_path / "in", tmp_path / "work"
