@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from examples.sqlite_sink import SqliteSink as SqliteSink
-from krishiv_py.connectors import FileSink, OutputBatch
+from krishiv_py.connectors import FileSink, OutputBatch, SparkFileSink
 
 
 class Crash(BaseException):
@@ -26,6 +26,17 @@ class CsvSink(FileSink):
     def write_table(self, table: pa.Table, stream: Any) -> None:
         """Write `table` to `stream`."""
         pa_csv.write_csv(table, stream, pa_csv.WriteOptions(include_header=False))
+
+
+@attrs.frozen
+class SparkJsonSink(SparkFileSink):
+    """Files of JSON lines as Spark writes them."""
+
+    path: str
+
+    def write_files(self, frame: Any, folder: str) -> None:
+        """Write `frame` into `folder`."""
+        frame.write.mode("overwrite").json(folder)
 
 
 class DyingSink(SqliteSink):

@@ -13,7 +13,6 @@ import pytest
 from krishiv_py import (
     ConsoleSink,
     ForeachBatchSink,
-    JsonSink,
     MemorySink,
     OperatorError,
     ParquetSink,
@@ -24,7 +23,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.connectors import Sink
 from krishiv_py.testing import Driver, stream_of
-from tests.connectors.sinks import CsvSink, SqliteSink
+from tests.connectors.sinks import CsvSink, SparkJsonSink, SqliteSink
 
 SENT = ([{"at": 1}, {"at": 12}], [{"at": 2}], [{"at": 35}, {"at": 3}])
 
@@ -84,7 +83,7 @@ def test_sinks_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     given(Driver(plan(), sink=SqliteSink(str(tmp_path / "rows.db"))))
 
 
-@pytest.mark.parametrize("sink", [JsonSink("out"), ForeachBatchSink(print), print])
+@pytest.mark.parametrize("sink", [SparkJsonSink("out"), ForeachBatchSink(print), print])
 def test_a_sink_that_needs_spark_is_refused(sink: Any) -> None:
     with pytest.raises(PlanError, match="a Driver cannot write results to a sink that needs Spark"):
         Driver(plan(), sink=sink)

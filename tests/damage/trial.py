@@ -18,7 +18,6 @@ import pytest
 
 from krishiv_py import (
     Batches,
-    JsonSink,
     MultiSourceWatermarkSpec,
     ParquetSink,
     Sender,
@@ -36,6 +35,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.spark.clock.controls import ControlFolder
+from tests.connectors.sinks import SparkJsonSink
 from tests.damage.kinds import kind_of
 
 SCHEMA: Final = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
@@ -117,7 +117,7 @@ class Trial:
             if self.plan == "ledger":
                 pq.write_table(pa.Table.from_pylist(batch(number), SCHEMA), self.home / "in" / f"{number}.parquet")
         out = str(self.home / "out")
-        sink = ParquetSink(out) if self.plan == "spark" else JsonSink(out)
+        sink = ParquetSink(out) if self.plan == "spark" else SparkJsonSink(out)
         query = plan.start(sink, checkpoint=str(self.home / "cp"), batches=Batches.available_now(flush=flush))
         try:
             query.await_termination()

@@ -14,9 +14,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from krishiv_py import Batches, JsonSink, ParquetSink, Query, Session, SideOutputLateEventHandler, count, sum
+from krishiv_py import Batches, ParquetSink, Query, Session, SideOutputLateEventHandler, count, sum
 from krishiv_py.errors import KrishivError
 from krishiv_py.session import SessionBuilder
+from tests.connectors.sinks import SparkJsonSink
 from tests.crash.job import SCHEMA, plan
 from tests.objectstore.store import BUCKET, JARS, Store
 
@@ -78,7 +79,7 @@ def sent(session: Session, work: str, spool: str) -> None:
     for last in (False, True):
         stream, sender = session.memory_stream(SCHEMA, spool=spool)
         sums = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
-        query = sums.start(JsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint")
+        query = sums.start(SparkJsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint")
         for number in range(2):
             at = (2 if last else 0) + number
             sender.send([{"user": n % 7, "at": 1_000 * at + n, "amount": n} for n in range(300)])

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.years import check_years, not_written
 
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 _NO_NUMBER: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
@@ -42,7 +43,7 @@ def texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def has_text(type_: pa.DataType) -> bool:
-    """Whether there is a JSON text for values of a type: there is none for durations."""
+    """Whether the JSON reader of the library reads values of a type back: durations it does not."""
     return not pa.types.is_duration(type_) and all(has_text(type_.field(i).type) for i in range(type_.num_fields))
 
 
@@ -52,6 +53,8 @@ def _texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         return values.cast(pa.string())
     if is_.is_float32(type_) or is_.is_float64(type_):
         found = values.cast(pa.string())
+        whole = pc.match_substring_regex(found, "^-?[0-9]+$")  # a reader that asks values for their type shall see a double
+        found = pc.binary_join_element_wise(found, pc.if_else(whole, ".0", ""), "")
         for text, instead in _NO_NUMBER.items():
             found = pc.if_else(pc.equal(found, text), instead, found)
         return found
@@ -110,11 +113,22 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
         return text.replace("+00:00", "Z")
     if isinstance(value, dt.date):
         return value.isoformat()
+    if isinstance(value, dt.timedelta):
+        return _interval(value)
     if isinstance(value, decimal.Decimal):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def _interval(value: dt.timedelta) -> str:
+    """A duration as Spark writes it."""
+    seconds, rest = divmod(abs(value) // _MICROSECOND, 1_000_000)
+    fraction = f".{rest:06d}".rstrip("0") if rest else ""
+    minutes, hours = seconds // 60, seconds // 3_600
+    sign = "-" if value < dt.timedelta() else ""
+    return f"INTERVAL '{sign}{hours // 24} {hours % 24:02d}:{minutes % 60:02d}:{seconds % 60:02d}{fraction}' DAY TO SECOND"
 
 
 def _name(key: Any, type_: pa.DataType) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import JsonSink, MemorySink
+from krishiv_py import MemorySink
 from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.session import Session
 from krishiv_py.testing import Driver, stream_of
+from tests.connectors.sinks import SparkJsonSink
 
 SPEC = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag(0)).source("b", kv.WatermarkSpec.fixed_lag(0))
 ROWS: list[dict[str, Any]] = [
@@ -116,4 +117,4 @@ def test_the_driver_fills_the_side_output() -> None:
     table = kept.table()
     assert table is not None and table.to_pylist() == [r for t in given for r in t.to_pylist()]
     with pytest.raises(PlanError, match="a Driver cannot write late rows to a sink that needs Spark"):
-        Driver(plan().with_late_event_handler(kv.SideOutputLateEventHandler(JsonSink("out"))))
+        Driver(plan().with_late_event_handler(kv.SideOutputLateEventHandler(SparkJsonSink("out"))))
