@@ -21,6 +21,8 @@ When: TypeAlias = "Literal['earliest', 'latest'] | int"
 _ASK_S: Final = 5.0
 _MADE_S: Final = 1.0
 """For how long a topic may be unknown: brokers tell of one that was made just now a moment later."""
+_OPEN_S: Final = 5.0
+"""For how long to wait for the end of transactions: a broker writes that of a committed one a moment after it said so."""
 
 
 def kafka() -> Any:
@@ -105,8 +107,10 @@ def _no_topic(connection: Connection, topic: str, error: Any, so: str) -> Source
     return SourceError(message("a topic cannot be read", got, so, hint))
 
 
-def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float) -> Offsets:
+def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float, *, uncommitted: bool = False) -> Offsets:
     """Offsets of partitions; of a time behind the last record, the one behind the last.
+
+    The last one is that before the first open transaction, but for `uncommitted` ones and where those are read.
 
     Raises
     ------
@@ -115,7 +119,7 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
     """
     module, spec = kafka(), admin_module().OffsetSpec
     specs = {"earliest": spec.earliest(), "latest": spec.latest()}
-    committed = dict(connection.settings).get("isolation.level", "read_committed") == "read_committed"
+    committed = not uncommitted and _reads_committed(connection)
     level = module.IsolationLevel.READ_COMMITTED if committed else module.IsolationLevel.READ_UNCOMMITTED
     until = time.monotonic() + within_s
     request = {
@@ -135,8 +139,33 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
     else:
         return {}
     behind = {place: "latest" for place, offset in found.items() if offset < 0}
-    last = offsets(connection, behind, within_s) if behind else {}  # type: ignore[arg-type]  # a literal
+    last = offsets(connection, behind, within_s, uncommitted=uncommitted) if behind else {}  # type: ignore[arg-type]  # a literal
     return {place: last.get(place, offset) for place, offset in found.items()}
+
+
+def _reads_committed(connection: Connection) -> bool:
+    return dict(connection.settings).get("isolation.level", "read_committed") == "read_committed"
+
+
+def wait_for_commits(connection: Connection, places: Iterable[Place], within_s: float) -> None:
+    """Wait until all that was committed before this call can be read; for transactions that stay open, 5 seconds.
+
+    Who commits is told so before the broker has written it into the partitions, and until then their records cannot be read.
+
+    Raises
+    ------
+    SourceError
+        When no broker answers within so many seconds.
+    """
+    if not _reads_committed(connection):
+        return
+    until, open_ = time.monotonic() + _OPEN_S, offsets(connection, dict.fromkeys(places, "latest"), within_s, uncommitted=True)
+    while True:
+        now = offsets(connection, dict.fromkeys(open_, "latest"), within_s)
+        open_ = {place: end for place, end in open_.items() if now[place] < end}
+        if not open_ or time.monotonic() > until:
+            return
+        time.sleep(0.05)
 
 
 def identities(connection: Connection, topics: Iterable[str], within_s: float) -> dict[str, str]:

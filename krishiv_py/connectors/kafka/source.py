@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import Offsets, Place, commit, identities, offsets, partitions
+from krishiv_py.connectors.kafka.client import Offsets, Place, commit, identities, offsets, partitions, wait_for_commits
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.connectors.kafka.starting import Where, resolved
@@ -102,6 +102,8 @@ class KafkaSource(Source):
     def _first(self) -> Planned | None:
         places = self._places()
         at = resolved(self.connection, self.starting, places, "starting", self.within_s)
+        if self.ending is not None:
+            wait_for_commits(self.connection, places, self.within_s)
         ends = None if self.ending is None else resolved(self.connection, self.ending, places, "ending", self.within_s)
         for told, name in ((at, "starting"), (ends or {}, "ending")):
             self._exist(told, name)
@@ -209,6 +211,7 @@ class KafkaSource(Source):
 
     def until_now(self) -> KafkaSource:
         """Up to the records there are now."""
+        wait_for_commits(self.connection, self._places(), self.within_s)
         now = offsets(self.connection, dict.fromkeys(self._places(), "latest"), self.within_s)
         return attrs.evolve(self, until=tuple(now.items()))
 
