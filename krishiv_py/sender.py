@@ -59,7 +59,7 @@ class Sender:
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or frame of pandas, Polars or DuckDB
             Rows of the stream's schema; an empty batch is legal.
 
         Returns
@@ -81,7 +81,7 @@ class Sender:
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or frame of pandas, Polars or DuckDB
             Rows of the stream's schema.
 
         Returns
@@ -110,7 +110,7 @@ class Sender:
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or pandas.DataFrame
+        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or frame of pandas, Polars or DuckDB
             Rows of the stream's schema.
 
         Returns

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, message, told
 from krishiv_py.plan.running.progress import TableVersion
 
@@ -198,11 +199,11 @@ def as_bytes(table: pa.Table) -> bytes:
 
 
 def as_table(found: Any) -> pa.Table:
-    """An Arrow table from a table, a batch, or a static Spark DataFrame."""
-    if isinstance(found, pa.RecordBatch):
-        return pa.Table.from_batches([found])
-    if isinstance(found, pa.Table):
-        return found
-    if hasattr(found, "toArrow") and not getattr(found, "isStreaming", False):
+    """An Arrow table from what holds Arrow data, or a static Spark DataFrame."""
+    spark = hasattr(found, "toArrow")
+    if spark and not getattr(found, "isStreaming", False):
         return found.toArrow()
-    raise TypeError(f"a {type(found).__name__} is no table")
+    table = None if spark else arrow_table(found)
+    if table is None:
+        raise TypeError(f"a {type(found).__name__} is no table")
+    return table

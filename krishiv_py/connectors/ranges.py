@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, message, shown, told
@@ -191,7 +192,8 @@ def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) 
                     raise found.error()
                 yield found
                 continue
-            for batch in found.to_batches() if isinstance(found, pa.Table) else [found]:
+            table = None if isinstance(found, pa.RecordBatch) else arrow_table(found)
+            for batch in [found] if table is None else table.to_batches():
                 if batch.num_rows:
                     yield batch.select(list(columns))
     except KrishivError:

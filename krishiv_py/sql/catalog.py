@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.connectors.frames import holds_arrow
 from krishiv_py.connectors.lookup_table import as_table
 from krishiv_py.errors import RAISED, PlanError, message, shown, told
 from krishiv_py.plan.durations import Duration, show_us
@@ -104,7 +105,7 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
 
 def is_static(found: object) -> bool:
     """Whether something is a table, or a function that loads one."""
-    return isinstance(found, (pa.Table, pa.RecordBatch)) or hasattr(found, "toArrow") or callable(found)
+    return holds_arrow(found) or hasattr(found, "toArrow") or callable(found)
 
 
 def static(name: str, table: Any) -> Static:
@@ -113,10 +114,11 @@ def static(name: str, table: Any) -> Static:
     try:
         found = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
     except RAISED as problem:  # a user's function: whatever it raises is told
-        hint = "register a stream, a pyarrow.Table, a static Spark DataFrame, or a function that returns one of the two"
+        hint = "register a stream, a pyarrow.Table, a frame, a static Spark DataFrame, or a function that returns one of these"
         what = "not a stream or table that can be queried"
         raise PlanError(message(what, type(table).__name__, told(problem), hint)) from problem
-    return Static(name, table, checked(found.schema.remove_metadata()))
+    kept = table if callable(table) or hasattr(table, "toArrow") else found  # what can be read once is read here
+    return Static(name, kept, checked(found.schema.remove_metadata()))
 
 
 def a_name(name: object) -> None:

@@ -160,7 +160,7 @@ class Driver:
         return self._clocks.reached
 
     def send(self, rows: Any) -> StepOutput:
-        """One micro-batch: rows as dicts, a RecordBatch, a Table or a pandas frame; of several streams a mapping by name.
+        """One micro-batch: rows as dicts, a RecordBatch, a Table or a frame; of several streams a mapping by name.
 
         The streams of a join are ``"left"`` and ``"right"``, those of a union are called as there.
         """

@@ -79,8 +79,8 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
                 "lookup_join takes a table",
                 str(problem),
                 "there is nothing to look rows up in",
-                "pass a pyarrow.Table, a static Spark DataFrame, or a function that returns one; streams are joined with "
-                ".interval_join, .asof_join or .window_join",
+                "pass a pyarrow.Table, a frame of pandas, Polars or DuckDB, a static Spark DataFrame, or a function that "
+                "returns one; streams are joined with .interval_join, .asof_join or .window_join",
             )
         ) from problem
     schema = checked(found.schema.remove_metadata())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import PlanError, SchemaError, message
 from krishiv_py.plan.nodes import BatchFunction
 
@@ -24,12 +25,12 @@ class KeepingColumns:
     def __call__(self, batch: pa.RecordBatch) -> pa.Table:
         """Call it."""
         given = self.function(batch.select(list(self.shown)))
-        table = pa.Table.from_batches([given]) if isinstance(given, pa.RecordBatch) else given
-        if not isinstance(table, pa.Table) or table.num_rows != batch.num_rows:
+        table = arrow_table(given)
+        if table is None or table.num_rows != batch.num_rows:
             raise SchemaError(
                 message(
                     "map_batches over results must return one row for each row",
-                    f"{getattr(table, 'num_rows', type(table).__name__)} for {batch.num_rows}",
+                    f"{getattr(table, 'num_rows', type(given).__name__)} for {batch.num_rows}",
                     "the event time of the others would not be known",
                     "filter with .filter(...), or collect the results and map them then",
                 )

@@ -142,7 +142,7 @@ class ResultStream(TimedStream):
         Parameters
         ----------
         function : callable
-            ``RecordBatch -> RecordBatch`` (or ``Table``) with one row for each row; it is pickled to the workers.
+            ``RecordBatch -> RecordBatch`` (or a ``Table`` or frame) with one row for each row; it is pickled to the workers.
         schema : pyarrow.Schema or str, optional
             Schema of what it returns; by default that of what it gets.
         """

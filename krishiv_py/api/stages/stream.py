@@ -173,7 +173,8 @@ class Stream(RunMethods, ShownInALine):
         Parameters
         ----------
         function : callable
-            ``RecordBatch -> RecordBatch`` (or ``Table``); it is pickled to the workers.
+            ``RecordBatch -> RecordBatch`` (or a ``Table``, or a frame of pandas, Polars or DuckDB); it is pickled to the
+            workers.
         schema : pyarrow.Schema or str, optional
             Schema of what it returns; by default that of what it gets.
         """
@@ -228,7 +229,7 @@ class Stream(RunMethods, ShownInALine):
 
         Parameters
         ----------
-        table : pyarrow.Table or DataFrame or callable
+        table : pyarrow.Table or frame or callable
             The table, a static Spark DataFrame such as ``spark.table("db.shops")`` (read now), or a function without arguments
             that returns either. The driver of a query calls it when the query starts, and again as `reload` says, before a
             batch: all rows of a batch see one version, also when it is repeated after a crash. A bounded run calls it once.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import fitted, normal
+from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, message, told
 from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
 from krishiv_py.kernels.columns.expressions.values import repeated
@@ -79,15 +80,16 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
         if isinstance(problem, (CheckpointError, SourceError)) and type(step.function).__module__.startswith("krishiv_py."):
             raise  # the table of a lookup_join, or what the checkpoint kept of it: the error says what to do
         raise _map_failed(step, batch, problem) from problem
-    if isinstance(result, pa.Table):
-        result = one_batch(result)
+    if not isinstance(result, pa.RecordBatch):
+        table = arrow_table(result)
+        result = result if table is None else one_batch(table)
     if not isinstance(result, pa.RecordBatch):
         raise SchemaError(
             message(
                 f"map_batches({step.detail()}) must return Arrow data",
                 type(result).__name__,
                 "the rows are lost",
-                "return a pyarrow RecordBatch or Table",
+                "return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB",
             )
         )
     given = set(result.schema.names)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import fitted
+from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.columns.evaluate import one_batch
 from krishiv_py.kernels.input.lossless import loses, may_lose
@@ -98,41 +99,26 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _from_pandas(frame: Any) -> pa.RecordBatch:
-    try:
-        return pa.RecordBatch.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as problem:
-        raise SchemaError(
-            message(
-                "the DataFrame cannot be read as Arrow data",
-                str(problem).splitlines()[0],
-                "the batch was not sent",
-                "give every column values of one type",
-            )
-        ) from problem
-
-
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of `schema` from a RecordBatch, a Table, a list of dicts or a pandas DataFrame.
+    """One batch of `schema` from a list of dicts or whatever holds Arrow data (:func:`arrow_table`).
 
     Raises
     ------
     SchemaError
         Naming the column, the wrong type and, for dicts, the row.
     """
-    if isinstance(rows, pa.Table):
-        return _fitted(one_batch(rows), schema)
     if isinstance(rows, pa.RecordBatch):
         return _fitted(rows, schema)
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
         return _from_dicts(rows, schema)
-    if type(rows).__module__.startswith("pandas") and hasattr(rows, "to_dict"):
-        return _fitted(_from_pandas(rows), schema)
+    table = arrow_table(rows)
+    if table is not None:
+        return _fitted(one_batch(table), schema)
     raise SchemaError(
         message(
             "not a batch",
             type(rows).__name__,
             "nothing was sent",
-            "send a pyarrow RecordBatch or Table, a list of dicts, or a pandas DataFrame",
+            "send a pyarrow RecordBatch or Table, a list of dicts, or a frame of pandas, Polars or DuckDB",
         )
     )

@@ -1,0 +1,44 @@
+"""Tables, frames and relations of any library as Arrow tables, for rows that are sent and tables that are looked up in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from krishiv_py.errors import SchemaError, message, told
+
+
+def arrow_table(rows: Any) -> pa.Table | None:
+    """A table from what holds Arrow data, or hands its columns on as such; None for anything else.
+
+    That is a Table, a RecordBatch, a pandas frame (without its index), and a frame or relation of another library that has
+    Arrow's PyCapsule interface (``__arrow_c_stream__``): Polars, DuckDB, a RecordBatchReader.
+
+    Raises
+    ------
+    SchemaError
+        When its columns are nothing that Arrow has.
+    """
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if not holds_arrow(rows):
+        return None
+    try:
+        return pa.Table.from_pandas(rows, preserve_index=False) if _of_pandas(rows) else pa.table(rows)
+    except Exception as problem:  # each library has kinds of its own
+        what = f"the {type(rows).__name__} cannot be read as Arrow data"
+        raise SchemaError(
+            message(what, told(problem), "none of its rows can be taken", "give every column values of one type")
+        ) from problem
+
+
+def holds_arrow(rows: object) -> bool:
+    """Whether :func:`arrow_table` can make a table of it."""
+    return isinstance(rows, (pa.Table, pa.RecordBatch)) or _of_pandas(rows) or hasattr(rows, "__arrow_c_stream__")
+
+
+def _of_pandas(rows: object) -> bool:
+    return type(rows).__module__.startswith("pandas.") and hasattr(rows, "to_dict")
