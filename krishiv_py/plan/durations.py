@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import numbers
 import re
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from krishiv_py.errors import DurationError, message, shown
 
@@ -43,6 +44,7 @@ _UNITS: Final[dict[str, int]] = {
     "w": 604_800_000_000,
     "week": 604_800_000_000,
 }
+_CALENDAR: Final = ("month", "quarter", "year")
 _MAX_TEXT: Final = 200  # characters; Python reads no integer of thousands of digits
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]+)\s*")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -71,6 +73,9 @@ def _parse(value: str, name: str) -> int:
         )
     while pos < len(text):
         part = _PART.match(text, pos)
+        if part is not None and part.group(2).lower().removesuffix("s") in _CALENDAR:
+            hint = f"write days for a fixed length; windows of calendar {part.group(2).lower().removesuffix('s')}s: calendar_window"
+            raise _bad(name, value, "months, quarters and years have no fixed length", hint)
         scale = None if part is None else _scale(part.group(2), value, name)
         if part is None or scale is None:
             raise _bad(name, value, "the text cannot be read", 'write for instance "5 seconds", "1 min 30 s" or "250ms"')
@@ -107,15 +112,18 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
     >>> to_us(60_000, "size"), to_us("5 seconds", "lag")
     (60000000, 5000000)
     """
+    value = _plain(value)
     if isinstance(value, bool) or not isinstance(value, (int, dt.timedelta, str)):
         kind = type(value).__name__
         raise _bad(name, value, f"a {kind} has no exact length", "pass whole milliseconds, a timedelta or text")
     if isinstance(value, str):
         text = value.strip()
-        back = allow_negative and text.startswith("-")  # the sign is that of the whole: "-1 min 30 s" is 90 s back
+        back = text.startswith("-")  # the sign is that of the whole: "-1 min 30 s" is 90 s back
         us = -_parse(text[1:], name) if back else _parse(value, name)
     elif isinstance(value, dt.timedelta):
         us = value // dt.timedelta(microseconds=1)
+        if getattr(value, "nanoseconds", 0):  # pandas has them
+            raise _bad(name, value, "it is finer than a microsecond", "round it to whole microseconds")
     else:
         us = value * 1_000
     if us < 0 and not allow_negative:
@@ -127,8 +135,14 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
     return us
 
 
+def _plain(value: Any) -> Any:
+    """A whole number of another library, as NumPy's, as an ``int``; anything else as it is."""
+    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
+
+
 def time_point_us(value: TimePoint, name: str) -> int:
     """Convert a point in time of the API (ms since the epoch, or a datetime) to microseconds."""
+    value = _plain(value)
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)

@@ -6,6 +6,8 @@ import datetime as dt
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,9 @@ UNITS = {"us": 1, "ms": 1_000, "s": 10**6, "min": 60 * 10**6, "h": 3_600 * 10**6
         ("1 m", 60_000_000),
         ("1 S 1 MS", 1_001_000),
         ("2 MINS 1 Secs", 121_000_000),
+        (np.int64(60_000), 60_000_000),
+        (np.uint8(5), 5_000),
+        (pd.Timedelta("1.5 s"), 1_500_000),
     ],
 )
 def test_what_is_read(given_: Any, us: int) -> None:
@@ -59,6 +64,23 @@ def test_case_changes_no_unit(unit: str, us: int) -> None:
 def test_units_that_mean_two_things_or_none_are_refused(text: str) -> None:
     with pytest.raises(DurationError, match=r"`size` is not a legal duration .*Hint:"):
         to_us(text, "size")
+
+
+@pytest.mark.parametrize(
+    ("given_", "consequence"),
+    [
+        ("1 month", "months, quarters and years have no fixed length"),
+        ("2 Years", "calendar years: calendar_window"),
+        ("-5 seconds", "time would run backwards"),
+        (pd.Timedelta("1500 ns"), "finer than a microsecond"),
+        (np.array([5]), "an? ndarray has no exact length"),
+        (np.bool_(True), "has no exact length"),
+        (np.float64(5), "has no exact length"),
+    ],
+)
+def test_the_error_says_what_is_wrong(given_: Any, consequence: str) -> None:
+    with pytest.raises(DurationError, match=consequence):
+        to_us(given_, "size")
 
 
 @given(st.integers(1, MAX_TIME_US // 1_000))
