@@ -50,7 +50,7 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
                     "keys are column names or expressions",
                     shown(item),
                     "rows cannot be grouped",
-                    'write .key_by("user_id") or .key_by(col("url").split("/")[0].alias("site"))',
+                    f'pass them one by one: .{where}("user_id", col("url").split("/")[0].alias("site"))',
                 )
             )
         if name.lower() in (n.lower() for n in names):

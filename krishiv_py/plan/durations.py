@@ -73,8 +73,9 @@ def _parse(value: str, name: str) -> int:
         )
     while pos < len(text):
         part = _PART.match(text, pos)
-        if part is not None and part.group(2).lower().removesuffix("s") in _CALENDAR:
-            hint = f"write days for a fixed length; windows of calendar {part.group(2).lower().removesuffix('s')}s: calendar_window"
+        unit = "" if part is None else part.group(2).lower().removesuffix("s")
+        if unit in _CALENDAR:
+            hint = f"write days for a fixed length; windows of calendar {unit}s: calendar_window"
             raise _bad(name, value, "months, quarters and years have no fixed length", hint)
         scale = None if part is None else _scale(part.group(2), value, name)
         if part is None or scale is None:
