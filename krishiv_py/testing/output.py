@@ -5,8 +5,10 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.plan.durations import show_instant
 
-@attrs.frozen(eq=False)
+
+@attrs.frozen(eq=False, repr=False)
 class StepOutput:
     """The output of one call.
 
@@ -30,3 +32,14 @@ class StepOutput:
     watermark_us: int
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
     by_output: dict[str, pa.Table] = attrs.field(factory=dict)
+
+    def __repr__(self) -> str:
+        rows = _rows(self.by_output, self.results, "result"), _rows(self.late_by_stage, self.late, "late row")
+        return f"<StepOutput {'; '.join(rows)}; watermark {show_instant(self.watermark_us)}>"
+
+
+def _rows(named: dict[str, pa.Table], first: pa.Table, what: str) -> str:
+    """How many there are, by name where there are several tables."""
+    total = sum(table.num_rows for table in named.values()) if named else first.num_rows
+    told = f"{total} {what}{'' if total == 1 else 's'}"
+    return told if len(named) < 2 else f"{told} ({', '.join(f'{name}: {table.num_rows}' for name, table in named.items())})"

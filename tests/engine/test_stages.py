@@ -115,6 +115,7 @@ def test_late_rows_and_counters_name_their_stage() -> None:
     assert out.late_by_stage["stage 2"].num_rows == 0 and set(out.late_by_stage["stage 2"].column_names) >= {"reason"}
     assert driver.counters["late"] == driver.progress.late["late"] == 1
     assert list(driver.progress.stages) == ["stage 1", "stage 2"]
+    assert repr(out) == "<StepOutput 0 results; 1 late row (stage 1: 1, stage 2: 0); watermark 1970-01-01T00:00:09Z>"
 
 
 @pytest.mark.parametrize(
