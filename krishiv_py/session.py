@@ -177,7 +177,7 @@ class Session(FileSources, RangedSources, OtherStreams):
                     "the spool of a memory stream needs a file system",
                     shown(given),
                     "an object store has no locks, and does not keep the order of what is sent",
-                    "give a folder of this machine, or a mounted one; the checkpoint and all outputs may be on s3a://",
+                    "give a folder of this machine, or a mounted one; the checkpoint and all outputs may be on s3a:// or gs://",
                 )
             )
         folder = str(Path(given).absolute())

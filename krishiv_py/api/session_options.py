@@ -37,18 +37,21 @@ class SessionOptions:
         return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
     def storage_options(self, options: Mapping[str, str]) -> Self:
-        """How ``s3a://`` is reached (docs/object-stores.md); they become Spark's settings ``spark.hadoop.fs.s3a.…``.
+        """How ``s3a://`` and ``gs://`` are reached (docs/object-stores.md); they become Spark's settings
+        ``spark.hadoop.fs.s3a.…`` and ``spark.hadoop.fs.gs.…``.
 
         Parameters
         ----------
         options : mapping of str
             ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``,
-            ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST``, ``AWS_ALLOW_HTTP``, ``AWS_SKIP_SIGNATURE``. Secrets are shown nowhere.
+            ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST``, ``AWS_ALLOW_HTTP``, ``AWS_SKIP_SIGNATURE``; for Google's store
+            ``GOOGLE_SERVICE_ACCOUNT`` (the path of a key file, also called ``GOOGLE_APPLICATION_CREDENTIALS``),
+            ``GOOGLE_SKIP_SIGNATURE``, ``GOOGLE_BASE_URL``. Secrets are shown nowhere.
 
         Raises
         ------
         PlanError
-            For other names, and for half of a pair of keys.
+            For other names, for half of a pair of keys, and for credentials in two ways.
 
         Examples
         --------

@@ -4,7 +4,8 @@ Files of one micro-batch are written into a staging folder under names of their 
 at the same batch published is removed, and the new files are renamed into place.
 
 On S3 a rename would copy: there tasks upload files under their final names and leave the uploads open, and the driver completes
-them (krishiv_py/disk/uploads.py). To whoever lists the folder both look the same.
+them (krishiv_py/disk/uploads.py). Google's store lists no open uploads, so that they could be given up, but it copies without
+moving bytes: there files are staged and renamed. To whoever lists the folder all look the same.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.disk.files import file_system, sync_files
-from krishiv_py.disk.stores import is_store
-from krishiv_py.disk.uploads import Upload, abort_others, complete, upload
+from krishiv_py.disk.files import file_system, put, sync_files
+from krishiv_py.disk.placing import add_folder, delete_folder, move_files
+from krishiv_py.disk.stores import has_folders, is_store, leaves_uploads
+from krishiv_py.disk.uploads import Upload, abort, complete, open_uploads, upload
+from krishiv_py.errors import OperatorError, message
 
 STAGING: Final = "_krishiv_staging"
 _NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")
@@ -47,11 +50,14 @@ def write_staged(
     # without chunks that have no rows, for which Arrow's CSV writer writes bytes of a used buffer
     rows = pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
     system, root = file_system(folder)
-    if is_store(system):
+    staging = f"{root}/{staging_of(mark, batch_id)}"
+    if is_store(system):  # what is closed is there, also when a sink fails half way
         held = pa.BufferOutputStream()
         sink.write_table(rows, held)
-        return upload(root, f"{stem_of(mark, batch_id)}{name}", held.getvalue()).told()
-    staging = f"{root}/{staging_of(mark, batch_id)}"
+        if leaves_uploads(system):
+            return upload(root, f"{stem_of(mark, batch_id)}{name}", held.getvalue()).told()
+        put(system, f"{staging}/{name}", held.getvalue())
+        return name
     system.create_dir(staging, recursive=True)
     with system.open_output_stream(f"{staging}/{name}") as stream:
         sink.write_table(rows, stream)
@@ -70,43 +76,85 @@ class Publisher:
     _first: bool = True
 
     def publish(self, batch_id: int, names: list[str]) -> None:
-        """Put the files of a batch in place, replacing those of an earlier attempt at it."""
+        """Put the files of a batch in place, replacing those of an earlier attempt at it.
+
+        Raises
+        ------
+        OperatorError
+            When files of the batch are gone. What was published before stays then.
+        """
         system, root = file_system(self.folder)
+        uploads = [Upload.of(name) for name in names if name.startswith("{")]
+        staged = [] if uploads else names  # files of Spark's are staged in a bucket, too
+        self._check_staged(system, root, batch_id, staged)
         if self._first:  # only the first batch after a start can be a repetition
-            system.create_dir(root, recursive=True)
-            for found in system.get_file_info(pafs.FileSelector(root)):
+            add_folder(system, root)
+            # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
+            if leaves_uploads(system):
+                self._give_up_uploads(root, {each.upload for each in uploads})
+            self._give_up_staged(system, root, batch_id, staged)
+            for found in system.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
                 if self._repeated(found.base_name, batch_id):
                     system.delete_file(found.path)
-            self._clean(system, root, batch_id)
-        uploads = [Upload.of(name) for name in names if name.startswith("{")]
+        self._first = False
         for each in uploads:
             complete(root, each)
-        if self._first and is_store(system):
-            abort_others(root, f"part-{self.mark}-", {each.upload for each in uploads})
-        self._first = False
-        if not uploads:  # files of Spark's are staged in a bucket, too
-            self._move(system, root, batch_id, names)
+        if not uploads:
+            self._move(system, root, batch_id, staged)
+
+    def _check_staged(self, system: pafs.FileSystem, root: str, batch_id: int, staged: list[str]) -> None:
+        """See that nobody has removed staged files, before any other file is removed."""
+        staging = f"{root}/{staging_of(self.mark, batch_id)}"
+        found = system.get_file_info(pafs.FileSelector(staging, allow_not_found=True)) if staged else []
+        gone = set(staged) - {each.base_name for each in found}
+        if gone:
+            raise _gone(f"{len(gone)} of {len(staged)} in {staging}")
+
+    def _give_up_uploads(self, root: str, ours: set[str]) -> None:
+        """Give up uploads of attempts that failed. Where they are not listed to us, they stay (docs/object-stores.md)."""
+        found = open_uploads(root, f"part-{self.mark}-")
+        if found is None:
+            return
+        if ours - found.keys():
+            raise _gone(f"{len(ours - found.keys())} of {len(ours)} uploads to {root}")
+        abort(root, {upload: key for upload, key in found.items() if upload not in ours})
+
+    def _give_up_staged(self, system: pafs.FileSystem, root: str, batch_id: int, staged: list[str]) -> None:
+        """Remove staged files of attempts that failed."""
+        for found in system.get_file_info(pafs.FileSelector(f"{root}/{STAGING}", allow_not_found=True)):
+            if found.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
+                for other in system.get_file_info(pafs.FileSelector(found.path, allow_not_found=True)):
+                    if other.is_file and other.base_name not in staged:
+                        system.delete_file(other.path)
+            elif found.base_name.startswith(f"{self.mark}-"):
+                delete_folder(system, found.path)
 
     def _move(self, system: pafs.FileSystem, root: str, batch_id: int, names: list[str]) -> None:
         """Give staged files their names, and remove the staging folder."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
-        for number, name in enumerate(sorted(names)):
-            system.move(f"{staging}/{name}", f"{root}/{stem_of(self.mark, batch_id)}{number:05d}{name[name.index('.') :]}")
+        stem = f"{root}/{stem_of(self.mark, batch_id)}"
+        own = "" if has_folders(system) else f"-{uuid.uuid4().hex}"  # a copy that is repeated must know its own
+        moves = [
+            (f"{staging}/{name}", f"{stem}{number:05d}{own}{name[name.index('.') :]}")
+            for number, name in enumerate(sorted(names))
+        ]
+        move_files(system, moves)
         if self.durable and names:
             sync_files(system, [root])
-        if system.get_file_info(staging).type != pafs.FileType.NotFound:
-            system.delete_dir(staging)
+        delete_folder(system, staging)
 
     def _repeated(self, name: str, batch_id: int) -> bool:
         """Whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
         found = _NAMED.match(name)
         return found is not None and found[1] == self.mark and int(found[2]) >= batch_id
 
-    def _clean(self, system: pafs.FileSystem, root: str, batch_id: int) -> None:
-        """Remove what crashed attempts at other batches left in the staging folder."""
-        staging = f"{root}/{STAGING}"
-        if system.get_file_info(staging).type == pafs.FileType.NotFound:
-            return
-        for found in system.get_file_info(pafs.FileSelector(staging)):
-            if found.base_name.startswith(f"{self.mark}-") and not found.path.endswith(staging_of(self.mark, batch_id)):
-                system.delete_dir(found.path)
+
+def _gone(got: str) -> OperatorError:
+    return OperatorError(
+        message(
+            "a file cannot be published: it is gone",
+            got,
+            "the batch is not published, and what was published stays",
+            "see that one query runs from the checkpoint, and start it again: the batch is written again",
+        )
+    )

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
-from krishiv_py.disk.stores import arrow_store, is_store
+from krishiv_py.disk.google import arrow_google
+from krishiv_py.disk.stores import arrow_store, has_folders, is_store
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 
 
@@ -22,12 +23,14 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     if not remote:
         return pafs.LocalFileSystem(), uri
     host, slash, path = rest.partition("/")
-    if scheme in ("s3", "s3a"):
+    if scheme in ("s3", "s3a", "gs", "gcs"):
         if "@" in host:
             raise _secret_in_path(scheme)
         if not host:
-            raise PlanError(message("a path names no bucket", repr(uri), "there is no such place", "write s3a://bucket/folder"))
-        return arrow_store(host), f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")  # as Hadoop reads it
+            hint = f"write {'s3a' if 's3' in scheme else 'gs'}://bucket/folder"
+            raise PlanError(message("a path names no bucket", repr(uri), "there is no such place", hint))
+        system = arrow_store(host) if "s3" in scheme else arrow_google()
+        return system, f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")  # as Hadoop reads it
     try:
         system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
     except (ImportError, OSError, pa.ArrowException) as problem:
@@ -76,7 +79,7 @@ def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: boo
         sync_files(system, [path.rpartition("/")[0]])
 
 
-def put(system: pafs.FileSystem, path: str, data: bytes) -> None:
+def put(system: pafs.FileSystem, path: str, data: bytes | pa.Buffer) -> None:
     """Write a small file, not safe against a crash but where the file system is an object store."""
     with system.open_output_stream(path) as stream:
         stream.write(data)
@@ -95,7 +98,7 @@ def make_folder(system: pafs.FileSystem, path: str) -> None:
     """Make a folder of the library's own: on this machine for this user alone."""
     if isinstance(system, pafs.LocalFileSystem):
         private_folder(path)
-    else:
+    elif has_folders(system):
         system.create_dir(path, recursive=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from krishiv_py.disk.google import ANONYMOUS, KEY_FILE
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import setting
 
@@ -17,6 +18,9 @@ _TEXTS: Final[dict[str, str]] = {
     "AWS_ENDPOINT_URL": "endpoint",
 }
 _SWITCHES: Final = ("AWS_ALLOW_HTTP", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE")
+_GOOGLE: Final = "spark.hadoop.fs.gs."
+_KEY_FILES: Final = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS")
+_GOOGLE_NAMES: Final = (*_KEY_FILES, "GOOGLE_BASE_URL", "GOOGLE_SKIP_SIGNATURE")
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
 _YES_OR_NO: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -34,20 +38,55 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
         raise PlanError(message("`options` is no dict", type(options).__name__, "the store cannot be reached", hint))
     given = {name.upper(): value for name, value in (setting(name, each) for name, each in options.items())}
     for name in given:
-        if name not in _TEXTS and name not in _SWITCHES:
+        if name not in _TEXTS and name not in _SWITCHES and name not in _GOOGLE_NAMES:
             raise PlanError(
                 message(
                     "no such option of a store",
                     shown(name),
                     "it would be passed over",
-                    f"use {', '.join([*_TEXTS, *_SWITCHES])}, or .config() with one of Hadoop's settings spark.hadoop.fs.s3a.…",
+                    f"use {', '.join([*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES])}, or .config() with one of Hadoop's settings "
+                    "spark.hadoop.fs.s3a.… or spark.hadoop.fs.gs.…",
                 )
             )
     if ("AWS_ACCESS_KEY_ID" in given) != ("AWS_SECRET_ACCESS_KEY" in given):
         got = "AWS_ACCESS_KEY_ID" if "AWS_ACCESS_KEY_ID" in given else "AWS_SECRET_ACCESS_KEY"
         raise PlanError(message("half of a pair of keys", got, "the store would refuse it", "pass both, or neither"))
     found = {_TEXTS[name]: value for name, value in given.items() if name in _TEXTS}
-    return tuple((_HADOOP + name, value) for name, value in {**found, **_switched(given)}.items())
+    s3 = tuple((_HADOOP + name, value) for name, value in {**found, **_switched(given)}.items())
+    return (*s3, *((_GOOGLE + name, value) for name, value in _google(given).items()))
+
+
+def _google(given: Mapping[str, str]) -> dict[str, str]:
+    """What reaches Google's store."""
+    found: dict[str, str] = {}
+    if "GOOGLE_BASE_URL" in given:
+        found["storage.root.url"] = given["GOOGLE_BASE_URL"]
+    key_files = {given[name] for name in _KEY_FILES if name in given}
+    anonymous = _switch(given, "GOOGLE_SKIP_SIGNATURE")
+    if len(key_files) > 1 or (key_files and anonymous):
+        raise PlanError(
+            message(
+                "credentials for Google's store are given in two ways",
+                ", ".join(name for name in _GOOGLE_NAMES if name in given and name != "GOOGLE_BASE_URL"),
+                "it is not known which are meant",
+                "pass GOOGLE_SERVICE_ACCOUNT, the path of a key file, or GOOGLE_SKIP_SIGNATURE",
+            )
+        )
+    if key_files:
+        [key_file] = key_files
+        if key_file.lstrip().startswith("{"):
+            raise PlanError(
+                message(
+                    "a key stands where the path of its file belongs",
+                    "[redacted]",
+                    "Spark's connector reads keys from files",
+                    "write it into a file that every machine has, and pass the path",
+                )
+            )
+        found |= {"auth.type": KEY_FILE, "auth.service.account.json.keyfile": key_file}
+    elif anonymous:
+        found["auth.type"] = ANONYMOUS
+    return found
 
 
 def _switched(given: Mapping[str, str]) -> dict[str, str]:

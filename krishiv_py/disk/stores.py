@@ -1,4 +1,6 @@
-"""How this process reaches object stores: Spark's own settings for ``s3a://``, forwarded to Arrow and to boto3.
+"""How this process reaches object stores: Spark's own settings, forwarded; and ``s3a://``, by Arrow and boto3.
+
+``gs://`` is in krishiv_py/disk/google.py.
 
 The settings belong to the process, as Hadoop's file systems do: the session notes them on the driver, and :class:`Stores` takes
 them to the tasks. They are in no plan, note or repr.
@@ -10,7 +12,7 @@ import functools
 import ipaddress
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -37,6 +39,8 @@ _REQUEST_S: Final = 60
 _ATTEMPTS: Final = 4
 _DEFAULT_REGION: Final = "us-east-1"
 _known: Final[dict[str, str]] = {}
+connections: Final[list[Callable[[], None]]] = []
+"""What forgets how the stores of other modules are reached."""
 _noting: Final = threading.Lock()
 
 
@@ -60,7 +64,7 @@ def _arrived(settings: dict[str, str]) -> Stores:
 
 
 def use(settings: Mapping[str, str]) -> None:
-    """Reach stores by these settings from now on: names of Hadoop's, ``fs.s3a.…``."""
+    """Reach stores by these settings from now on: names of Hadoop's, ``fs.s3a.…`` and ``fs.gs.…``."""
     with _noting:
         if dict(settings) != _known:
             _known.clear()
@@ -72,6 +76,8 @@ def forget_connections() -> None:
     """Connect anew when a store is reached the next time."""
     arrow_store.cache_clear()
     client.cache_clear()
+    for forget in connections:
+        forget()
 
 
 os.register_at_fork(after_in_child=forget_connections)
@@ -213,8 +219,23 @@ def client(bucket: str) -> Any:
 
 
 def is_store(system: pafs.FileSystem) -> bool:
-    """Whether a file system is S3: files appear whole when they are closed, and a rename is a copy."""
+    """Whether files appear whole when they are closed, and a rename is a copy: on S3 and on Google's store."""
+    return system.type_name in ("s3", "gcs")
+
+
+def leaves_uploads(system: pafs.FileSystem) -> bool:
+    """Whether uploads can be left open, for another process to finish them: on S3."""
     return bool(system.type_name == "s3")
+
+
+def has_folders(system: pafs.FileSystem) -> bool:
+    """Whether folders are made. Google's store lists names without, and refuses to write the same name again and again."""
+    return bool(system.type_name != "gcs")
+
+
+def noted(name: str) -> str | None:
+    """A setting in use, by its full name; None where it is not set, or empty."""
+    return _known.get(name) or None
 
 
 def of_store(path: str) -> bool:

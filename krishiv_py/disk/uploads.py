@@ -1,21 +1,22 @@
-"""Files of an S3 store that one process writes and another one makes visible, without a rename, which would copy them.
+"""Writes on a condition, and files of an S3 store that one process writes and another one makes visible.
 
-A task uploads the parts of a file under its final name and leaves the upload open: nobody who lists the bucket sees it. The
-driver completes it, which is one request however large the file is.
+A rename would copy such a file. So a task uploads its parts under its final name and leaves the upload open: nobody who lists
+the bucket sees it. The driver completes it, which is one request however large the file is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.stores import bucket_and_key, client, is_store
+from krishiv_py.disk import google
+from krishiv_py.disk.stores import bucket_and_key, client, is_store, leaves_uploads
 from krishiv_py.errors import OperatorError, message
 
 _PART_BYTES: Final = 64 << 20
@@ -94,25 +95,35 @@ def complete(folder: str, done: Upload) -> None:
                 raise
 
 
-def abort_others(folder: str, stem: str, ours: Collection[str]) -> None:
-    """Give up uploads whose names in a folder begin with `stem`, all but `ours`: what attempts that failed left behind.
+def open_uploads(folder: str, stem: str) -> dict[str, str] | None:
+    """Uploads that are open, and the object of each, whose names in a folder begin with `stem`.
 
-    A store that does not list uploads, or not to us, keeps them: nobody sees them, but they take room (docs/object-stores.md).
+    None where the store does not list uploads, or not to us.
     """
     bucket, prefix = bucket_and_key(f"{folder}/{stem}")
     store = client(bucket)
-    with contextlib.suppress(store.exceptions.ClientError):
-        for page in store.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
-            for found in page.get("Uploads", []):
-                if found["UploadId"] not in ours:
-                    with contextlib.suppress(store.exceptions.ClientError):
-                        store.abort_multipart_upload(Bucket=bucket, Key=found["Key"], UploadId=found["UploadId"])
+    try:
+        pages = store.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+        return {str(found["UploadId"]): str(found["Key"]) for page in pages for found in page.get("Uploads", [])}
+    except store.exceptions.ClientError:
+        return None
+
+
+def abort(folder: str, uploads: Mapping[str, str]) -> None:
+    """Give up uploads: what attempts that failed left behind. Nobody sees them, but they take room."""
+    bucket, _ = bucket_and_key(folder)
+    store = client(bucket)
+    for upload, key in uploads.items():
+        with contextlib.suppress(store.exceptions.ClientError):
+            store.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
 
 
 def tag_of(system: pafs.FileSystem, path: str) -> str | None:
     """What changes whenever an object is written; None where it is not there, or the file system tells none."""
     if not is_store(system):
         return None
+    if not leaves_uploads(system):
+        return google.generation_of(path)
     bucket, key = bucket_and_key(path)
     store = client(bucket)
     try:
@@ -133,6 +144,8 @@ def put_if(system: pafs.FileSystem, path: str, data: bytes, tag: str | None) -> 
     OSError
         When the store does not answer.
     """
+    if not leaves_uploads(system):
+        return google.put_if(path, data, tag)
     bucket, key = bucket_and_key(path)
     store = client(bucket)
     condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}

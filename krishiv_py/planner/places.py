@@ -16,6 +16,7 @@ from krishiv_py.plan.nodes import Source
 Place: TypeAlias = tuple[str, ...]
 RESULTS: Final = "results"
 LATE: Final = "late rows"
+_SCHEMES: Final = {"s3a": "s3", "gcs": "gs"}
 
 
 def place_of(path: str) -> Place:
@@ -23,7 +24,7 @@ def place_of(path: str) -> Place:
     if is_local_path(path):
         return ("", *(p for p in os.path.realpath(file_system(path)[1]).split("/") if p))
     scheme, _, rest = path.partition("://")
-    return (f"{scheme.replace('s3a', 's3')}://", *(p for p in os.path.normpath(rest).split("/") if p))
+    return (f"{_SCHEMES.get(scheme, scheme)}://", *(p for p in os.path.normpath(rest).split("/") if p))
 
 
 def check_places(

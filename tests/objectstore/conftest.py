@@ -13,7 +13,7 @@ from tests.objectstore.store import Store, running
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process of the test run starts the server, not both."""
     for item in items:
-        if "store" in getattr(item, "fixturenames", ()):
+        if item.path.parent.name == "objectstore" and "store" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("objectstore"))
 
 

@@ -2,8 +2,9 @@
 
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
-was not renewed for a while, or whose process on this host is gone, is over. S3 writes the note only if it is still the one that
-was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes, the later note stands.
+was not renewed for a while, or whose process on this host is gone, is over. S3 and Google's store write the note only if it is
+still the one that was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes, the
+later note stands.
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
 are published, and when it should be renewed: the query ends with an error.
@@ -157,13 +158,15 @@ class Note:
     """What the store calls the note as this owner wrote it, where it is written only in place of that one."""
 
     def begin(self, instead_of: str | None) -> bool:
-        """Write it for the first time, on S3 only `instead_of` the note with this tag; False if another owner was faster."""
+        """Write it for the first time, in a bucket only `instead_of` that with this tag; False if another was faster."""
         if is_store(self.system):
             try:
                 self._tag = put_if(self.system, self.path, self._text(), instead_of)
             except NotImplementedError:
                 self.renew()
                 return True
+            if self._tag is None and self.is_mine():  # by a request whose answer was lost
+                self._tag = tag_of(self.system, self.path)
             self._seen = time.monotonic()
             return self._tag is not None
         self.renew()

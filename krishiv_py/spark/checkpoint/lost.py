@@ -14,7 +14,9 @@ _SIGNS: Final = re.compile(
     r"state[./](?:RocksDB|metadata)|org\.rocksdb|OperatorStateMetadata|STATEFUL_OPERATOR_NOT_MATCH|operatorPropertiesJson|"
     r"OffsetSeqLog|CommitLog|HDFSMetadataLog|FileStreamSourceLog|StreamMetadata"
 )
-_STORE: Final = re.compile(r"software\.amazon\.awssdk|hadoop\.fs\.s3a\.|AWSClientIOException")
+_STORE: Final = re.compile(
+    r"software\.amazon\.awssdk|hadoop\.fs\.s3a\.|AWSClientIOException|com\.google\.cloud\.|hadoop\.fs\.gs\."
+)
 _NOT_THERE: Final = re.compile(r"FileNotFoundException|NoSuchKey|Status Code: 404")
 _OWN: Final = re.compile(r"krishiv_py\.errors\.CheckpointError: ([^\n]+)")
 _NAME: Final = r"[^\s'\",;()\[\]]"

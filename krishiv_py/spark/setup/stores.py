@@ -1,4 +1,4 @@
-"""Object stores of a session: its settings, noted for Arrow and boto3, and whether Spark itself can reach ``s3a://``."""
+"""Object stores of a session: its settings, noted for Arrow and others, and whether Spark itself can reach them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from krishiv_py.disk import google
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.stores import NAMES, PREFIX, check_store, of_store, use
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
@@ -16,14 +17,29 @@ from krishiv_py.spark.setup.config import is_connect
 
 HADOOP: Final = "spark.hadoop."
 _BUCKETS: Final = f"{PREFIX}bucket."
-_FORWARDED: Final = tuple(f".{name}" for name in NAMES)
+_ENDS: Final = tuple(f".{name}" for name in NAMES)
+_GOOGLE: Final = tuple(google.PREFIX + name for name in google.NAMES)
+_EVERY: Final = (*(PREFIX + name for name in NAMES), *_GOOGLE)
 _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "No FileSystem for scheme")
+_STORES: Final = {"s3a": "S3", "gs": "Google's store"}
+_CLASSES: Final = {
+    "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem, or none that fs.gs.impl names",
+}
+_HINTS: Final = {
+    "s3a": 'write .config("spark.jars.packages", "org.apache.hadoop:hadoop-aws:{}") before the session starts',
+    "gs": "put Google's connector into spark.jars before the session starts, with its settings: docs/object-stores.md",
+}
 
 
 def use_stores_of(spark: SparkSession, given: Mapping[str, str]) -> None:
     """Reach stores as this session does: by its settings, those of Hadoop's files, and those `given` to its builder."""
     found = _settings(spark) | {name.removeprefix(HADOOP): value for name, value in given.items()}
-    use({name: value for name, value in found.items() if name.startswith(PREFIX) and name.endswith(_FORWARDED)})
+    use({name: value for name, value in found.items() if _forwarded(name)})
+
+
+def _forwarded(name: str) -> bool:
+    return name in _GOOGLE or (name.startswith(PREFIX) and name.endswith(_ENDS))
 
 
 def _settings(spark: SparkSession) -> dict[str, str]:
@@ -34,11 +50,11 @@ def _settings(spark: SparkSession) -> dict[str, str]:
             return {}
         return {name.removeprefix(HADOOP): str(value) for name, value in every.items()}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    found = {name: hadoop.get(name) for name in map(PREFIX.__add__, NAMES)}  # one by one: each entry of a map is two calls
+    found = {name: hadoop.get(name) for name in _EVERY}  # one by one: each entry of a map is two calls
     buckets = hadoop.getPropsWithPrefix(_BUCKETS)
     if not buckets.isEmpty():
         found |= {_BUCKETS + str(each.getKey()): each.getValue() for each in buckets.entrySet().toArray()}
-    found |= {name: spark.conf.get(name, found.get(name)) for name in map(PREFIX.__add__, NAMES)}  # set on the running session
+    found |= {name: spark.conf.get(name, found.get(name)) for name in _EVERY}  # set on the running session
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
@@ -54,42 +70,50 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
     ------
     EnvironmentSetupError
         When a bucket, its credentials or its endpoint are wrong, or Spark has no classes for it.
+    MissingExtraError
+        When what reaches it is not installed.
     PlanError
-        For ``s3://``, which Spark does not know, and for credentials in a path.
+        For ``s3://`` and ``gcs://``, which Spark does not know, and for credentials in a path.
     """
-    checked: set[str] = set()
+    checked: set[tuple[str, str]] = set()
     for path in paths:
-        if path is None or not of_store(path):
+        if path is None or not (of_store(path) or google.of_google(path)):
             continue
-        if by_spark and path.startswith("s3://"):
-            what, hint = "Spark reads and writes S3 as s3a://", f"write s3a://{path.removeprefix('s3://')}"
+        scheme, _, rest = path.partition("://")
+        spelt = "gs" if google.of_google(path) else "s3a"
+        if by_spark and scheme != spelt:
+            what, hint = f"Spark reads and writes {_STORES[spelt]} as {spelt}://", f"write {spelt}://{rest}"
             raise PlanError(message(what, path, "it knows no file system of the other name", hint))
-        bucket = path.partition("://")[2].partition("/")[0]
+        bucket = (spelt, rest.partition("/")[0])
         if bucket not in checked:
             file_system(path)  # refuses paths that are none
-            check_store(path)
+            if spelt == "gs":
+                google.check_google(path)
+            else:
+                check_store(path)
             checked.add(bucket)
-    if checked and by_spark:
-        _check_classes(spark)
+    if by_spark:
+        for spelt in dict(checked):
+            _check_classes(spark, spelt)
 
 
-def _check_classes(spark: SparkSession) -> None:
-    """See that Spark has Hadoop's S3A; over Connect the server says so when the query starts."""
+def _check_classes(spark: SparkSession, scheme: str) -> None:
+    """See that Spark has a file system for a scheme; over Connect the server says so when the query starts."""
     if is_connect(spark):
         return
     context = spark.sparkContext
     jvm: Any = context._jvm
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", context._jsc.hadoopConfiguration())
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, context._jsc.hadoopConfiguration())
     except Py4JError as problem:
         if not any(sign in str(problem) for sign in _NO_CLASS):
             raise
-        version = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        version = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
         raise EnvironmentSetupError(
             message(
-                "Spark has no file system for s3a://",
-                "no class org.apache.hadoop.fs.s3a.S3AFileSystem",
+                f"Spark has no file system for {scheme}://",
+                f"no class {_CLASSES[scheme]}",
                 "it can keep no checkpoint and list no file there",
-                f'write .config("spark.jars.packages", "org.apache.hadoop:hadoop-aws:{version}") before the session starts',
+                _HINTS[scheme].format(version),
             )
         ) from None

@@ -1,0 +1,270 @@
+"""How this process reaches ``gs://``: settings of Google's Hadoop connector, forwarded to Arrow and to google-cloud-storage.
+
+A file there is whole when it is closed, there are no folders, and an object can be copied inside the store. Conditions are on
+generations: the number an object gets whenever it is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+import pyarrow.fs as pafs
+
+from krishiv_py.disk import stores
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, message, missing_extra, require_extra
+
+PREFIX: Final = "fs.gs."
+"""How the names of the connector's settings begin."""
+NAMES: Final = ("storage.root.url", "auth.type", "auth.service.account.json.keyfile", "project.id")
+"""Settings that are forwarded."""
+KEY_FILE: Final = "SERVICE_ACCOUNT_JSON_KEYFILE"
+ANONYMOUS: Final = "UNAUTHENTICATED"
+_VARIABLE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
+_HOST: Final = "https://storage.googleapis.com"
+_CONNECT_S: Final = 5
+_REQUEST_S: Final = 60
+_RETRIED_S: Final = 60
+_ASKED_S: Final = 8
+_environment: Final = threading.Lock()
+
+
+@attrs.frozen
+class Reached:
+    """How the store is reached.
+
+    Attributes
+    ----------
+    endpoint : str
+        Its address; empty for Google's own.
+    key_file : str or None
+        The file of a service account's key; None where credentials are looked for as Google's tools do.
+    anonymous : bool
+        Whether requests are not signed.
+    project : str or None
+        The project; None where the environment says it.
+    """
+
+    endpoint: str
+    key_file: str | None
+    anonymous: bool
+    project: str | None
+
+
+def reached() -> Reached:
+    """How the store is reached by the settings in use."""
+    found = {name: stores.noted(PREFIX + name) for name in NAMES}
+    kind = found["auth.type"] or ""
+    key_file = found["auth.service.account.json.keyfile"] if kind == KEY_FILE else None
+    endpoint = (found["storage.root.url"] or "").rstrip("/")
+    return Reached("" if endpoint == _HOST else endpoint, key_file, kind == ANONYMOUS, found["project.id"])
+
+
+@functools.cache
+def arrow_google() -> pafs.FileSystem:
+    """Arrow's file system for ``gs://``.
+
+    Raises
+    ------
+    MissingExtraError
+        When this Arrow was built without Google's store.
+    EnvironmentSetupError
+        When the key file cannot be used.
+    """
+    try:
+        google = pafs.GcsFileSystem  # builds of Arrow without it say so when it is asked for
+    except ImportError as problem:
+        raise missing_extra("pyarrow with Google's store", "gcs", "no file there can be read or written") from problem
+    by = reached()
+    at = urlsplit(by.endpoint)
+    with _key_in_environment(by.key_file):
+        return google(
+            anonymous=by.anonymous,
+            scheme=at.scheme or None,
+            endpoint_override=at.netloc or None,
+            project_id=by.project,
+            retry_time_limit=datetime.timedelta(seconds=_RETRIED_S),
+        )
+
+
+@contextlib.contextmanager
+def _key_in_environment(key_file: str | None) -> Iterator[None]:
+    """Arrow takes a key file only from the environment, which it reads when the file system is made."""
+    if key_file is None:
+        yield
+        return
+    with _environment:
+        before = os.environ.get(_VARIABLE)
+        os.environ[_VARIABLE] = key_file
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_VARIABLE]
+            else:
+                os.environ[_VARIABLE] = before
+
+
+@functools.cache
+def client() -> Any:
+    """Google's client: what Arrow cannot do, writes on a condition and copies that may be repeated.
+
+    Raises
+    ------
+    MissingExtraError
+        When google-cloud-storage is not installed.
+    """
+    consequence = "no checkpoint can be kept there, and nothing published exactly once"
+    require_extra("writing to gs://", ("google.cloud.storage",), "gcs", consequence)
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    by = reached()
+    options = {"api_endpoint": by.endpoint} if by.endpoint else None
+    if by.anonymous:
+        return storage.Client(project=by.project, credentials=AnonymousCredentials(), client_options=options)
+    if by.key_file is not None:
+        return storage.Client.from_service_account_json(by.key_file, client_options=options)
+    return storage.Client(project=by.project, client_options=options)
+
+
+stores.connections.extend((arrow_google.cache_clear, client.cache_clear))
+
+
+def of_google(path: str) -> bool:
+    """Whether a path is of Google's store."""
+    return path.startswith(("gs://", "gcs://"))
+
+
+def generation_of(path: str) -> str | None:
+    """The generation of an object, which changes whenever it is written; None where it is not there."""
+    from google.api_core.exceptions import NotFound
+
+    blob = _blob(path)
+    with _as_os_errors():
+        try:
+            blob.reload(**_how())
+        except NotFound:
+            return None
+    return str(blob.generation)
+
+
+def put_if(path: str, data: bytes, generation: str | None) -> str | None:
+    """Write an object in place of the one of this `generation`, or of none. Gives its new one; None if another is there.
+
+    Raises
+    ------
+    OSError
+        When the store does not answer, or refuses.
+    """
+    from google.api_core.exceptions import NotFound, PreconditionFailed
+
+    blob = _blob(path)
+    with _as_os_errors():
+        try:
+            blob.upload_from_string(data, if_generation_match=0 if generation is None else int(generation), **_how())
+        except (NotFound, PreconditionFailed):
+            return None
+    return str(blob.generation)
+
+
+def rename(source: str, target: str) -> None:
+    """Give an object another name in its bucket, without its bytes leaving the store; `target` must be nobody else's name.
+
+    Raises
+    ------
+    OperatorError
+        When it is gone, or the store refuses.
+    """
+    from google.api_core.exceptions import NotFound, PreconditionFailed
+
+    old, new = _blob(source), _blob(target)
+    try:
+        token: str | None = None
+        with contextlib.suppress(PreconditionFailed):  # there by a request whose answer was lost
+            while True:
+                token, _, _ = new.rewrite(old, token=token, if_generation_match=0, **_how())
+                if token is None:
+                    break
+        with contextlib.suppress(NotFound):
+            old.delete(**_how())
+    except Exception as problem:  # Google's client has many kinds
+        hint = "see what the store says; start the query again: the batch is written again"
+        text = f"{target}: {_first_line(problem)}"
+        raise OperatorError(message("a file cannot be published", text, "the batch is not published", hint)) from problem
+
+
+def check_google(path: str) -> None:
+    """See that the bucket of a ``gs://`` path answers to this process, in seconds.
+
+    Raises
+    ------
+    MissingExtraError
+        When google-cloud-storage is not installed.
+    EnvironmentSetupError
+        When it does not: no such bucket, wrong credentials, no store at the endpoint.
+    """
+    bucket = path.partition("://")[2].partition("/")[0]
+    try:
+        found = client().list_blobs(bucket, prefix="_krishiv-probe", max_results=1, **_how(_CONNECT_S, _CONNECT_S, _ASKED_S))
+        list(found)
+    except ImportError:
+        raise
+    except Exception as problem:  # Google's client has many kinds
+        raise EnvironmentSetupError(
+            message(
+                f"{path} cannot be reached: {_why(problem)}",
+                _first_line(problem),
+                "nothing can be read or written there",
+                'see to the bucket, and to Session.builder().storage_options({"GOOGLE_SERVICE_ACCOUNT": ...}) or Spark\'s '
+                "settings spark.hadoop.fs.gs.…",
+            )
+        ) from problem
+
+
+def _why(problem: Exception) -> str:
+    from google.api_core import exceptions as told
+    from google.auth.exceptions import GoogleAuthError, TransportError
+
+    if isinstance(problem, told.NotFound):
+        return "there is no such bucket"
+    if isinstance(problem, (told.Forbidden, told.Unauthorized)):
+        return "the credentials are refused"
+    if isinstance(problem, GoogleAuthError) and not isinstance(problem, TransportError):
+        return "there are no credentials that can be used"
+    if isinstance(problem, (FileNotFoundError, ValueError)):
+        return "the key file cannot be used"
+    if isinstance(problem, (told.RetryError, TransportError, OSError)):
+        return "no store answers there"
+    return "the store refuses"
+
+
+def _blob(path: str) -> Any:
+    bucket, key = stores.bucket_and_key(path)
+    return client().bucket(bucket).blob(key)
+
+
+def _how(connect_s: int = _CONNECT_S, request_s: int = _REQUEST_S, retried_s: int = _RETRIED_S) -> dict[str, Any]:
+    """How long a request is waited for, and repeated; all that are made here may be."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    return {"timeout": (connect_s, request_s), "retry": DEFAULT_RETRY.with_timeout(retried_s)}
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # of the connection, or what the store says: Google's client has many kinds
+        raise OSError(_first_line(problem)) from problem
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0][:300]

@@ -1,0 +1,1 @@
+"""Google Cloud Storage, on a server that answers as it does."""

@@ -1,0 +1,33 @@
+"""One server for all tests of a process; Spark runs in jobs of their own, for its session needs another jar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from krishiv_py.disk import stores
+from tests.gcs.store import Google, running
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process of the test run starts the server, not both."""
+    for item in items:
+        if item.path.parent.name == "gcs" and "store" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("gcs"))
+
+
+@pytest.fixture(scope="session")
+def store() -> Iterator[Google]:
+    """A server on a free port."""
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def used(store: Google) -> Iterator[Google]:
+    """The same, and this process reaches it."""
+    before = dict(stores._known)
+    stores.use(store.settings)
+    yield store
+    stores.use(before)
