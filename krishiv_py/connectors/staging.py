@@ -20,8 +20,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.disk.files import file_system, put, sync_files
-from krishiv_py.disk.placing import add_folder, delete_folder, move_files
-from krishiv_py.disk.stores import has_folders, is_store, leaves_uploads
+from krishiv_py.disk.placing import delete_files, delete_folder, move_files
+from krishiv_py.disk.stores import is_google, is_store, leaves_uploads
 from krishiv_py.disk.uploads import Upload, abort, complete, open_uploads, upload
 from krishiv_py.errors import OperatorError, message
 
@@ -88,14 +88,13 @@ class Publisher:
         staged = [] if uploads else names  # files of Spark's are staged in a bucket, too
         self._check_staged(system, root, batch_id, staged)
         if self._first:  # only the first batch after a start can be a repetition
-            add_folder(system, root)
+            system.create_dir(root, recursive=True)
             # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
             if leaves_uploads(system):
                 self._give_up_uploads(root, {each.upload for each in uploads})
             self._give_up_staged(system, root, batch_id, staged)
-            for found in system.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
-                if self._repeated(found.base_name, batch_id):
-                    system.delete_file(found.path)
+            there = system.get_file_info(pafs.FileSelector(root))
+            delete_files(system, [found.path for found in there if self._repeated(found.base_name, batch_id)])
         self._first = False
         for each in uploads:
             complete(root, each)
@@ -123,9 +122,8 @@ class Publisher:
         """Remove staged files of attempts that failed."""
         for found in system.get_file_info(pafs.FileSelector(f"{root}/{STAGING}", allow_not_found=True)):
             if found.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
-                for other in system.get_file_info(pafs.FileSelector(found.path, allow_not_found=True)):
-                    if other.is_file and other.base_name not in staged:
-                        system.delete_file(other.path)
+                inside = system.get_file_info(pafs.FileSelector(found.path, allow_not_found=True))
+                delete_files(system, [each.path for each in inside if each.is_file and each.base_name not in staged])
             elif found.base_name.startswith(f"{self.mark}-"):
                 delete_folder(system, found.path)
 
@@ -133,7 +131,7 @@ class Publisher:
         """Give staged files their names, and remove the staging folder."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
         stem = f"{root}/{stem_of(self.mark, batch_id)}"
-        own = "" if has_folders(system) else f"-{uuid.uuid4().hex}"  # a copy that is repeated must know its own
+        own = f"-{uuid.uuid4().hex}" if is_google(system) else ""  # a copy that is repeated must know its own
         moves = [
             (f"{staging}/{name}", f"{stem}{number:05d}{own}{name[name.index('.') :]}")
             for number, name in enumerate(sorted(names))

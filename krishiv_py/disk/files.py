@@ -10,7 +10,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
 from krishiv_py.disk.google import arrow_google
-from krishiv_py.disk.stores import arrow_store, has_folders, is_store
+from krishiv_py.disk.stores import arrow_store, is_store
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 
 
@@ -98,7 +98,7 @@ def make_folder(system: pafs.FileSystem, path: str) -> None:
     """Make a folder of the library's own: on this machine for this user alone."""
     if isinstance(system, pafs.LocalFileSystem):
         private_folder(path)
-    elif has_folders(system):
+    else:
         system.create_dir(path, recursive=True)
 
 

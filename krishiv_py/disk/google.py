@@ -1,7 +1,7 @@
 """How this process reaches ``gs://``: settings of Google's Hadoop connector, forwarded to Arrow and to google-cloud-storage.
 
-A file there is whole when it is closed, there are no folders, and an object can be copied inside the store. Conditions are on
-generations: the number an object gets whenever it is written.
+A file there is whole when it is closed, and an object can be copied inside the store. Conditions are on generations: the number
+an object gets whenever it is written.
 """
 
 from __future__ import annotations
@@ -231,11 +231,13 @@ def check_google(path: str) -> None:
 
 def _why(problem: Exception) -> str:
     from google.api_core import exceptions as told
-    from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.auth.exceptions import GoogleAuthError, InvalidOperation, TransportError
 
     if isinstance(problem, told.NotFound):
         return "there is no such bucket"
     if isinstance(problem, (told.Forbidden, told.Unauthorized)):
+        return "the credentials are refused"
+    if isinstance(problem, InvalidOperation):  # to renew those of nobody
         return "the credentials are refused"
     if isinstance(problem, GoogleAuthError) and not isinstance(problem, TransportError):
         return "there are no credentials that can be used"

@@ -228,9 +228,9 @@ def leaves_uploads(system: pafs.FileSystem) -> bool:
     return bool(system.type_name == "s3")
 
 
-def has_folders(system: pafs.FileSystem) -> bool:
-    """Whether folders are made. Google's store lists names without, and refuses to write the same name again and again."""
-    return bool(system.type_name != "gcs")
+def is_google(system: pafs.FileSystem) -> bool:
+    """Whether a file system is Google's store, which copies objects without moving bytes."""
+    return bool(system.type_name == "gcs")
 
 
 def noted(name: str) -> str | None:

@@ -84,7 +84,7 @@ class Google:
     def bucket(self) -> Any:
         """Google's client for the bucket."""
         options = {"api_endpoint": self.endpoint}
-        client = storage.Client(project="tests", credentials=AnonymousCredentials(), client_options=options)  # type: ignore[no-untyped-call]
+        client = storage.Client(project="tests", credentials=AnonymousCredentials(), client_options=options)
         return client.bucket(BUCKET)
 
     def url(self, path: str) -> str:
@@ -94,6 +94,10 @@ class Google:
     def keys(self, prefix: str = "") -> list[str]:
         """What lies in the bucket."""
         return [found.name for found in self.bucket().list_blobs(prefix=prefix)]
+
+    def files(self, prefix: str = "") -> list[str]:
+        """The same without empty objects that stand for folders."""
+        return [key for key in self.keys(prefix) if not key.endswith("/")]
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object."""

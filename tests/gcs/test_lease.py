@@ -49,7 +49,7 @@ def test_one_of_many_that_ask_at_once_gets_it(used: Google) -> None:
     owner = note_of(used, "crowd")["query"]
     assert all(f"in use (got: query '{owner}'" in text for text in refused)
     got[0].release()
-    assert used.keys("crowd") == []
+    assert used.files("crowd") == []
     take(used.url("crowd"), "the next").release()
 
 
@@ -91,7 +91,7 @@ def test_a_note_whose_answer_was_lost_is_its_own(used: Google, monkeypatch: pyte
     held._note.renew()
     held._note.renew()
     held.release()
-    assert used.keys("again") == []
+    assert used.files("again") == []
 
 
 def test_conditional_writes(used: Google) -> None:

@@ -1,6 +1,6 @@
 """Queries whose input, checkpoints and outputs are in a bucket.
 
-``python -m tests.objectstore.job PORT KEY SECRET kill WORK`` runs one to the end of its input, from wherever it was, as
+``python -m tests.objectstore.job SCHEME PORT KEY SECRET kill WORK`` runs one to the end of its input, from wherever it was, as
 ``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs several in one session, and beside them the
 same over a local FOLDER.
 """
@@ -19,18 +19,16 @@ from krishiv_py.errors import KrishivError
 from krishiv_py.session import SessionBuilder
 from tests.connectors.sinks import SparkJsonSink
 from tests.crash.job import SCHEMA, plan
-from tests.objectstore.store import BUCKET, JARS, Store
+from tests.gcs.store import Google
+from tests.objectstore.store import Store
 
 TO_THE_END = Batches.available_now(flush=True)
 
 
-def builder(store: Store) -> SessionBuilder:
+def builder(store: Store | Google) -> SessionBuilder:
     """A session that reaches a store; large chunks of state are files already when they are small."""
-    settings: SessionBuilder = (
-        Session.builder().master("local[2]").profile("single-node-durable").storage_options(store.options)
-    )
-    jars = ",".join(map(str, JARS.fetch()))
-    return settings.config("spark.jars", jars).config("spark.krishiv.chunkFileBytes", 2_000)
+    settings: SessionBuilder = Session.builder().master("local[2]").profile("single-node-durable")
+    return store.reaching(settings).config("spark.krishiv.chunkFileBytes", 2_000)
 
 
 class Log:
@@ -61,15 +59,16 @@ def refused(call: Callable[[], object]) -> str:
     return "nothing was refused"
 
 
-def refusals(session: Session, bucket: str, source: str) -> dict[str, str]:
+def refusals(session: Session, store: Store | Google, bucket: str, source: str) -> dict[str, str]:
     """What is refused before a query begins."""
+    nowhere = f"{store.scheme}://nowhere"
     stream = session.read_parquet(source, SCHEMA, streaming=True).watermark("at", 0).tumbling_window(1_000).agg(count())
     out = ParquetSink(f"{bucket}/never")
     return {
-        "checkpoint": refused(lambda: stream.start(out, checkpoint="s3a://nowhere/checkpoint")),
-        "sink": refused(lambda: stream.start(ParquetSink("s3a://nowhere/out"), checkpoint=f"{bucket}/never-cp")),
-        "source": refused(lambda: session.read_parquet("s3a://nowhere/in", SCHEMA, streaming=True)),
-        "scheme": refused(lambda: session.read_parquet(source.replace("s3a:", "s3:"), SCHEMA)),
+        "checkpoint": refused(lambda: stream.start(out, checkpoint=f"{nowhere}/checkpoint")),
+        "sink": refused(lambda: stream.start(ParquetSink(f"{nowhere}/out"), checkpoint=f"{bucket}/never-cp")),
+        "source": refused(lambda: session.read_parquet(f"{nowhere}/in", SCHEMA, streaming=True)),
+        "scheme": refused(lambda: session.read_parquet(source.replace(store.scheme, store.wrong_scheme), SCHEMA)),
         "spool": refused(lambda: session.memory_stream(SCHEMA, spool=f"{bucket}/spool")),
     }
 
@@ -89,21 +88,21 @@ def sent(session: Session, work: str, spool: str) -> None:
         query.stop()
 
 
-def whole(store: Store, work: str, folder: str) -> dict[str, object]:
+def whole(store: Store | Google, work: str, folder: str) -> dict[str, object]:
     """One of each."""
-    bucket = f"s3a://{BUCKET}/{work}"
+    bucket = store.url(work)
     with builder(store).get_or_create() as session:
         log = Log()
-        told: dict[str, object] = {"refused": refusals(session, bucket, f"s3a://{BUCKET}/in")}
+        told: dict[str, object] = {"refused": refusals(session, store, bucket, store.url("in"))}
         log("refusals")
-        source, kinds = f"s3a://{BUCKET}/in", ("tumbling", "session")
+        source, kinds = store.url("in"), ("tumbling", "session")
         for query in [start(session, f"{folder}/in", f"{folder}/{kind}", kind) for kind in kinds]:
             query.await_termination()
         log("local")
         start(session, source, f"{bucket}/tumbling", "tumbling", Batches.available_now()).await_termination()
         log("first half")
         for path in sorted(Path(folder, "more").iterdir()):
-            store.client().upload_file(str(path), BUCKET, f"in/{path.name}")
+            store.put(f"in/{path.name}", path.read_bytes())
         queries = [start(session, source, f"{bucket}/{kind}", kind) for kind in kinds]
         for query in queries:
             query.await_termination()
@@ -118,15 +117,15 @@ def whole(store: Store, work: str, folder: str) -> dict[str, object]:
     return told
 
 
-def main(port: str, key: str, secret: str, what: str, work: str, folder: str = "") -> None:
+def main(scheme: str, port: str, key: str, secret: str, what: str, work: str, folder: str = "") -> None:
     """See the docstring of the module."""
-    store = Store(int(port), key, secret)
+    store = Google(int(port)) if scheme == Google.scheme else Store(int(port), key, secret)
     if what == "whole":
         Path(folder, "told.json").write_text(json.dumps(whole(store, work, folder)))
         return
     with builder(store).get_or_create() as session:
-        start(session, f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/{work}", "tumbling").await_termination()
-    store.client().put_object(Bucket=BUCKET, Key=f"{work}/done", Body=b"")
+        start(session, store.url("in"), store.url(work), "tumbling").await_termination()
+    store.put(f"{work}/done", b"")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import boto3
 
+from krishiv_py.session import SessionBuilder
 from krishiv_py.testing.servers import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("jars.sha256"), "s3", "KRISHIV_S3_JARS")
@@ -47,6 +48,8 @@ class Store:
     port: int
     key: str = KEY
     secret: str = SECRET
+    scheme: ClassVar[str] = "s3a"
+    wrong_scheme: ClassVar[str] = "s3"
 
     @property
     def endpoint(self) -> str:
@@ -74,6 +77,15 @@ class Store:
             "fs.s3a.path.style.access": "true",
         }
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """For a job, that makes another of these of it."""
+        return (self.scheme, str(self.port), self.key, self.secret)
+
+    def reaching(self, builder: SessionBuilder) -> SessionBuilder:
+        """A session that reaches it."""
+        return builder.storage_options(self.options).config("spark.jars", ",".join(map(str, JARS.fetch())))
+
     def client(self, service: str = "s3") -> Any:
         """boto3's client."""
         return boto3.client(
@@ -83,6 +95,22 @@ class Store:
             aws_secret_access_key=self.secret,
             region_name="us-east-1",
         )
+
+    def url(self, path: str) -> str:
+        """A path in the bucket."""
+        return f"{self.scheme}://{BUCKET}/{path}"
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object."""
+        self.client().put_object(Bucket=BUCKET, Key=key, Body=data)
+
+    def read(self, key: str) -> bytes:
+        """What an object holds."""
+        return bytes(self.client().get_object(Bucket=BUCKET, Key=key)["Body"].read())
+
+    def remove(self, key: str) -> None:
+        """Remove an object."""
+        self.client().delete_object(Bucket=BUCKET, Key=key)
 
     def keys(self, prefix: str = "") -> list[str]:
         """What lies in the bucket."""

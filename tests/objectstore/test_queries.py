@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 from pyspark.version import __version__ as spark_version
 
-from krishiv_py.disk.files import file_system
-from tests.crash import killing
-from tests.crash.killing import counted, rows, write_input
-from tests.objectstore.store import BUCKET, HADOOP, Store
+from tests.objectstore.store import HADOOP, Store
+from tests.objectstore.whole import KILLS, Whole, done, killed
 
-KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
 _JARS = Path(sys.modules["pyspark"].__file__ or "").parent / "jars"
+__all__ = ["done"]
 
 pytestmark = pytest.mark.skipif(
     not (_JARS / f"hadoop-client-api-{HADOOP}.jar").exists(),
@@ -30,97 +22,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def command(store: Store, *told: str) -> list[str]:
-    """A job."""
-    return [sys.executable, "-m", "tests.objectstore.job", str(store.port), store.key, store.secret, *told]
-
-
-def files(folder: Path, seed: int, number: int) -> list[Path]:
-    """Input, as the tests that kill have it."""
-    write_input(folder, seed, number)
-    return sorted(folder.iterdir())
-
-
-def upload(store: Store, paths: list[Path]) -> None:
-    """Let them be the input in the bucket."""
-    for path in paths:
-        store.client().upload_file(str(path), BUCKET, f"in/{path.name}")
-
-
-def empty(store: Store) -> None:
-    """Remove what another test left."""
-    for key in list(store.keys("")):
-        store.client().delete_object(Bucket=BUCKET, Key=key)
-
-
-def there(folder: str) -> Counter[tuple[str, ...]]:
-    """Every row of an output in the bucket, as any reader finds it, and how often."""
-    system, root = file_system(f"s3a://{BUCKET}/{folder}")
-    return counted(ds.dataset(root, filesystem=system).to_table().to_pylist())
-
-
-@pytest.fixture(scope="module")
-def done(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Path]]:
-    """What the job told, and the folder of what it did on this machine."""
-    folder = tmp_path_factory.mktemp("local")
-    every = files(folder / "in", 5, 2)
-    upload(store, every[:1])
-    (folder / "more").mkdir()
-    for path in every[1:]:
-        os.link(path, folder / "more" / path.name)
-    run = subprocess.run(command(store, "whole", "w", str(folder)), capture_output=True, text=True, timeout=400)
-    assert run.returncode == 0, run.stderr[-6_000:]
-    print(run.stderr)
-    told = json.loads((folder / "told.json").read_text())
-    yield {**told, "said": run.stdout + run.stderr}, folder
-    empty(store)
-
-
-class TestWhole:
+class TestWhole(Whole):
     """One session runs a query of each kind, the second time from its checkpoint."""
-
-    @pytest.mark.parametrize("output", ["out", "late"])
-    def test_the_same_rows(self, done: tuple[dict[str, Any], Path], used: Store, output: str) -> None:
-        """The tumbling query read a half, and the other one from its checkpoint, while a session query ran."""
-        for kind in ("tumbling", "session"):
-            plain = rows(done[1] / kind / output)
-            assert sum(plain.values()) > 20
-            assert there(f"w/{kind}/{output}") == plain
-
-    def test_large_chunks_are_objects(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
-        for work in ("tumbling", "session"):
-            assert used.keys(f"w/{work}/checkpoint/krishiv/chunks/0")
-
-    def test_nothing_is_left_half_done(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
-        assert [key for key in used.uploads() if key.startswith("w/")] == []
-        left = [key for key in used.keys("w/") if ".tmp" in key or ("_krishiv_staging" in key and not key.endswith("/"))]
-        assert left == []
-        assert not [key for key in used.keys("w/") if key.endswith("lease.json")]
-
-    def test_a_memory_stream_and_json(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
-        told = [used.client().get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in used.keys("w/sent/out/part")]
-        found = [json.loads(line) for text in told for line in text.decode().splitlines()]
-        sums = Counter((row["user"], row["window_start"], row["count"], row["sum_amount"]) for row in found)
-        amounts = {user: range(user, 300, 7) for user in range(7)}
-        assert sums == Counter((u, 1_000 * at, len(a), sum(a)) for u, a in amounts.items() for at in range(4))
-
-    def test_a_bounded_run(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
-        told, folder = done
-        assert told["bounded"] > 50
-        assert there("w/bounded-late") == rows(folder / "tumbling" / "late")
-
-    def test_what_is_refused_at_start(self, done: tuple[dict[str, Any], Path]) -> None:
-        told = done[0]["refused"]
-        for what in ("checkpoint", "sink", "source"):
-            assert told[what].startswith("EnvironmentSetupError: s3a://nowhere/") and "there is no such bucket" in told[what]
-        assert told["scheme"].startswith("PlanError: Spark reads and writes S3 as s3a://")
-        assert told["spool"].startswith("PlanError: the spool of a memory stream needs a file system")
 
     def test_no_secret_is_told_or_kept(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
         told, folder = done
         texts = [told["said"].encode(), json.dumps(told).encode()]
         texts += [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-        texts += [used.client().get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in used.keys("")]
+        texts += [used.read(key) for key in used.keys("")]
         assert len(texts) > 100
         assert not any(secret.encode() in text for text in texts for secret in (used.key, used.secret))
 
@@ -128,21 +37,4 @@ class TestWhole:
 @pytest.mark.skipif(KILLS == 1, reason="nox -s crash")
 def test_a_killed_query_goes_on(used: Store, tmp_path: Path) -> None:
     """The process tree dies at a random moment; what it left is replaced, and readers see each row once."""
-    seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))
-    upload(used, files(tmp_path / "in", 6, 3))
-    length_s = killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
-    killed = 0
-    while "killed/done" not in used.keys("killed/"):
-        job = subprocess.Popen(command(used, "kill", "killed"), start_new_session=True, stderr=subprocess.DEVNULL)
-        if killed < KILLS:
-            try:
-                job.wait(timeout=seeded.uniform(0.7, 2.0) * length_s)
-            except subprocess.TimeoutExpired:
-                killing.kill_tree(job)
-                killed += 1
-                continue
-        assert job.wait(timeout=400) == 0
-    for output in ("out", "late"):
-        assert there(f"killed/{output}") == killing.rows(tmp_path / "plain" / output)
-    assert [key for key in used.uploads() if key.startswith("killed/")] == []
-    empty(used)
+    killed(used, tmp_path)

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import sealed, unsealed
@@ -37,6 +38,8 @@ _LOOK_S: Final = 1.0
 """For how long a look at the note is good: short micro-batches have one look at most."""
 _AGAIN_S: Final = 1.0
 """After how long a missing note is looked for again: some stores replace a file by removing it first."""
+_FAILED: Final = (OSError, pa.ArrowException)
+"""What Arrow says when a store does not answer; where credentials cannot be renewed, it is no OSError."""
 _held: Final[dict[tuple[int, int], Lease]] = {}
 _holding: Final = threading.RLock()
 
@@ -221,7 +224,7 @@ class Note:
             if not found:
                 time.sleep(_AGAIN_S)
                 found = self.owner()
-        except OSError as problem:
+        except _FAILED as problem:
             if since < _OVER_S:
                 return
             raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
@@ -256,7 +259,7 @@ def _renewing(lease: Lease, note: Note) -> None:
         except CheckpointError as problem:
             lease.lost(problem)
             return
-        except OSError:
+        except _FAILED:
             continue  # it is over for others only after several misses
 
 

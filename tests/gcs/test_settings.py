@@ -1,0 +1,230 @@
+"""How Google's store is reached: options, the connector's settings, and errors that come in seconds and show no key."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow.fs as pafs
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from krishiv_py import Session
+from krishiv_py.disk import google, stores
+from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
+from krishiv_py.disk.google import check_google, client, reached
+from krishiv_py.disk.store_options import spark_settings
+from krishiv_py.disk.stores import Stores
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
+from krishiv_py.planner.places import place_of
+from krishiv_py.spark.checkpoint.lost import lost_file
+from tests.gcs.store import Google
+
+
+def test_options_become_settings() -> None:
+    assert dict(
+        spark_settings({"google_service_account": "/keys/stream.json", "GOOGLE_BASE_URL": "http://127.0.0.1:9000"})
+    ) == {
+        "spark.hadoop.fs.gs.storage.root.url": "http://127.0.0.1:9000",
+        "spark.hadoop.fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/keys/stream.json",
+    }
+    assert dict(spark_settings({"GOOGLE_SKIP_SIGNATURE": "true"})) == {"spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}
+    assert spark_settings({"GOOGLE_SKIP_SIGNATURE": "false"}) == ()
+    both = dict(spark_settings({"AWS_REGION": "eu-central-1", "GOOGLE_APPLICATION_CREDENTIALS": "/k"}))
+    assert {name.split(".")[3] for name in both} == {"s3a", "gs"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"GOOGLE_SERVICE_ACCOUNT_KEY": "nobodymaysee"}, "no such option of a store"),
+        ({"GOOGLE_SERVICE_ACCOUNT": '{"private_key": "nobodymaysee"}'}, "a key stands where the path of its file belongs"),
+        ({"GOOGLE_SERVICE_ACCOUNT": "/a", "GOOGLE_SKIP_SIGNATURE": "true"}, "given in two ways"),
+        ({"GOOGLE_SERVICE_ACCOUNT": "/a", "GOOGLE_APPLICATION_CREDENTIALS": "/b"}, "given in two ways"),
+        ({"GOOGLE_SKIP_SIGNATURE": "maybe"}, "neither true nor false"),
+    ],
+)
+def test_wrong_options_are_refused(options: Any, text: str) -> None:
+    with pytest.raises(PlanError, match=text) as told:
+        Session.builder().storage_options(options)
+    assert "nobodymaysee" not in str(told.value)
+
+
+def test_the_settings_in_use(used: Google) -> None:
+    assert reached() == google.Reached(used.endpoint, None, True, "tests")
+    stores.use({"fs.gs.storage.root.url": "https://storage.googleapis.com/", "fs.gs.auth.type": "COMPUTE_ENGINE"})
+    assert reached() == google.Reached("", None, False, None)
+    stores.use({"fs.gs.auth.type": "COMPUTE_ENGINE", "fs.gs.auth.service.account.json.keyfile": "/left/over"})
+    assert reached().key_file is None
+    pickle.loads(pickle.dumps(Stores(used.settings)))
+    assert reached().endpoint == used.endpoint
+
+
+def test_paths_are_read_as_hadoop_reads_them(used: Google) -> None:
+    assert file_system("gs://streams")[1] == "streams"
+    assert file_system("gs://streams/a//b/./c/../d e#%20?/")[1] == "streams/a/b/d e#%20?"
+    assert place_of("gs://streams/a") == place_of("gcs://streams/a/")
+    with pytest.raises(PlanError, match=r"a path names no bucket .*write gs://bucket"):
+        file_system("gs:///x")
+    with pytest.raises(PlanError, match="a path holds credentials") as told:
+        file_system("gs://nobodymaysee@streams/x")
+    assert "nobodymaysee" not in str(told.value)
+
+
+def test_files_are_whole(used: Google) -> None:
+    system, root = file_system(used.url("whole"))
+    make_folder(system, root)
+    write_whole(system, f"{root}/a b#%?/note", b"1", durable=True)
+    write_whole(system, f"{root}/a b#%?/note", b"2")
+    assert read_whole(system, f"{root}/a b#%?/note") == b"2" and read_whole(system, f"{root}/none") is None
+    assert used.keys("whole") == ["whole/", "whole/a b#%?/note"]
+
+
+def test_what_is_wrong_with_a_store_is_told_in_seconds(used: Google) -> None:
+    check_google(used.url("any"))
+    with pytest.raises(EnvironmentSetupError, match="gs://nowhere/any cannot be reached: there is no such bucket"):
+        check_google("gs://nowhere/any")
+    stores.use({**used.settings, "fs.gs.storage.root.url": "http://127.0.0.1:1"})
+    since = time.monotonic()
+    with pytest.raises(EnvironmentSetupError, match="no store answers there"):
+        check_google(used.url("any"))
+    assert time.monotonic() - since < 20
+
+
+@attrs.define
+class Recorder:
+    """A store that notes who asks, and answers as it was told."""
+
+    endpoint: str
+    answers: int = 200
+    asked: list[tuple[str, str]] = attrs.field(factory=list)
+
+
+@pytest.fixture
+def recorder(used: Google) -> Iterator[Recorder]:
+    """It listens while a test runs."""
+    found = Recorder("")
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def __getattr__(self, name: str) -> Any:
+            if name in ("do_GET", "do_POST"):
+                return self.answer
+            raise AttributeError(name)
+
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            token = self.path == "/token"
+            found.asked.append((self.path.partition("?")[0], self.headers.get("Authorization") or ""))
+            said = {"access_token": "given", "expires_in": 3_600, "token_type": "Bearer"} if token else {"items": []}
+            body = json.dumps(said).encode()
+            self.send_response(200 if token else found.answers)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    found.endpoint = f"http://127.0.0.1:{server.server_port}"
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+def key_file(folder: Path, endpoint: str) -> str:
+    """The key of a service account."""
+    made = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    kind = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    names = {"type": "service_account", "project_id": "p", "private_key_id": "1", "client_email": "a@b.c", "client_id": "1"}
+    path = folder / "key.json"
+    path.write_text(json.dumps({**names, "private_key": made.private_bytes(*kind).decode(), "token_uri": f"{endpoint}/token"}))
+    return str(path)
+
+
+def test_a_key_file_signs_the_requests_of_arrow_and_of_google(recorder: Recorder, tmp_path: Path) -> None:
+    """And whoever asks without it is another one: the environment is as it was."""
+    before = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    options = {"GOOGLE_SERVICE_ACCOUNT": key_file(tmp_path, recorder.endpoint), "GOOGLE_BASE_URL": recorder.endpoint}
+    stores.use({name.removeprefix("spark.hadoop."): value for name, value in spark_settings(options)})
+    system, root = file_system("gs://bucket/x")
+    assert system.get_file_info(pafs.FileSelector(root, allow_not_found=True)) == []
+    [(path, signed)] = recorder.asked
+    assert path == "/storage/v1/b/bucket/o" and signed.startswith("Bearer ey")
+    recorder.asked.clear()
+    check_google("gs://bucket/x")
+    assert ("/storage/v1/b/bucket/o", "Bearer given") in recorder.asked
+    assert os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") == before
+
+
+def test_credentials_that_are_refused_are_told(recorder: Recorder, tmp_path: Path) -> None:
+    stores.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED"})
+    for answer in (401, 403):
+        recorder.answers = answer
+        with pytest.raises(EnvironmentSetupError, match="gs://bucket/x cannot be reached: the credentials are refused"):
+            check_google("gs://bucket/x")
+    recorder.answers = 400
+    with pytest.raises(EnvironmentSetupError, match="gs://bucket/x cannot be reached: the store refuses"):
+        check_google("gs://bucket/x")
+    with pytest.raises(OSError, match="400"):
+        google.put_if("bucket/x", b"", None)
+    with pytest.raises(OperatorError, match=r"a file cannot be published .*bucket/new: 400"):
+        google.rename("bucket/old", "bucket/new")
+    keyed = {"fs.gs.auth.type": google.KEY_FILE, "fs.gs.auth.service.account.json.keyfile": str(tmp_path / "none.json")}
+    stores.use(keyed)
+    with pytest.raises(EnvironmentSetupError, match=r"the key file cannot be used .*none\.json"):
+        check_google("gs://bucket/x")
+    (tmp_path / "none.json").write_text("no key")
+    with pytest.raises(EnvironmentSetupError, match="the key file cannot be used") as told:
+        check_google("gs://bucket/x")
+    assert "no key" not in str(told.value)
+
+
+def test_without_credentials_the_error_says_so(used: Google, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    stores.use({})
+    with pytest.raises(EnvironmentSetupError, match="there are no credentials that can be used"):
+        check_google("gs://bucket/x")
+
+
+def test_other_settings_make_another_connection(used: Google) -> None:
+    one, other = client(), file_system("gs://streams/x")[0]
+    stores.use(used.settings)
+    assert client() is one and file_system("gs://other/y")[0] is other
+    stores.use({**used.settings, "fs.gs.project.id": "another"})
+    assert client() is not one and file_system("gs://streams/x")[0] is not other
+
+
+def test_without_googles_client_the_extra_is_named(used: Google) -> None:
+    program = (
+        "import sys; sys.modules['google.cloud.storage'] = None; from krishiv_py.disk import google, stores; "
+        f"stores.use({used.settings!r}); google.check_google('gs://streams/x')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
+    assert "MissingExtraError: google.cloud.storage" in done.stderr and "krishiv_py[gcs]" in done.stderr
+
+
+def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
+    trace = "Job aborted: CANNOT_LOAD_STATE_STORE gs://b/cp/state/0/1.zip\nCaused by: {}"
+    failed = "com.google.cloud.hadoop.repackaged.gcs.com.google.api.client.http.HttpResponseException: 503"
+    lost = lost_file(RuntimeError(trace.format(failed)), "q", "/c")
+    assert "the store did not take or give a file" in str(lost) and "as whole as before" in str(lost)
+    gone = lost_file(RuntimeError(trace.format("java.io.FileNotFoundException: gs://b/cp/state/0/1.zip")), "q", "/c")
+    assert "gs://b/cp/state/0/1.zip cannot be read" in str(gone)
