@@ -151,8 +151,8 @@ def slow(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Twenty kills -9 at random moments for each kind of window, and over a bucket; the ordinary run has one."""
-    where = session.posargs or ["tests/crash", "tests/objectstore"]
+    """Twenty kills -9 at random moments for each kind of window, and over buckets; the ordinary run has one."""
+    where = session.posargs or ["tests/crash", "tests/objectstore", "tests/gcs"]
     session.run(PYTHON, "-m", "pytest", *where, env={"KRISHIV_KILLS": "20"})
 
 
