@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from krishiv_py.disk.stores import Stores
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
 from krishiv_py.spark.checkpoint.lost import lost_file
+from krishiv_py.spark.setup.stores import check_stores
 from tests.gcs.store import Google
 
 
@@ -101,6 +103,17 @@ def test_what_is_wrong_with_a_store_is_told_in_seconds(used: Google) -> None:
     with pytest.raises(EnvironmentSetupError, match="no store answers there"):
         check_google(used.url("any"))
     assert time.monotonic() - since < 20
+
+
+@pytest.mark.slow
+def test_a_store_that_says_nothing_is_told_in_seconds(used: Google) -> None:
+    """It takes the connection, as a machine behind a wall that keeps what is sent to it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        stores.use({**used.settings, "fs.gs.storage.root.url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        since = time.monotonic()
+        with pytest.raises(EnvironmentSetupError, match="no store answers there"):
+            check_google(used.url("any"))
+        assert time.monotonic() - since < 30
 
 
 @attrs.define
@@ -219,6 +232,14 @@ def test_without_googles_client_the_extra_is_named(used: Google) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
     assert "MissingExtraError: google.cloud.storage" in done.stderr and "krishiv_py[gcs]" in done.stderr
+
+
+def test_without_the_connector_spark_is_told_what_it_lacks(used: Google, session: Session) -> None:
+    with pytest.raises(EnvironmentSetupError, match=r"Spark has no file system for gs:// .*put Google's connector"):
+        check_stores(session.spark, [used.url("in")])
+    with pytest.raises(PlanError, match="Spark reads and writes Google's store as gs://"):
+        check_stores(session.spark, ["gcs://streams/in"])
+    check_stores(session.spark, [None, "/tmp", "gcs://streams/in"], by_spark=False)
 
 
 def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:

@@ -70,6 +70,23 @@ def test_what_a_process_uploaded_that_was_thought_dead_cannot_be_published(used:
     with pytest.raises(OperatorError, match="a file cannot be published"):
         publisher("fenced", "f00d").publish(0, old)
     assert values("fenced") == [1]
+    with pytest.raises(
+        OperatorError, match=r"a file cannot be published: it is gone \(got: 1 of 1 uploads to streams/fenced\)"
+    ):
+        publisher("fenced").publish(0, old)
+    assert values("fenced") == [1], "it removed nothing of the one that went on"
+
+
+def test_a_store_that_lists_no_uploads_keeps_them(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(name: str) -> Any:
+        raise client(BUCKET).exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, name)
+
+    left = written("unlisted", 0, 1)
+    names = written("unlisted", 0, 1)
+    monkeypatch.setattr(client(BUCKET), "get_paginator", denied)
+    publisher("unlisted").publish(0, names)
+    monkeypatch.undo()
+    assert values("unlisted") == [1] and Upload.of(left[0]).name in "".join(used.uploads())
 
 
 def test_a_file_that_cannot_be_uploaded_leaves_nothing(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
