@@ -45,10 +45,7 @@ CALLS = {
     "postgres": ("psycopg", 'from krishiv_py import PostgresSink; PostgresSink("table", "postgresql://nowhere/db")'),
     "s3": ("pyarrow._s3fs", 'from krishiv_py.disk.files import file_system; file_system("s3a://bucket/folder")'),
     "gcs": ("pyarrow._gcsfs", 'from krishiv_py.disk.files import file_system; file_system("gs://bucket/folder")'),
-    "gcs without Google's client": (
-        "google.cloud.storage",
-        'from krishiv_py.disk.google import check_google; check_google("gs://bucket/folder")',
-    ),
+    "gcs client": ("google.cloud", 'from krishiv_py.disk.google import rename; rename("bucket/old", "bucket/new")'),
 }
 
 

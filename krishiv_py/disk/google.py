@@ -145,9 +145,9 @@ def of_google(path: str) -> bool:
 
 def generation_of(path: str) -> str | None:
     """The generation of an object, which changes whenever it is written; None where it is not there."""
+    blob = _blob(path)
     from google.api_core.exceptions import NotFound
 
-    blob = _blob(path)
     with _as_os_errors():
         try:
             blob.reload(**_how())
@@ -164,9 +164,9 @@ def put_if(path: str, data: bytes, generation: str | None) -> str | None:
     OSError
         When the store does not answer, or refuses.
     """
+    blob = _blob(path)
     from google.api_core.exceptions import NotFound, PreconditionFailed
 
-    blob = _blob(path)
     with _as_os_errors():
         try:
             blob.upload_from_string(data, if_generation_match=0 if generation is None else int(generation), **_how())
@@ -183,9 +183,9 @@ def rename(source: str, target: str) -> None:
     OperatorError
         When it is gone, or the store refuses.
     """
+    old, new = _blob(source), _blob(target)
     from google.api_core.exceptions import NotFound, PreconditionFailed
 
-    old, new = _blob(source), _blob(target)
     try:
         token: str | None = None
         with contextlib.suppress(PreconditionFailed):  # there by a request whose answer was lost

@@ -2,7 +2,7 @@
 
 ``python -m tests.objectstore.job SCHEME PORT KEY SECRET kill WORK`` runs one to the end of its input, from wherever it was, as
 ``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs several in one session, and beside them the
-same over a local FOLDER.
+same over a local FOLDER. ``... halves WORK FOLDER`` reads what lies in the bucket, and then what it uploads from FOLDER.
 """
 
 from __future__ import annotations
@@ -117,11 +117,26 @@ def whole(store: Store | Google, work: str, folder: str) -> dict[str, object]:
     return told
 
 
+def halves(store: Store | Google, work: str, folder: str) -> None:
+    """One query in two runs."""
+    with builder(store).get_or_create() as session:
+        log = Log()
+        start(session, store.url("in"), store.url(work), "tumbling", Batches.available_now()).await_termination()
+        log("first half")
+        for path in sorted(Path(folder).iterdir()):
+            store.put(f"in/{path.name}", path.read_bytes())
+        start(session, store.url("in"), store.url(work), "tumbling").await_termination()
+        log("second half")
+
+
 def main(scheme: str, port: str, key: str, secret: str, what: str, work: str, folder: str = "") -> None:
     """See the docstring of the module."""
     store = Google(int(port)) if scheme == Google.scheme else Store(int(port), key, secret)
     if what == "whole":
         Path(folder, "told.json").write_text(json.dumps(whole(store, work, folder)))
+        return
+    if what == "halves":
+        halves(store, work, folder)
         return
     with builder(store).get_or_create() as session:
         start(session, store.url("in"), store.url(work), "tumbling").await_termination()
