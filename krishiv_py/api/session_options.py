@@ -37,8 +37,7 @@ class SessionOptions:
         return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
     def storage_options(self, options: Mapping[str, str]) -> Self:
-        """How ``s3a://`` and ``gs://`` are reached (docs/object-stores.md); they become Spark's settings
-        ``spark.hadoop.fs.s3a.…`` and ``spark.hadoop.fs.gs.…``.
+        """How ``s3a://`` and ``gs://`` are reached (docs/object-stores.md); they become settings ``spark.hadoop.fs.…``.
 
         Parameters
         ----------

@@ -7,8 +7,6 @@ import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -94,10 +92,14 @@ def test_files_are_whole(used: Google) -> None:
     assert used.keys("whole") == ["whole/", "whole/a b#%?/note"]
 
 
-def test_what_is_wrong_with_a_store_is_told_in_seconds(used: Google) -> None:
+def test_a_bucket_that_is_not_there_is_told(used: Google) -> None:
     check_google(used.url("any"))
     with pytest.raises(EnvironmentSetupError, match="gs://nowhere/any cannot be reached: there is no such bucket"):
         check_google("gs://nowhere/any")
+
+
+@pytest.mark.slow
+def test_a_store_that_is_not_there_is_told_in_seconds(used: Google) -> None:
     stores.use({**used.settings, "fs.gs.storage.root.url": "http://127.0.0.1:1"})
     since = time.monotonic()
     with pytest.raises(EnvironmentSetupError, match="no store answers there"):
@@ -223,15 +225,6 @@ def test_other_settings_make_another_connection(used: Google) -> None:
     assert client() is one and file_system("gs://other/y")[0] is other
     stores.use({**used.settings, "fs.gs.project.id": "another"})
     assert client() is not one and file_system("gs://streams/x")[0] is not other
-
-
-def test_without_googles_client_the_extra_is_named(used: Google) -> None:
-    program = (
-        "import sys; sys.modules['google.cloud.storage'] = None; from krishiv_py.disk import google, stores; "
-        f"stores.use({used.settings!r}); google.check_google('gs://streams/x')"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
-    assert "MissingExtraError: google.cloud.storage" in done.stderr and "krishiv_py[gcs]" in done.stderr
 
 
 def test_without_the_connector_spark_is_told_what_it_lacks(used: Google, session: Session) -> None:
