@@ -136,7 +136,10 @@ class Publisher:
             (f"{staging}/{name}", f"{stem}{number:05d}{own}{name[name.index('.') :]}")
             for number, name in enumerate(sorted(names))
         ]
-        move_files(system, moves)
+        try:
+            move_files(system, moves)
+        except FileNotFoundError as problem:
+            raise _gone(str(problem)) from problem
         if self.durable and names:
             sync_files(system, [root])
         delete_folder(system, staging)

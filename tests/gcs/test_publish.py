@@ -93,6 +93,25 @@ def test_who_was_thought_dead_removes_nothing_and_publishes_nothing(used: Google
     assert values(used, "fenced") == [1]
 
 
+def test_who_is_overtaken_while_it_publishes_ends_there(used: Google, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of its two files is copied when another driver goes on: that one takes it away, and the other one, too."""
+    old = written(used, "overtaken", 0, 1, 2)
+    blob = type(used.bucket().blob("x"))
+    real = blob.rewrite
+
+    def overtaken(*args: Any, **told: Any) -> Any:
+        done = real(*args, **told)
+        monkeypatch.undo()
+        publisher(used, "overtaken").publish(0, written(used, "overtaken", 0, 1, 2))
+        return done
+
+    monkeypatch.setattr(placing, "_AT_ONCE", 1)
+    monkeypatch.setattr(blob, "rewrite", overtaken)
+    with pytest.raises(OperatorError, match=r"a file cannot be published .*404"):
+        publisher(used, "overtaken").publish(0, old)
+    assert values(used, "overtaken") == [1, 2] and len(used.files("overtaken")) == 2
+
+
 def test_a_copy_whose_answer_was_lost_is_taken_for_done(used: Google, monkeypatch: pytest.MonkeyPatch) -> None:
     from google.api_core.exceptions import PreconditionFailed
 

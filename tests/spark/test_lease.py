@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
@@ -144,6 +145,25 @@ class TestWhereThereAreNoLocks:
         held.release()
         assert self.note.exists(), "the note is the other's"
 
+    @pytest.mark.parametrize("kind", [OSError, pa.ArrowException])
+    def test_a_store_that_does_not_answer_is_asked_again(self, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
+        monkeypatch.setattr(lease, "_RENEWED_S", 0.01)
+        held = take("s3://b/cp", "one")
+        real, asked = lease.Note.renew, []
+
+        def renew(note: lease.Note) -> None:
+            asked.append(note)
+            if len(asked) < 3:
+                raise kind("timeout")
+            real(note)
+
+        monkeypatch.setattr(lease.Note, "renew", renew)
+        end = time.monotonic() + 10
+        while len(asked) < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        held.release()
+        assert len(asked) >= 4
+
     @pytest.mark.parametrize("change", ["replaced", "removed", "damaged"])
     def test_who_lost_it_hears_of_it_at_the_next_batch(self, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
         monkeypatch.setattr(lease, "_AGAIN_S", 0.01)
@@ -172,12 +192,15 @@ class TestWhereThereAreNoLocks:
         held.check()
         held.release()
 
-    def test_a_store_that_does_not_answer_is_waited_for_until_the_note_is_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("kind", [OSError, pa.ArrowException])
+    def test_a_store_that_does_not_answer_is_waited_for_until_the_note_is_over(
+        self, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+    ) -> None:
         monkeypatch.setattr(lease, "_LOOK_S", 0.0)
         held = take("s3://b/cp", "one")
 
         def silent(system: pafs.FileSystem, path: str) -> bytes:
-            raise OSError("timeout")
+            raise kind("timeout")
 
         with monkeypatch.context() as patched:
             patched.setattr(lease, "read_whole", silent)
