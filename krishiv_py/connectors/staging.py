@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.disk.files import file_system, put, sync_files
-from krishiv_py.disk.placing import delete_files, delete_folder, move_files
+from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
 from krishiv_py.disk.stores import is_google, is_store, leaves_uploads
 from krishiv_py.disk.uploads import Upload, abort, complete, open_uploads, upload
 from krishiv_py.errors import OperatorError, message
@@ -88,7 +88,7 @@ class Publisher:
         staged = [] if uploads else names  # files of Spark's are staged in a bucket, too
         self._check_staged(system, root, batch_id, staged)
         if self._first:  # only the first batch after a start can be a repetition
-            system.create_dir(root, recursive=True)
+            add_folder(system, root)
             # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
             if leaves_uploads(system):
                 self._give_up_uploads(root, {each.upload for each in uploads})

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
-from krishiv_py.disk.google import arrow_google
-from krishiv_py.disk.stores import arrow_store, is_store
+from krishiv_py.disk.google import add_folder, arrow_google
+from krishiv_py.disk.stores import arrow_store, is_google, is_store
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 
 
@@ -98,6 +98,8 @@ def make_folder(system: pafs.FileSystem, path: str) -> None:
     """Make a folder of the library's own: on this machine for this user alone."""
     if isinstance(system, pafs.LocalFileSystem):
         private_folder(path)
+    elif is_google(system):
+        add_folder(path)
     else:
         system.create_dir(path, recursive=True)
 

@@ -175,6 +175,15 @@ def put_if(path: str, data: bytes, generation: str | None) -> str | None:
     return str(blob.generation)
 
 
+def add_folder(path: str) -> None:
+    """Let an empty object stand for a folder, as Hadoop's connectors and Arrow have it.
+
+    Arrow's own way looks at the bucket, for which one may have no right, and would make one that is not there.
+    """
+    if "/" in path:
+        put_if(f"{path}/", b"", None)
+
+
 def rename(source: str, target: str) -> None:
     """Give an object another name in its bucket, without its bytes leaving the store; `target` must be nobody else's name.
 

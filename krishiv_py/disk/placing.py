@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.google import rename
+from krishiv_py.disk import google
 from krishiv_py.disk.stores import is_google
 
 _AT_ONCE: Final = 8
@@ -17,10 +17,18 @@ _AT_ONCE: Final = 8
 T = TypeVar("T")
 
 
+def add_folder(system: pafs.FileSystem, path: str) -> None:
+    """Make a folder for files of the user's, and those above it, where there are folders."""
+    if is_google(system):
+        google.add_folder(path)
+    else:
+        system.create_dir(path, recursive=True)
+
+
 def move_files(system: pafs.FileSystem, moves: Sequence[tuple[str, str]]) -> None:
     """Give files other names, in their order, or on Google's store some at once."""
     if is_google(system):
-        _each(lambda move: rename(*move), moves)
+        _each(lambda move: google.rename(*move), moves)
         return
     for source, target in moves:
         system.move(source, target)

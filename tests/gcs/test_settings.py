@@ -92,6 +92,17 @@ def test_files_are_whole(used: Google) -> None:
     assert used.keys("whole") == ["whole/", "whole/a b#%?/note"]
 
 
+def test_folders_ask_for_no_right_to_the_bucket_and_make_none(recorder: Recorder) -> None:
+    """What may only use objects cannot look at the bucket."""
+    stores.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED", "fs.gs.project.id": "p"})
+    system, root = file_system("gs://bucket/a/b")
+    make_folder(system, root)
+    make_folder(*file_system("gs://bucket"))
+    assert system.get_file_info(pafs.FileSelector(root, allow_not_found=True)) == []
+    asked = [path for path, _ in recorder.asked]
+    assert asked == ["/upload/storage/v1/b/bucket/o", "/storage/v1/b/bucket/o"]
+
+
 def test_a_bucket_that_is_not_there_is_told(used: Google) -> None:
     check_google(used.url("any"))
     with pytest.raises(EnvironmentSetupError, match="gs://nowhere/any cannot be reached: there is no such bucket"):
