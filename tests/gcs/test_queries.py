@@ -32,6 +32,7 @@ def test_a_query_in_two_runs_and_the_driver(used: Google, tmp_path: Path) -> Non
     job = subprocess.run(command(used, "halves", "h", str(tmp_path / "more")), capture_output=True, text=True, timeout=200)
     assert job.returncode == 0, job.stderr[-6_000:]
     print(job.stderr)
+    assert "EnvironmentSetupError: Spark has no file system for gs:// (got: fs.gs.block.size is 64m)" in job.stdout
     for output in ("out", "late"):
         plain = rows(tmp_path / output)
         assert sum(plain.values()) > 20

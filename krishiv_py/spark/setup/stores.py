@@ -24,8 +24,9 @@ _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", 
 _STORES: Final = {"s3a": "S3", "gs": "Google's store"}
 _CLASSES: Final = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-    "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem, or none that fs.gs.impl names",
+    "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
 }
+_BLOCK: Final = "fs.gs.block.size"
 _HINTS: Final = {
     "s3a": 'write .config("spark.jars.packages", "org.apache.hadoop:hadoop-aws:{}") before the session starts',
     "gs": "put Google's connector into spark.jars before the session starts, with its settings: docs/object-stores.md",
@@ -103,17 +104,21 @@ def _check_classes(spark: SparkSession, scheme: str) -> None:
         return
     context = spark.sparkContext
     jvm: Any = context._jvm
+    hadoop = context._jsc.hadoopConfiguration()
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, context._jsc.hadoopConfiguration())
+        found = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
     except Py4JError as problem:
         if not any(sign in str(problem) for sign in _NO_CLASS):
             raise
         version = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-        raise EnvironmentSetupError(
-            message(
-                f"Spark has no file system for {scheme}://",
-                f"no class {_CLASSES[scheme]}",
-                "it can keep no checkpoint and list no file there",
-                _HINTS[scheme].format(version),
-            )
-        ) from None
+        raise _no_system(scheme, f"no class {_CLASSES[scheme]}", _HINTS[scheme].format(version)) from None
+    block = hadoop.get(_BLOCK)
+    if found.getName() == _CLASSES["gs"] and block is not None and not block.isdigit():
+        raise _no_system(
+            scheme, f"{_BLOCK} is {block}", f'write .config("{HADOOP}{_BLOCK}", 67108864): Google\'s connector takes bytes'
+        )
+
+
+def _no_system(scheme: str, got: str, hint: str) -> EnvironmentSetupError:
+    what, consequence = f"Spark has no file system for {scheme}://", "it can keep no checkpoint and list no file there"
+    return EnvironmentSetupError(message(what, got, consequence, hint))
