@@ -170,7 +170,11 @@ def put_if(path: str, data: bytes, generation: str | None) -> str | None:
     with _as_os_errors():
         try:
             blob.upload_from_string(data, if_generation_match=0 if generation is None else int(generation), **_how())
-        except (NotFound, PreconditionFailed):
+        except PreconditionFailed:
+            return None
+        except NotFound:
+            if generation is None:  # not even a bucket
+                raise
             return None
     return str(blob.generation)
 

@@ -103,3 +103,5 @@ def test_conditional_writes(used: Google) -> None:
     assert second == uploads.tag_of(system, path) and uploads.put_if(system, path, b"4", first) is None
     assert uploads.put_if(system, f"{path}-none", b"5", "77") is None
     assert used.read("one") == b"3"
+    with pytest.raises(OSError, match="404"):
+        take("gs://nowhere/cp", "one")
