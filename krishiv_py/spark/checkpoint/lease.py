@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -31,6 +29,7 @@ from krishiv_py.disk.folders import try_lock, unlock
 from krishiv_py.disk.stores import is_store
 from krishiv_py.disk.uploads import put_if, tag_of
 from krishiv_py.errors import CheckpointError, message
+from krishiv_py.spark.checkpoint.owners import is_over, me, named, parsed
 
 _RENEWED_S: Final = 30
 _OVER_S: Final = 120
@@ -131,9 +130,9 @@ def _locked(checkpoint: str, path: str, query: str) -> Lease:
                 mine.release()
                 opened = try_lock(path)
         if opened is None:
-            raise _in_use(checkpoint, _parsed(read_whole(pafs.LocalFileSystem(), path)))
+            raise _in_use(checkpoint, parsed(read_whole(pafs.LocalFileSystem(), path)))
         os.ftruncate(opened, 0)
-        said = json.dumps(_me(query)).encode()
+        said = json.dumps(me(query)).encode()
         os.pwrite(opened, said, 0)
         found = os.fstat(opened)
         lease = Lease(path, opened=opened, key=(found.st_dev, found.st_ino), said=said)
@@ -192,7 +191,7 @@ class Note:
                 self.look()
                 tag = put_if(self.system, self.path, self._text(), again)
             if tag is None:
-                raise _lost(self.path, f"it is of {_named(self.owner())}")
+                raise _lost(self.path, f"it is of {named(self.owner())}")
             self._tag = tag
         self._seen = time.monotonic()
 
@@ -203,7 +202,7 @@ class Note:
         """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
         data = read_whole(self.system, self.path)
         try:
-            return {} if data is None else _parsed(unsealed(data, self.path, ""))
+            return {} if data is None else parsed(unsealed(data, self.path, ""))
         except CheckpointError:
             return {}
 
@@ -229,7 +228,7 @@ class Note:
                 return
             raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
         if found.get("token") != self.says["token"]:
-            raise _lost(self.path, f"it is of {_named(found)}" if found else "it was removed or damaged")
+            raise _lost(self.path, f"it is of {named(found)}" if found else "it was removed or damaged")
         self._seen = time.monotonic()
 
     def remove(self) -> None:
@@ -239,10 +238,10 @@ class Note:
 
 
 def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
-    note = Note(system, path, _me(query))
+    note = Note(system, path, me(query))
     tag = tag_of(system, path)  # before it is read: whatever is written after that is noticed
     found = note.owner()
-    if found and not _is_over(found):
+    if found and not is_over(found, _OVER_S):
         raise _in_use(checkpoint, found)
     if not note.begin(tag) or not note.is_mine():  # two began at once: the later note stands
         raise _in_use(checkpoint, note.owner())
@@ -263,62 +262,11 @@ def _renewing(lease: Lease, note: Note) -> None:
             continue  # it is over for others only after several misses
 
 
-def _is_over(owner: dict[str, Any]) -> bool:
-    if owner.get("host") == socket.gethostname():
-        return _begun(int(owner.get("pid", 0))) != owner.get("begun")
-    return time.time() - float(owner.get("renewed", 0)) > _OVER_S
-
-
-def _me(query: str) -> dict[str, Any]:
-    since = time.strftime("%Y-%m-%d %H:%M:%S %z")
-    return {
-        "query": query,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "begun": _begun(os.getpid()),
-        "since": since,
-        "token": uuid.uuid4().hex,
-    }
-
-
-def _begun(pid: int) -> str | None:
-    """When a process of this host began, which tells it from a later one of the same number; None if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[19].decode()
-    except FileNotFoundError:
-        return None if os.path.isdir("/proc/self") else _alive(pid)
-
-
-def _alive(pid: int) -> str | None:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return "?"
-
-
-def _parsed(data: bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(data or b"{}")
-    except ValueError:  # just being written
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _named(owner: dict[str, Any]) -> str:
-    if {"query", "pid", "host", "since"} <= owner.keys():
-        return f"query {owner['query']!r} of process {owner['pid']} on {owner['host']}, since {owner['since']}"
-    return "another query"
-
-
 def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
     return CheckpointError(
         message(
             f"the checkpoint {checkpoint} is in use",
-            _named(owner),
+            named(owner),
             "two queries would undo each other's state and outputs",
             "stop that query, or use another checkpoint",
         )
