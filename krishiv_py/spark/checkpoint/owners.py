@@ -11,7 +11,7 @@ from typing import Any
 
 
 def is_over(owner: dict[str, Any], over_s: float) -> bool:
-    """Whether an owner is gone: its process on this host, or elsewhere whoever has not renewed the note for `over_s` seconds."""
+    """Whether an owner is gone: its process on this host; elsewhere one that has not renewed the note for `over_s` s."""
     if owner.get("host") == socket.gethostname():
         return _begun(int(owner.get("pid", 0))) != owner.get("begun")
     return time.time() - float(owner.get("renewed", 0)) > over_s
