@@ -10,6 +10,7 @@ from krishiv_py.disk import stores
 from tests.gcs.store import Google, running
 
 
+@pytest.hookimpl(tryfirst=True)  # before the test runner looks for groups, also where this folder alone is run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process of the test run starts the server, not both."""
     for item in items:
