@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
 from krishiv_py.disk.google import add_folder, arrow_google
+from krishiv_py.disk.hdfs import hdfs_path, hdfs_system
 from krishiv_py.disk.stores import arrow_store, is_google, is_store
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 
@@ -31,6 +32,8 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
             raise PlanError(message("a path names no bucket", repr(uri), "there is no such place", hint))
         system = arrow_store(host) if "s3" in scheme else arrow_google()
         return system, f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")  # as Hadoop reads it
+    if scheme == "hdfs":
+        return hdfs_system(host), hdfs_path(path)
     try:
         system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
     except (ImportError, OSError, pa.ArrowException) as problem:

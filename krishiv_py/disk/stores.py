@@ -72,6 +72,11 @@ def use(settings: Mapping[str, str]) -> None:
             forget_connections()
 
 
+def known_settings() -> dict[str, str]:
+    """The settings in use."""
+    return dict(_known)
+
+
 def forget_connections() -> None:
     """Connect anew when a store is reached the next time."""
     arrow_store.cache_clear()

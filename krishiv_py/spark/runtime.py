@@ -18,6 +18,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
+from krishiv_py.disk.hdfs_check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message
 from krishiv_py.lazy import lazy
@@ -104,6 +105,7 @@ class SparkRunner:
         what = f"the run of {plan.title}"
         require_alive(self.spark, "collect()", stopped=self._stopped)
         check_stores(self.spark, map(folder_of, aside), by_spark=False)
+        check_hdfs(map(folder_of, aside), written=True)
         check_outputs(plan, ())
         with as_own(what):
             result = self._run(plan, progress)
@@ -247,6 +249,7 @@ class SparkRunner:
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
         check_stores(self.spark, [path])
+        check_hdfs([path])
         return attrs.astuple(located(self.spark, path, streaming=streaming))
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:

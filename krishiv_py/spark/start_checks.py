@@ -15,6 +15,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import arrow_reads, file_system
 from krishiv_py.disk.folders import absolute, private_folder
+from krishiv_py.disk.hdfs_check import check_hdfs
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
@@ -67,7 +68,7 @@ def open_checkpoint(
     CheckpointError
         While another query runs from the checkpoint.
     EnvironmentSetupError
-        When an object store does not answer.
+        When an object store or HDFS does not answer.
     """
     home = absolute(checkpoint).rstrip("/") if checkpoint is not None else None
     check_cluster(spark, home, [*results, *late], source)
@@ -75,6 +76,7 @@ def open_checkpoint(
     written = [folder for folder in map(folder_of, (*results, *late)) if folder is not None]
     check_stores(spark, [home])
     check_stores(spark, written, by_spark=False)
+    check_hdfs([home, *written], written=True)
     where = home if home is not None else temporary()
     _make_private(where)
     outputs = [folder for folder in written if arrow_reads(folder)]

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.disk import google
 from krishiv_py.disk.files import file_system
+from krishiv_py.disk.hdfs_client import DEFAULT, PREFIXES, is_hdfs_setting
 from krishiv_py.disk.stores import NAMES, PREFIX, check_store, of_store, use
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 from krishiv_py.spark.setup.config import is_connect
@@ -36,7 +37,7 @@ _HINTS: Final = {
 def use_stores_of(spark: SparkSession, given: Mapping[str, str]) -> None:
     """Reach stores as this session does: by its settings, those of Hadoop's files, and those `given` to its builder."""
     found = _settings(spark) | {name.removeprefix(HADOOP): value for name, value in given.items()}
-    use({name: value for name, value in found.items() if _forwarded(name)})
+    use({name: value for name, value in found.items() if _forwarded(name) or is_hdfs_setting(name)})
 
 
 def _forwarded(name: str) -> bool:
@@ -56,7 +57,15 @@ def _settings(spark: SparkSession) -> dict[str, str]:
     if not buckets.isEmpty():
         found |= {_BUCKETS + str(each.getKey()): each.getValue() for each in buckets.entrySet().toArray()}
     found |= {name: spark.conf.get(name, found.get(name)) for name in _EVERY}  # set on the running session
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in found.items() if value is not None} | _of_hdfs(spark)
+
+
+def _of_hdfs(spark: SparkSession) -> dict[str, str]:
+    """Settings for HDFS that Spark was given; those of Hadoop's files are read where HADOOP_CONF_DIR is."""
+    conf, found = spark.sparkContext._jsc.sc().conf(), dict[str, str]()
+    for prefix in (DEFAULT, *PREFIXES):
+        found |= {prefix + each._1(): each._2() for each in conf.getAllWithPrefix(HADOOP + prefix)}
+    return found
 
 
 def settings_while_running(name: str) -> tuple[str, ...]:

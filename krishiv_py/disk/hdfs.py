@@ -1,0 +1,202 @@
+"""HDFS as a file system of Arrow's: a move replaces its target in one step, and errors are those of a disk."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import shutil
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.hdfs_client import hdfs_client, told_as_os_errors, write_options
+
+_BUFFER: Final = 1 << 20
+_MS: Final = 1_000_000
+
+
+def of_hdfs(path: str) -> bool:
+    """Whether a path is in HDFS."""
+    return path.startswith("hdfs://")
+
+
+def hdfs_path(path: str) -> str:
+    """A path as the namenode wants it."""
+    return "/" + posixpath.normpath("/" + path).lstrip("/")
+
+
+def hdfs_system(host: str) -> pafs.FileSystem:
+    """Arrow's file system for a namenode ``host:port`` or a name service; the default one's if `host` is empty.
+
+    Raises
+    ------
+    MissingExtraError
+        When hdfs-native is not installed.
+    """
+    hdfs_client(host)
+    return pafs.PyFileSystem(Hdfs(host))
+
+
+@attrs.frozen
+class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """What Arrow asks for. It holds no connection, so it goes to tasks as it is.
+
+    Attributes
+    ----------
+    host : str
+        A namenode, ``host:port``, or a name service; empty for the default file system.
+    """
+
+    host: str
+
+    def get_type_name(self) -> str:
+        """Arrow puts ``py::`` before it."""
+        return "hdfs"
+
+    def normalize_path(self, path: str) -> str:
+        """Without ``.``, ``..`` and slashes that say nothing."""
+        return hdfs_path(path)
+
+    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
+        """What is there."""
+        return [self._info(path) for path in paths]
+
+    def _info(self, path: str) -> pafs.FileInfo:
+        try:
+            with told_as_os_errors():
+                return _shown(path, hdfs_client(self.host).get_file_info(hdfs_path(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return pafs.FileInfo(path, pafs.FileType.NotFound)
+
+    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        """What is in a folder."""
+        root = hdfs_path(selector.base_dir)
+        try:
+            with told_as_os_errors():
+                found = list(hdfs_client(self.host).list_status(root, selector.recursive))
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+        if len(found) == 1 and found[0].path.rstrip("/") == root and not found[0].isdir:
+            raise NotADirectoryError(f"{root} is no folder")
+        return [_shown(f"{selector.base_dir.rstrip('/')}/{posixpath.relpath(each.path, root)}", each) for each in found]
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Make a folder, unless it is there."""
+        with told_as_os_errors():
+            hdfs_client(self.host).mkdirs(hdfs_path(path), create_parent=recursive)
+
+    def delete_dir(self, path: str) -> None:
+        """Remove a folder and all that is in it."""
+        self._need(path, folder=True)
+        self._delete(path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        """Remove all that is in a folder."""
+        for found in self.get_file_info_selector(pafs.FileSelector(path, allow_not_found=missing_dir_ok)):
+            self._delete(found.path)
+
+    def delete_root_dir_contents(self) -> None:
+        """Remove everything."""
+        self.delete_dir_contents("/")
+
+    def delete_file(self, path: str) -> None:
+        """Remove a file."""
+        self._need(path, folder=False)
+        self._delete(path)
+
+    def _need(self, path: str, *, folder: bool) -> None:
+        found = self._info(path).type
+        if found == pafs.FileType.NotFound:
+            raise FileNotFoundError(f"{path} is not there")
+        if folder and found == pafs.FileType.File:
+            raise NotADirectoryError(f"{path} is a file")
+        if not folder and found == pafs.FileType.Directory:
+            raise IsADirectoryError(f"{path} is a folder")
+
+    def _delete(self, path: str) -> None:
+        with told_as_os_errors():
+            if not hdfs_client(self.host).delete(hdfs_path(path), recursive=True):
+                raise FileNotFoundError(f"{path} is not there")
+
+    def move(self, src: str, dest: str) -> None:
+        """Give a file or folder another name, in place of what has that name, in one step."""
+        if hdfs_path(src) == hdfs_path(dest):
+            return
+        with told_as_os_errors():
+            hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=True)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        """Copy a file."""
+        with self.open_input_stream(src) as read, self.open_output_stream(dest, None) as written:
+            shutil.copyfileobj(read, written, _BUFFER)
+
+    def open_input_stream(self, path: str) -> pa.PythonFile:
+        """Read a file."""
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        """Read a file, from any place in it."""
+        with told_as_os_errors():
+            return pa.PythonFile(_Told(hdfs_client(self.host).read(hdfs_path(path))), mode="r")
+
+    def open_output_stream(self, path: str, metadata: Any) -> pa.PythonFile:
+        """Write a file, in place of another; it is whole when it is closed."""
+        with told_as_os_errors():
+            written = hdfs_client(self.host).create(hdfs_path(path), write_options())
+        return pa.PythonFile(io.BufferedWriter(_Told(written), _BUFFER), mode="w")
+
+    def open_append_stream(self, path: str, metadata: Any) -> pa.PythonFile:
+        """Write at the end of a file."""
+        if self._info(path).type == pafs.FileType.NotFound:
+            return self.open_output_stream(path, metadata)
+        with told_as_os_errors():
+            written = hdfs_client(self.host).append(hdfs_path(path))
+        return pa.PythonFile(io.BufferedWriter(_Told(written), _BUFFER), mode="w")
+
+
+class _Told(io.RawIOBase):
+    """A file of hdfs-native's that tells what goes wrong as an error of the operating system's."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file = file
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def read(self, size: int | None = -1) -> bytes:
+        with told_as_os_errors():
+            return bytes(self._file.read(-1 if size is None else size))
+
+    def write(self, data: Any) -> int:
+        with told_as_os_errors():
+            return int(self._file.write(data))
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with told_as_os_errors():
+                self._file.close()
+
+
+def _shown(path: str, found: Any) -> pafs.FileInfo:
+    """A file's facts as Arrow shows them."""
+    kind = pafs.FileType.Directory if found.isdir else pafs.FileType.File
+    return pafs.FileInfo(path, kind, mtime_ns=found.modification_time * _MS, size=None if found.isdir else found.length)

@@ -1,0 +1,121 @@
+"""A namenode and a datanode of Hadoop's in one JVM, on free loopback ports.
+
+``python -m tests.hdfs.server fetch`` fills the cache of jars (106 MB), which is ``$KRISHIV_HDFS_JARS``, by default
+``~/.cache/krishiv_py/hdfs``. ``python -m tests.hdfs.server run --port 9000`` runs both until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from krishiv_py.testing.servers import Jars, free_ports
+
+JARS: Final = Jars(Path(__file__).with_name("jars.sha256"), "hdfs", "KRISHIV_HDFS_JARS")
+_READY_S: Final = 60
+
+
+@attrs.frozen
+class Hdfs:
+    """What was started.
+
+    Attributes
+    ----------
+    port : int
+        Where the namenode listens.
+    gateway : JavaGateway
+        The JVM.
+    namenode, datanode : object
+        Hadoop's own objects.
+    """
+
+    port: int
+    gateway: JavaGateway = attrs.field(repr=False)
+    namenode: Any = attrs.field(repr=False)
+    datanode: Any = attrs.field(repr=False)
+
+    @property
+    def root(self) -> str:
+        """The address that paths begin with."""
+        return f"hdfs://127.0.0.1:{self.port}"
+
+
+@contextlib.contextmanager
+def running(port: int | None = None) -> Iterator[Hdfs]:
+    """An empty file system, whose permissions are checked; the user that starts it may do everything."""
+    with tempfile.TemporaryDirectory(prefix="hdfs-") as folder:
+        number = launch_gateway(
+            classpath=":".join(map(str, JARS.fetch())),
+            javaopts=["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Dhadoop.log.dir={folder}"],
+            die_on_exit=True,
+            redirect_stdout=subprocess.DEVNULL,
+            redirect_stderr=subprocess.DEVNULL,
+            daemonize_redirect=True,
+        )
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=number, auto_convert=True))
+        try:
+            yield _started(gateway, folder, port or free_ports(1)[0])
+        finally:
+            gateway.shutdown()
+
+
+def _started(gateway: JavaGateway, folder: str, port: int) -> Hdfs:
+    hadoop = gateway.jvm.org.apache.hadoop
+    name, http, data, data_http, ipc = port, *free_ports(4)
+    told = {
+        "fs.defaultFS": f"hdfs://127.0.0.1:{name}",
+        "dfs.namenode.http-address": f"127.0.0.1:{http}",
+        "dfs.namenode.name.dir": f"file://{folder}/name",
+        "dfs.namenode.fs-limits.min-block-size": 4096,
+        "dfs.datanode.data.dir": f"file://{folder}/data",
+        "dfs.datanode.address": f"127.0.0.1:{data}",
+        "dfs.datanode.http.address": f"127.0.0.1:{data_http}",
+        "dfs.datanode.ipc.address": f"127.0.0.1:{ipc}",
+        "dfs.datanode.hostname": "127.0.0.1",
+        "dfs.replication": 1,
+        "dfs.heartbeat.interval": 1,
+        "dfs.permissions.enabled": "true",
+        "dfs.namenode.file.close.num-committed-allowed": 1,  # else a file is closed after 0.4 s, when the datanode has told
+    }
+    settings = hadoop.conf.Configuration()
+    for key, value in told.items():
+        settings.set(key, str(value))
+    hadoop.metrics2.lib.DefaultMetricsSystem.setMiniClusterMode(True)  # both in one process
+    hadoop.hdfs.server.namenode.NameNode.format(settings)
+    none = gateway.new_array(gateway.jvm.java.lang.String, 0)
+    namenode = hadoop.hdfs.server.namenode.NameNode.createNameNode(none, settings)
+    datanode = hadoop.hdfs.server.datanode.DataNode.createDataNode(none, settings)
+    until = time.monotonic() + _READY_S
+    while not datanode.isDatanodeFullyStarted() or namenode.isInSafeMode():
+        if time.monotonic() > until:
+            raise RuntimeError("the datanode did not start")
+        time.sleep(0.05)
+    return Hdfs(name, gateway, namenode, datanode)
+
+
+def main() -> None:
+    """See the docstring of the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("fetch", "run"))
+    parser.add_argument("--port", type=int, default=9000)
+    told = parser.parse_args()
+    if told.what == "fetch":
+        print(f"{len(JARS.fetch())} jars in {JARS.cache()}")
+        return
+    with running(told.port) as hdfs, contextlib.suppress(KeyboardInterrupt):
+        print(f"HDFS at {hdfs.root}; Ctrl-C ends it", flush=True)
+        while True:
+            time.sleep(1)
+
+
+if __name__ == "__main__":
+    main()
