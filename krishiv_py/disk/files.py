@@ -42,15 +42,9 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _no_system(scheme: str, problem: Exception) -> EnvironmentSetupError:
-    needs = {"hdfs": "Hadoop's native client: HADOOP_HOME, ARROW_LIBHDFS_DIR and CLASSPATH (`hadoop classpath --glob`)"}
-    return EnvironmentSetupError(
-        message(
-            f"Arrow cannot reach {scheme}://",
-            str(problem).splitlines()[0],
-            "no file there can be read or written",
-            f"install {needs[scheme]}" if scheme in needs else "use s3a://, hdfs://, gs:// or a mounted path",
-        )
-    )
+    got, consequence = str(problem).splitlines()[0], "no file there can be read or written"
+    hint = "use s3a://, hdfs://, gs:// or a mounted path"
+    return EnvironmentSetupError(message(f"Arrow cannot reach {scheme}://", got, consequence, hint))
 
 
 def _secret_in_path(scheme: str) -> PlanError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import posixpath
 import shutil
+import uuid
 from typing import Any, Final
 
 import attrs
@@ -25,6 +27,11 @@ def of_hdfs(path: str) -> bool:
 def hdfs_path(path: str) -> str:
     """A path as the namenode wants it."""
     return "/" + posixpath.normpath("/" + path).lstrip("/")
+
+
+def is_hdfs(system: pafs.FileSystem) -> bool:
+    """Whether a file system is HDFS."""
+    return bool(system.type_name == "py::hdfs")
 
 
 def hdfs_system(host: str) -> pafs.FileSystem:
@@ -129,6 +136,11 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         with told_as_os_errors():
             hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=True)
 
+    def rename(self, src: str, dest: str) -> None:
+        """The same, but nothing is replaced: of two at once one is told FileExistsError."""
+        with told_as_os_errors():
+            hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=False)
+
     def copy_file(self, src: str, dest: str) -> None:
         """Copy a file."""
         with self.open_input_stream(src) as read, self.open_output_stream(dest, None) as written:
@@ -156,6 +168,33 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         with told_as_os_errors():
             written = hdfs_client(self.host).append(hdfs_path(path))
         return pa.PythonFile(io.BufferedWriter(_Told(written), _BUFFER), mode="w")
+
+
+def claim(system: pafs.FileSystem, path: str, data: bytes, instead_of: bytes | None) -> bool:
+    """Write a file in place of the one that holds `instead_of`, or of none. False if another one is there, or was for a moment.
+
+    Of many that claim a path at once one gets it: only one can rename a file away, and none onto another.
+    """
+    hdfs: Hdfs = system.handler
+    new, old = (f"{path}.{uuid.uuid4().hex}.{kind}" for kind in ("new", "old"))
+    try:
+        with system.open_output_stream(new) as stream:
+            stream.write(data)
+        if instead_of is not None:
+            hdfs.rename(path, old)
+            with system.open_input_stream(old) as stream:
+                found = stream.read()
+            if found != instead_of:  # another was faster
+                hdfs.rename(old, path)
+                return False
+        hdfs.rename(new, path)
+        return True
+    except (FileNotFoundError, FileExistsError):
+        return False
+    finally:
+        for left in (new, old):
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_file(left)
 
 
 class _Told(io.RawIOBase):

@@ -25,8 +25,8 @@ _WHY: Final = (
     (("afe mode",), "the namenode takes no files yet"),
 )
 _HINT: Final = (
-    "see to the namenode and to Spark's settings spark.hadoop.fs.defaultFS and spark.hadoop.dfs.…, or HADOOP_CONF_DIR; the user is "
-    "HADOOP_USER_NAME, else the one of the process"
+    "see to the namenode and to Spark's settings spark.hadoop.fs.defaultFS and spark.hadoop.dfs.…, or HADOOP_CONF_DIR; the "
+    "user is HADOOP_USER_NAME, else the one of the process"
 )
 
 

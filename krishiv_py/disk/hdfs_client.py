@@ -1,7 +1,7 @@
 """Clients of HDFS: hdfs-native, which speaks Hadoop's protocol without Java, and reads Hadoop's files of settings by itself.
 
-A client has threads and connections, which a forked child does not have: there a client of the parent's would wait for ever, even
-when it is thrown away. So the child makes its own.
+A client has threads and connections, which a forked child does not have: there a client of the parent's would wait for ever,
+even when it is thrown away. So the child makes its own.
 """
 
 from __future__ import annotations

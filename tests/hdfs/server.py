@@ -25,7 +25,7 @@ _READY_S: Final = 60
 
 
 @attrs.frozen
-class Hdfs:
+class Server:
     """What was started.
 
     Attributes
@@ -50,7 +50,7 @@ class Hdfs:
 
 
 @contextlib.contextmanager
-def running(port: int | None = None) -> Iterator[Hdfs]:
+def running(port: int | None = None) -> Iterator[Server]:
     """An empty file system, whose permissions are checked; the user that starts it may do everything."""
     with tempfile.TemporaryDirectory(prefix="hdfs-") as folder:
         number = launch_gateway(
@@ -68,7 +68,7 @@ def running(port: int | None = None) -> Iterator[Hdfs]:
             gateway.shutdown()
 
 
-def _started(gateway: JavaGateway, folder: str, port: int) -> Hdfs:
+def _started(gateway: JavaGateway, folder: str, port: int) -> Server:
     hadoop = gateway.jvm.org.apache.hadoop
     name, http, data, data_http, ipc = port, *free_ports(4)
     told = {
@@ -99,7 +99,7 @@ def _started(gateway: JavaGateway, folder: str, port: int) -> Hdfs:
         if time.monotonic() > until:
             raise RuntimeError("the datanode did not start")
         time.sleep(0.05)
-    return Hdfs(name, gateway, namenode, datanode)
+    return Server(name, gateway, namenode, datanode)
 
 
 def main() -> None:

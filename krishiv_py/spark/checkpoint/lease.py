@@ -2,8 +2,8 @@
 
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
-was not renewed for a while, or whose process on this host is gone, is over. S3 and Google's store write the note only if it is
-still the one that was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes, the
+was not renewed for a while, or whose process on this host is gone, is over. S3, Google's store and HDFS write the note only if it
+is still the one that was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes, the
 later note stands.
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
@@ -26,6 +26,7 @@ import pyarrow.fs as pafs
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
 from krishiv_py.disk.folders import try_lock, unlock
+from krishiv_py.disk.hdfs import claim, is_hdfs
 from krishiv_py.disk.stores import is_store
 from krishiv_py.disk.uploads import put_if, tag_of
 from krishiv_py.errors import CheckpointError, message
@@ -159,8 +160,14 @@ class Note:
     _tag: str | None = None
     """What the store calls the note as this owner wrote it, where it is written only in place of that one."""
 
-    def begin(self, instead_of: str | None) -> bool:
-        """Write it for the first time, in a bucket only `instead_of` that with this tag; False if another was faster."""
+    def begin(self, instead_of: str | None, read: bytes | None) -> bool:
+        """Write it for the first time, in a bucket only `instead_of` that with this tag, on HDFS of the one that was `read`.
+
+        False if another owner was faster.
+        """
+        if is_hdfs(self.system):
+            self._seen = time.monotonic()
+            return claim(self.system, self.path, self._text(), read)
         if is_store(self.system):
             try:
                 self._tag = put_if(self.system, self.path, self._text(), instead_of)
@@ -200,7 +207,10 @@ class Note:
 
     def owner(self) -> dict[str, Any]:
         """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
-        data = read_whole(self.system, self.path)
+        return self.owner_by(read_whole(self.system, self.path))
+
+    def owner_by(self, data: bytes | None) -> dict[str, Any]:
+        """The same of a note that was read."""
         try:
             return {} if data is None else parsed(unsealed(data, self.path, ""))
         except CheckpointError:
@@ -240,10 +250,11 @@ class Note:
 def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
     note = Note(system, path, me(query))
     tag = tag_of(system, path)  # before it is read: whatever is written after that is noticed
-    found = note.owner()
+    read = read_whole(system, path)
+    found = note.owner_by(read)
     if found and not is_over(found, _OVER_S):
         raise _in_use(checkpoint, found)
-    if not note.begin(tag) or not note.is_mine():  # two began at once: the later note stands
+    if not note.begin(tag, read) or not note.is_mine():  # two began at once: the later note stands
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
     threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()

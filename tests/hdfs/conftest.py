@@ -1,0 +1,32 @@
+"""One namenode and one datanode for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from krishiv_py.disk import stores
+from tests.hdfs.server import Server, running
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process of the test run starts them, not both."""
+    for item in items:
+        if "hdfs" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("hdfs"))
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[Server]:
+    """Servers on free ports."""
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def settings() -> Iterator[None]:
+    """The settings of this process are put back."""
+    before = stores.known_settings()
+    yield
+    stores.use(before)
