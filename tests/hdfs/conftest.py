@@ -1,4 +1,4 @@
-"""One namenode and one datanode for all tests of a process."""
+"""One server for all tests of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def hdfs() -> Iterator[Server]:
-    """Servers on free ports."""
+    """A namenode and datanodes on free ports."""
     with running() as found:
         yield found
 

@@ -1,7 +1,7 @@
-"""A namenode and a datanode of Hadoop's in one JVM, on free loopback ports.
+"""A namenode and two datanodes of Hadoop's in one JVM, on free loopback ports.
 
 ``python -m tests.hdfs.server fetch`` fills the cache of jars (106 MB), which is ``$KRISHIV_HDFS_JARS``, by default
-``~/.cache/krishiv_py/hdfs``. ``python -m tests.hdfs.server run --port 9000`` runs both until Ctrl-C.
+``~/.cache/krishiv_py/hdfs``. ``python -m tests.hdfs.server run --port 9000`` runs them until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from krishiv_py.testing.servers import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("jars.sha256"), "hdfs", "KRISHIV_HDFS_JARS")
 _READY_S: Final = 60
+_DATANODES: Final = 2
 
 
 @attrs.frozen
@@ -34,14 +35,13 @@ class Server:
         Where the namenode listens.
     gateway : JavaGateway
         The JVM.
-    namenode, datanode : object
-        Hadoop's own objects.
+    namenode : object
+        Hadoop's own object.
     """
 
     port: int
     gateway: JavaGateway = attrs.field(repr=False)
     namenode: Any = attrs.field(repr=False)
-    datanode: Any = attrs.field(repr=False)
 
     @property
     def root(self) -> str:
@@ -70,21 +70,17 @@ def running(port: int | None = None) -> Iterator[Server]:
 
 def _started(gateway: JavaGateway, folder: str, port: int) -> Server:
     hadoop = gateway.jvm.org.apache.hadoop
-    name, http, data, data_http, ipc = port, *free_ports(4)
+    http, *others = free_ports(1 + 3 * _DATANODES)
     told = {
-        "fs.defaultFS": f"hdfs://127.0.0.1:{name}",
+        "fs.defaultFS": f"hdfs://127.0.0.1:{port}",
         "dfs.namenode.http-address": f"127.0.0.1:{http}",
         "dfs.namenode.name.dir": f"file://{folder}/name",
         "dfs.namenode.fs-limits.min-block-size": 4096,
-        "dfs.datanode.data.dir": f"file://{folder}/data",
-        "dfs.datanode.address": f"127.0.0.1:{data}",
-        "dfs.datanode.http.address": f"127.0.0.1:{data_http}",
-        "dfs.datanode.ipc.address": f"127.0.0.1:{ipc}",
-        "dfs.datanode.hostname": "127.0.0.1",
-        "dfs.replication": 1,
-        "dfs.heartbeat.interval": 1,
+        "dfs.namenode.file.close.num-committed-allowed": 1,  # else one is closed when a datanode has told of it, in half a second
         "dfs.permissions.enabled": "true",
-        "dfs.namenode.file.close.num-committed-allowed": 1,  # else a file is closed after 0.4 s, when the datanode has told
+        "dfs.replication": _DATANODES,
+        "dfs.heartbeat.interval": 1,
+        "dfs.datanode.hostname": "127.0.0.1",
     }
     settings = hadoop.conf.Configuration()
     for key, value in told.items():
@@ -93,13 +89,19 @@ def _started(gateway: JavaGateway, folder: str, port: int) -> Server:
     hadoop.hdfs.server.namenode.NameNode.format(settings)
     none = gateway.new_array(gateway.jvm.java.lang.String, 0)
     namenode = hadoop.hdfs.server.namenode.NameNode.createNameNode(none, settings)
-    datanode = hadoop.hdfs.server.datanode.DataNode.createDataNode(none, settings)
+    started = []
+    for number in range(_DATANODES):
+        settings.set("dfs.datanode.data.dir", f"file://{folder}/data{number}")
+        for what, free in zip(("address", "http.address", "ipc.address"), others[3 * number :], strict=False):
+            settings.set(f"dfs.datanode.{what}", f"127.0.0.1:{free}")
+        own = hadoop.conf.Configuration(settings)
+        started.append(hadoop.hdfs.server.datanode.DataNode.createDataNode(none, own))
     until = time.monotonic() + _READY_S
-    while not datanode.isDatanodeFullyStarted() or namenode.isInSafeMode():
+    while namenode.isInSafeMode() or not all(each.isDatanodeFullyStarted() for each in started):
         if time.monotonic() > until:
-            raise RuntimeError("the datanode did not start")
+            raise RuntimeError("the datanodes did not start")
         time.sleep(0.05)
-    return Server(name, gateway, namenode, datanode)
+    return Server(port, gateway, namenode)
 
 
 def main() -> None:
