@@ -176,8 +176,8 @@ class Session(FileSources, RangedSources, OtherStreams):
                 message(
                     "the spool of a memory stream needs a file system",
                     shown(given),
-                    "an object store has no locks, and does not keep the order of what is sent",
-                    "give a folder of this machine, or a mounted one; the checkpoint and all outputs may be on s3a:// or gs://",
+                    "HDFS and object stores have no locks, and do not keep the order of what is sent",
+                    "give a folder of this machine, or a mounted one; the checkpoint and all outputs may be on s3a://, gs:// or hdfs://",
                 )
             )
         folder = str(Path(given).absolute())

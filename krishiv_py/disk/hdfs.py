@@ -171,9 +171,10 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
 
 def claim(system: pafs.FileSystem, path: str, data: bytes, instead_of: bytes | None) -> bool:
-    """Write a file in place of the one that holds `instead_of`, or of none. False if another one is there, or was for a moment.
+    """Write a file in place of the one that holds `instead_of`, or of none. False if another one is there.
 
-    Of many that claim a path at once one gets it: only one can rename a file away, and none onto another.
+    Of many that claim a path at once one gets it: only one can rename a file away, and none onto another. Who was too late to
+    see that has renamed the new one, and puts it back: for a moment nothing is there.
     """
     hdfs: Hdfs = system.handler
     new, old = (f"{path}.{uuid.uuid4().hex}.{kind}" for kind in ("new", "old"))
@@ -184,7 +185,7 @@ def claim(system: pafs.FileSystem, path: str, data: bytes, instead_of: bytes | N
             hdfs.rename(path, old)
             with system.open_input_stream(old) as stream:
                 found = stream.read()
-            if found != instead_of:  # another was faster
+            if found != instead_of:
                 hdfs.rename(old, path)
                 return False
         hdfs.rename(new, path)

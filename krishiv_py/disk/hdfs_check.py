@@ -13,7 +13,7 @@ from krishiv_py.disk.hdfs_client import DEFAULT, hdfs_settings, new_client, told
 from krishiv_py.errors import EnvironmentSetupError, message
 
 _ANSWER_S: Final = 20
-_IMPATIENT: Final = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.base.millis": "200"}
+_IMPATIENT: Final = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.base.millis": "100"}
 _WHY: Final = (
     (("No NameNode hosts found",), "no namenode of this name is known"),
     ((f"No {DEFAULT} setting", "Default FS", "default FS"), "it names no host, and the default file system is not in HDFS"),

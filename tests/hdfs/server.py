@@ -48,6 +48,16 @@ class Server:
         """The address that paths begin with."""
         return f"hdfs://127.0.0.1:{self.port}"
 
+    def safe_mode(self, on: bool) -> None:
+        """Let the namenode refuse whatever would change something, as it does after its start, or no more."""
+        actions = self.gateway.jvm.org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction
+        self.namenode.getRpcServer().setSafeMode(actions.SAFEMODE_ENTER if on else actions.SAFEMODE_LEAVE, False)
+
+
+def closed_port() -> int:
+    """A port on which nobody listens."""
+    return free_ports(1)[0]
+
 
 @contextlib.contextmanager
 def running(port: int | None = None) -> Iterator[Server]:
@@ -76,7 +86,7 @@ def _started(gateway: JavaGateway, folder: str, port: int) -> Server:
         "dfs.namenode.http-address": f"127.0.0.1:{http}",
         "dfs.namenode.name.dir": f"file://{folder}/name",
         "dfs.namenode.fs-limits.min-block-size": 4096,
-        "dfs.namenode.file.close.num-committed-allowed": 1,  # else one is closed when a datanode has told of it, in half a second
+        "dfs.namenode.file.close.num-committed-allowed": 1,  # else one is closed half a second later
         "dfs.permissions.enabled": "true",
         "dfs.replication": _DATANODES,
         "dfs.heartbeat.interval": 1,

@@ -216,9 +216,17 @@ class Note:
         except CheckpointError:
             return {}
 
-    def is_mine(self) -> bool:
-        """Whether it is there, and this owner's."""
-        return bool(self.owner().get("token") == self.says["token"])
+    def owner_again(self) -> dict[str, Any]:
+        """The same, looked for once more where there is none: it may be gone for a moment while it is replaced."""
+        found = self.owner()
+        if not found:
+            time.sleep(_AGAIN_S)
+            found = self.owner()
+        return found
+
+    def is_mine(self, owner: dict[str, Any]) -> bool:
+        """Whether what was found is this owner's."""
+        return bool(owner.get("token") == self.says["token"])
 
     def check(self) -> None:
         """See :meth:`Lease.check`."""
@@ -229,21 +237,18 @@ class Note:
         """The same, at any time. While a store does not answer, the note is as good as it is for others without renewal."""
         since = time.monotonic() - self._seen
         try:
-            found = self.owner()
-            if not found:
-                time.sleep(_AGAIN_S)
-                found = self.owner()
+            found = self.owner_again()
         except _FAILED as problem:
             if since < _OVER_S:
                 return
             raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
-        if found.get("token") != self.says["token"]:
+        if not self.is_mine(found):
             raise _lost(self.path, f"it is of {named(found)}" if found else "it was removed or damaged")
         self._seen = time.monotonic()
 
     def remove(self) -> None:
         """Let others run, unless one does already."""
-        if self.is_mine():
+        if self.is_mine(self.owner()):
             self.system.delete_file(self.path)
 
 
@@ -254,7 +259,7 @@ def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> L
     found = note.owner_by(read)
     if found and not is_over(found, _OVER_S):
         raise _in_use(checkpoint, found)
-    if not note.begin(tag, read) or not note.is_mine():  # two began at once: the later note stands
+    if not note.begin(tag, read) or not note.is_mine(note.owner_again()):  # two began at once: the later note stands
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
     threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()

@@ -1,0 +1,26 @@
+"""The job that is killed: ``python -m tests.hdfs.job hdfs://host:port/work``. Runs to the end of ``work/in``."""
+
+from __future__ import annotations
+
+import sys
+
+from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler
+from krishiv_py.disk.files import file_system, put
+from tests.crash.job import SCHEMA, plan
+
+
+def main(work: str) -> None:
+    """Run, or go on."""
+    settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
+    with settings.get_or_create() as session:
+        late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
+        read = session.read_parquet(f"{work}/in", SCHEMA, streaming=True, max_files_per_batch=1)
+        found = plan(lambda: read, "tumbling", late)
+        batches = Batches.available_now(flush=True)
+        found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
+    system, root = file_system(work)
+    put(system, f"{root}/done", b"")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
