@@ -19,7 +19,7 @@ import pytest
 
 from krishiv_py import Batches, JsonSink, MemorySink, ParquetSink, Session, SideOutputLateEventHandler
 from krishiv_py.disk.files import file_system, put
-from krishiv_py.errors import CheckpointError
+from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from tests.crash import killing
 from tests.crash.job import SCHEMA, plan
@@ -59,6 +59,8 @@ def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
         if step == 1:
             with pytest.raises(CheckpointError, match=f"check point is in use .*of process {os.getpid()}"):
                 query_plan.start(ParquetSink(f"{work}/out 1%"), checkpoint=f"{work}/check point")
+            with pytest.raises(PlanError, match="the state of a checkpoint of this name cannot be read .*/check point"):
+                query.state()
         query.stop()
         if step == 0:
             system, commits = file_system(f"{work}/check point/commits")
