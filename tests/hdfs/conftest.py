@@ -10,6 +10,7 @@ from krishiv_py.disk import stores
 from tests.hdfs.server import Server, running
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at marks in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process of the test run starts them, not both."""
     for item in items:

@@ -59,7 +59,7 @@ def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
         if step == 1:
             with pytest.raises(CheckpointError, match=f"check point is in use .*of process {os.getpid()}"):
                 query_plan.start(ParquetSink(f"{work}/out 1%"), checkpoint=f"{work}/check point")
-            with pytest.raises(PlanError, match="the state of a checkpoint of this name cannot be read .*/check point"):
+            with pytest.raises(PlanError, match=r"the state of a checkpoint of this name cannot be read .*/check point"):
                 query.state()
         query.stop()
         if step == 0:
