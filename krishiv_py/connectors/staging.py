@@ -22,7 +22,7 @@ from krishiv_py.connectors.sink import FileSink
 from krishiv_py.disk.files import file_system, put, sync_files
 from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
 from krishiv_py.disk.stores import is_google, is_store, leaves_uploads
-from krishiv_py.disk.uploads import Upload, abort, complete, open_uploads, upload
+from krishiv_py.disk.uploads import Upload, abort, complete, is_open, open_uploads, upload
 from krishiv_py.errors import OperatorError, message
 
 STAGING: Final = "_krishiv_staging"
@@ -91,7 +91,7 @@ class Publisher:
             add_folder(system, root)
             # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
             if leaves_uploads(system):
-                self._give_up_uploads(root, {each.upload for each in uploads})
+                self._give_up_uploads(root, uploads)
             self._give_up_staged(system, root, batch_id, staged)
             there = system.get_file_info(pafs.FileSelector(root))
             delete_files(system, [found.path for found in there if self._repeated(found.base_name, batch_id)])
@@ -109,13 +109,13 @@ class Publisher:
         if gone:
             raise _gone(f"{len(gone)} of {len(staged)} in {staging}")
 
-    def _give_up_uploads(self, root: str, ours: set[str]) -> None:
+    def _give_up_uploads(self, root: str, uploads: list[Upload]) -> None:
         """Give up uploads of attempts that failed. Where they are not listed to us, they stay (docs/object-stores.md)."""
         found = open_uploads(root, f"part-{self.mark}-")
-        if found is None:
-            return
-        if ours - found.keys():
-            raise _gone(f"{len(ours - found.keys())} of {len(ours)} uploads to {root}")
+        gone = [each for each in uploads if each.upload not in found and not is_open(root, each)]
+        if gone:
+            raise _gone(f"{len(gone)} of {len(uploads)} uploads to {root}")
+        ours = {each.upload for each in uploads}
         abort(root, {upload: key for upload, key in found.items() if upload not in ours})
 
     def _give_up_staged(self, system: pafs.FileSystem, root: str, batch_id: int, staged: list[str]) -> None:

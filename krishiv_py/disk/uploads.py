@@ -95,10 +95,21 @@ def complete(folder: str, done: Upload) -> None:
                 raise
 
 
-def open_uploads(folder: str, stem: str) -> dict[str, str] | None:
+def is_open(folder: str, done: Upload) -> bool:
+    """Whether an upload was neither completed nor given up; a store that does not say so may still have it."""
+    bucket, key = bucket_and_key(f"{folder}/{done.name}")
+    store = client(bucket)
+    try:
+        store.list_parts(Bucket=bucket, Key=key, UploadId=done.upload, MaxParts=1)
+    except store.exceptions.ClientError as problem:
+        return _code(problem) not in ("NoSuchUpload", "404")
+    return True
+
+
+def open_uploads(folder: str, stem: str) -> dict[str, str]:
     """Uploads that are open, and the object of each, whose names in a folder begin with `stem`.
 
-    None where the store does not list uploads, or not to us.
+    None of them where the store does not list uploads, or not to us; MinIO lists those of whole names only.
     """
     bucket, prefix = bucket_and_key(f"{folder}/{stem}")
     store = client(bucket)
@@ -106,7 +117,7 @@ def open_uploads(folder: str, stem: str) -> dict[str, str] | None:
         pages = store.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         return {str(found["UploadId"]): str(found["Key"]) for page in pages for found in page.get("Uploads", [])}
     except store.exceptions.ClientError:
-        return None
+        return {}
 
 
 def abort(folder: str, uploads: Mapping[str, str]) -> None:

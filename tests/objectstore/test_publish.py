@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
+from krishiv_py.connectors import staging
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
 from krishiv_py.disk import uploads
@@ -87,6 +88,18 @@ def test_a_store_that_lists_no_uploads_keeps_them(used: Store, monkeypatch: pyte
     publisher("unlisted").publish(0, names)
     monkeypatch.undo()
     assert values("unlisted") == [1] and Upload.of(left[0]).name in "".join(used.uploads())
+
+
+def test_a_publisher_that_was_overtaken_is_found_without_a_list(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MinIO lists no uploads of a prefix: of each upload of the batch it is asked whether it is open."""
+    old = written("silent", 0, 1)
+    publisher("silent").publish(0, written("silent", 0, 1))
+    monkeypatch.setattr(staging, "open_uploads", lambda folder, stem: {})
+    with pytest.raises(OperatorError, match="1 of 1 uploads to streams/silent"):
+        publisher("silent").publish(0, old)
+    assert values("silent") == [1]
+    publisher("silent").publish(1, written("silent", 1, 2))
+    assert values("silent") == [1, 2]
 
 
 def test_a_file_that_cannot_be_uploaded_leaves_nothing(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:

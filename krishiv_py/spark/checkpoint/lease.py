@@ -2,9 +2,9 @@
 
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
-was not renewed for a while, or whose process on this host is gone, is over. S3, Google's store and HDFS write the note only if it
-is still the one that was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes, the
-later note stands.
+was not renewed for a while, or whose process on this host is gone, is over. S3, Google's store and HDFS write the note only if
+it is still the one that was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes,
+the later note stands.
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
 are published, and when it should be renewed: the query ends with an error.
@@ -174,7 +174,7 @@ class Note:
             except NotImplementedError:
                 self.renew()
                 return True
-            if self._tag is None and self.is_mine():  # by a request whose answer was lost
+            if self._tag is None and self.is_mine(self.owner()):  # by a request whose answer was lost
                 self._tag = tag_of(self.system, self.path)
             self._seen = time.monotonic()
             return self._tag is not None
