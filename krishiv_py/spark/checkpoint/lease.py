@@ -3,8 +3,7 @@
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
 was not renewed for a while, or whose process on this host is gone, is over. S3, Google's store and HDFS write the note only if
-it is still the one that was read, so of two that begin at once one gets it. Elsewhere, and on stores that know no such writes,
-the later note stands.
+it is still the one that was read: of two that begin at once one gets it. On stores without such writes the later one stands.
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
 are published, and when it should be renewed: the query ends with an error.
@@ -161,10 +160,7 @@ class Note:
     """What the store calls the note as this owner wrote it, where it is written only in place of that one."""
 
     def begin(self, instead_of: str | None, read: bytes | None) -> bool:
-        """Write it for the first time, in a bucket only `instead_of` that with this tag, on HDFS of the one that was `read`.
-
-        False if another owner was faster.
-        """
+        """Write it for the first time, in a bucket only `instead_of` that with this tag, on HDFS of what was `read`."""
         if is_hdfs(self.system):
             self._seen = time.monotonic()
             return claim(self.system, self.path, self._text(), read)
@@ -174,7 +170,7 @@ class Note:
             except NotImplementedError:
                 self.renew()
                 return True
-            if self._tag is None and self.is_mine(self.owner()):  # by a request whose answer was lost
+            if self._tag is None and self.is_mine():  # by a request whose answer was lost
                 self._tag = tag_of(self.system, self.path)
             self._seen = time.monotonic()
             return self._tag is not None
@@ -207,26 +203,23 @@ class Note:
 
     def owner(self) -> dict[str, Any]:
         """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
-        return self.owner_by(read_whole(self.system, self.path))
-
-    def owner_by(self, data: bytes | None) -> dict[str, Any]:
-        """The same of a note that was read."""
+        data = read_whole(self.system, self.path)
         try:
             return {} if data is None else parsed(unsealed(data, self.path, ""))
         except CheckpointError:
             return {}
 
     def owner_again(self) -> dict[str, Any]:
-        """The same, looked for once more where there is none: it may be gone for a moment while it is replaced."""
+        """The same, looked for twice where there is none: it may be gone for a moment while it is replaced, or claimed."""
         found = self.owner()
         if not found:
             time.sleep(_AGAIN_S)
             found = self.owner()
         return found
 
-    def is_mine(self, owner: dict[str, Any]) -> bool:
-        """Whether what was found is this owner's."""
-        return bool(owner.get("token") == self.says["token"])
+    def is_mine(self) -> bool:
+        """Whether it is there, and this owner's."""
+        return bool(self.owner_again().get("token") == self.says["token"])
 
     def check(self) -> None:
         """See :meth:`Lease.check`."""
@@ -242,24 +235,24 @@ class Note:
             if since < _OVER_S:
                 return
             raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
-        if not self.is_mine(found):
+        if found.get("token") != self.says["token"]:
             raise _lost(self.path, f"it is of {named(found)}" if found else "it was removed or damaged")
         self._seen = time.monotonic()
 
     def remove(self) -> None:
         """Let others run, unless one does already."""
-        if self.is_mine(self.owner()):
+        if self.owner().get("token") == self.says["token"]:
             self.system.delete_file(self.path)
 
 
 def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
     note = Note(system, path, me(query))
     tag = tag_of(system, path)  # before it is read: whatever is written after that is noticed
-    read = read_whole(system, path)
-    found = note.owner_by(read)
+    read = read_whole(system, path) if is_hdfs(system) else None
+    found = note.owner()
     if found and not is_over(found, _OVER_S):
         raise _in_use(checkpoint, found)
-    if not note.begin(tag, read) or not note.is_mine(note.owner_again()):  # two began at once: the later note stands
+    if not note.begin(tag, read) or not note.is_mine():  # two began at once: the later note stands
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
     threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()
