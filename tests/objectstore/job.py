@@ -119,8 +119,9 @@ def whole(store: Store | Google, work: str, folder: str) -> dict[str, object]:
 
 def halves(store: Store | Google, work: str, folder: str) -> None:
     """One query in two runs."""
+    log = Log()
     with builder(store).get_or_create() as session:
-        log = Log()
+        log("session")
         start(session, store.url("in"), store.url(work), "tumbling", Batches.available_now()).await_termination()
         log("first half")
         for path in sorted(Path(folder).iterdir()):
