@@ -72,7 +72,7 @@ def all_at_once(checkpoint: str, number: int) -> tuple[list[Lease], list[str]]:
 
 @pytest.mark.parametrize("dead", [False, True], ids=["a new checkpoint", "one whose owner is dead"])
 def test_one_of_many_that_ask_at_once_gets_it(checkpoint: str, dead: bool) -> None:
-    for _ in range(3):
+    for _ in range(2):
         if dead:
             held = take(checkpoint, "dead")
             change(checkpoint, host="elsewhere", renewed=time.time() - 300)
