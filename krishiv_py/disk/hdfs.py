@@ -6,7 +6,9 @@ import contextlib
 import io
 import posixpath
 import shutil
+import time
 import uuid
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -17,6 +19,9 @@ from krishiv_py.disk.hdfs_client import hdfs_client, told_as_os_errors, write_op
 
 _BUFFER: Final = 1 << 20
 _MS: Final = 1_000_000
+_REPORTED_S: Final = 30.0
+"""For how long to wait for the report of a block; a datanode that lives sends it at once."""
+_ASKED_S: Final = 0.05
 
 
 def of_hdfs(path: str) -> bool:
@@ -152,8 +157,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         """Read a file, from any place in it."""
-        with told_as_os_errors():
-            return pa.PythonFile(_Told(hdfs_client(self.host).read(hdfs_path(path))), mode="r")
+        return pa.PythonFile(_Read(lambda: hdfs_client(self.host).read(hdfs_path(path)), path), mode="r")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         """Write a file, in place of another; it is whole when it is closed."""
@@ -234,6 +238,32 @@ class _Told(io.RawIOBase):
             super().close()
             with told_as_os_errors():
                 self._file.close()
+
+
+class _Read(_Told):
+    """A file that is read, to the length it has: the last block of one that was closed just now may be told a moment later.
+
+    Until the datanodes have reported it hdfs-native reads what comes before it, and says that the file ends there.
+    """
+
+    def __init__(self, opened: Callable[[], Any], path: str) -> None:
+        with told_as_os_errors():
+            super().__init__(opened())
+        self._opened, self._path = opened, path
+
+    def read(self, size: int | None = -1) -> bytes:
+        until = time.monotonic() + _REPORTED_S
+        while True:
+            data = super().read(size)
+            at, length = self.tell(), len(self._file)
+            if data or size == 0 or at >= length:
+                return data
+            if time.monotonic() > until:
+                raise OSError(f"{self._path} ends after {at} of {length} bytes: no datanode has reported its last block")
+            time.sleep(_ASKED_S)
+            with told_as_os_errors():
+                self._file = self._opened()
+            self.seek(at)
 
 
 def _shown(path: str, found: Any) -> pafs.FileInfo:

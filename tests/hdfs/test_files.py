@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,10 +20,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
+from krishiv_py.disk import hdfs as hdfs_module
 from krishiv_py.disk import hdfs_client
 from krishiv_py.disk.checksums import sealed_parquet
 from krishiv_py.disk.files import file_system, put, read_whole, write_whole
-from krishiv_py.disk.hdfs import is_hdfs
+from krishiv_py.disk.hdfs import Hdfs, is_hdfs
 from krishiv_py.replay_index import open_sent
 from tests.hdfs.server import Server
 
@@ -184,6 +186,47 @@ class TestHdfs:
         put(system, f"{root}/file", b"1")
         other = pickle.loads(pickle.dumps(system))
         assert other == system and read_whole(other, f"{root}/file") == b"1"
+
+    def test_a_file_is_read_to_its_end_though_its_last_block_is_told_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So it is behind a namenode that lets files be closed before the datanodes have reported all blocks."""
+
+        class Opened:
+            """What hdfs-native gives for a file of so many bytes, of which the namenode tells some."""
+
+            def __init__(self, told: bytes, length: int) -> None:
+                self.told, self.length, self.at = told, length, 0
+
+            def __len__(self) -> int:
+                return self.length
+
+            def tell(self) -> int:
+                """Where it is."""
+                return self.at
+
+            def seek(self, offset: int, whence: int) -> None:
+                """Go there."""
+                self.at = offset
+
+            def readable(self) -> bool:
+                """It is."""
+                return True
+
+            def read(self, size: int) -> bytes:
+                """What is told."""
+                found = self.told[self.at :] if size < 0 else self.told[self.at : self.at + size]
+                self.at += len(found)
+                return found
+
+            def close(self) -> None:
+                """Nothing is open."""
+
+        tries = iter([Opened(b"ab", 7), Opened(b"ab", 7), Opened(b"abcdefg", 7)])
+        monkeypatch.setattr(hdfs_module, "hdfs_client", lambda host: SimpleNamespace(read=lambda path: next(tries)))
+        assert read_whole(pafs.PyFileSystem(Hdfs("h:1")), "/file") == b"abcdefg"
+        monkeypatch.setattr(hdfs_module, "_REPORTED_S", 0.1)
+        monkeypatch.setattr(hdfs_module, "hdfs_client", lambda host: SimpleNamespace(read=lambda path: Opened(b"ab", 7)))
+        with pytest.raises(OSError, match=r"/file ends after 2 of 7 bytes: no datanode has reported its last block"):
+            read_whole(pafs.PyFileSystem(Hdfs("h:1")), "/file")
 
     def test_a_forked_child_has_clients_of_its_own(self, place: Place) -> None:
         """The parent's would wait for ever for threads that the child does not have."""
