@@ -130,6 +130,7 @@ def killed(used: Store | Google, tmp_path: Path) -> None:
                 kills += 1
                 continue
         assert job.wait(timeout=400) == 0
+    print(f"{kills} kills")
     for output in ("out", "late"):
         assert there(used, f"killed/{output}") == killing.rows(tmp_path / "plain" / output)
     assert [key for key in used.uploads() if key.startswith("killed/")] == []
