@@ -8,7 +8,6 @@ import posixpath
 import shutil
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -157,7 +156,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         """Read a file, from any place in it."""
-        return pa.PythonFile(_Read(lambda: hdfs_client(self.host).read(hdfs_path(path)), path), mode="r")
+        return pa.PythonFile(_Read(self.host, hdfs_path(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         """Write a file, in place of another; it is whole when it is closed."""
@@ -246,23 +245,29 @@ class _Read(_Told):
     Until the datanodes have reported it hdfs-native reads what comes before it, and says that the file ends there.
     """
 
-    def __init__(self, opened: Callable[[], Any], path: str) -> None:
+    def __init__(self, host: str, path: str) -> None:
         with told_as_os_errors():
-            super().__init__(opened())
-        self._opened, self._path = opened, path
+            super().__init__(hdfs_client(host).read(path))
+        self._host, self._path = host, path
+        self._length: int | None = None
 
     def read(self, size: int | None = -1) -> bytes:
         until = time.monotonic() + _REPORTED_S
         while True:
             data = super().read(size)
-            at, length = self.tell(), len(self._file)
-            if data or size == 0 or at >= length:
+            if data or size == 0:
+                return data
+            if self._length is None:  # asked of the namenode at the end alone
+                with told_as_os_errors():
+                    self._length = int(hdfs_client(self._host).get_file_info(self._path).length)
+            at = self.tell()
+            if at >= self._length:
                 return data
             if time.monotonic() > until:
-                raise OSError(f"{self._path} ends after {at} of {length} bytes: no datanode has reported its last block")
+                raise OSError(f"{self._path} ends after {at} of {self._length} bytes: no datanode has reported its last block")
             time.sleep(_ASKED_S)
             with told_as_os_errors():
-                self._file = self._opened()
+                self._file = hdfs_client(self._host).read(self._path)
             self.seek(at)
 
 

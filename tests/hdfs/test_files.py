@@ -191,13 +191,10 @@ class TestHdfs:
         """So it is behind a namenode that lets files be closed before the datanodes have reported all blocks."""
 
         class Opened:
-            """What hdfs-native gives for a file of so many bytes, of which the namenode tells some."""
+            """What hdfs-native gives for a file of which the namenode tells some bytes."""
 
-            def __init__(self, told: bytes, length: int) -> None:
-                self.told, self.length, self.at = told, length, 0
-
-            def __len__(self) -> int:
-                return self.length
+            def __init__(self, told: bytes) -> None:
+                self.told, self.at = told, 0
 
             def tell(self) -> int:
                 """Where it is."""
@@ -220,11 +217,16 @@ class TestHdfs:
             def close(self) -> None:
                 """Nothing is open."""
 
-        tries = iter([Opened(b"ab", 7), Opened(b"ab", 7), Opened(b"abcdefg", 7)])
-        monkeypatch.setattr(hdfs_module, "hdfs_client", lambda host: SimpleNamespace(read=lambda path: next(tries)))
+        def client(*told: bytes) -> Callable[[str], Any]:
+            files = iter([Opened(each) for each in told])
+            return lambda host: SimpleNamespace(
+                read=lambda path: next(files), get_file_info=lambda path: SimpleNamespace(length=7)
+            )
+
+        monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"", b"ab", b"ab", b"abcdefg"))
         assert read_whole(pafs.PyFileSystem(Hdfs("h:1")), "/file") == b"abcdefg"
-        monkeypatch.setattr(hdfs_module, "_REPORTED_S", 0.1)
-        monkeypatch.setattr(hdfs_module, "hdfs_client", lambda host: SimpleNamespace(read=lambda path: Opened(b"ab", 7)))
+        monkeypatch.setattr(hdfs_module, "_REPORTED_S", 0.0)
+        monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"ab", b"ab"))
         with pytest.raises(OSError, match=r"/file ends after 2 of 7 bytes: no datanode has reported its last block"):
             read_whole(pafs.PyFileSystem(Hdfs("h:1")), "/file")
 

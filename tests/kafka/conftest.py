@@ -16,6 +16,7 @@ from krishiv_py.testing.broker import Broker, running
 _NUMBER = itertools.count()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at marks in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process of the test run starts a broker, not both."""
     for item in items:

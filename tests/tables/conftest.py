@@ -13,6 +13,7 @@ from tests.tables.server import Server, programs, running
 _NUMBER = itertools.count()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at marks in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process of the test run starts a server, not both."""
     for item in items:
