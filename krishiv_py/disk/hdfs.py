@@ -242,7 +242,7 @@ class _Told(io.RawIOBase):
 class _Read(_Told):
     """A file that is read, to the length it has: the last block of one that was closed just now may be told a moment later.
 
-    Until the datanodes have reported it hdfs-native reads what comes before it, and says that the file ends there.
+    Until the datanodes have reported it hdfs-native has only what comes before it, and says that the file ends there.
     """
 
     def __init__(self, host: str, path: str) -> None:
@@ -251,24 +251,41 @@ class _Read(_Told):
         self._host, self._path = host, path
         self._length: int | None = None
 
+    def _size(self) -> int:
+        """What the namenode says; it is asked only where an end is met."""
+        if self._length is None:
+            with told_as_os_errors():
+                self._length = int(hdfs_client(self._host).get_file_info(self._path).length)
+        return self._length
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        to = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: 0}[whence]
+        if whence == io.SEEK_END:
+            to += self._size()
+        if to > len(self._file):  # hdfs-native would end the process's call by a panic
+            to = min(to, self._size())
+            self._wait_for(to)
+        return super().seek(to)
+
     def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        if data or size == 0 or self.tell() >= self._size():
+            return data
+        self._wait_for(self._size())
+        return super().read(size)
+
+    def _wait_for(self, size: int) -> None:
+        """Open it anew until so many bytes of it are told."""
         until = time.monotonic() + _REPORTED_S
-        while True:
-            data = super().read(size)
-            if data or size == 0:
-                return data
-            if self._length is None:  # asked of the namenode at the end alone
-                with told_as_os_errors():
-                    self._length = int(hdfs_client(self._host).get_file_info(self._path).length)
-            at = self.tell()
-            if at >= self._length:
-                return data
+        while len(self._file) < size:
             if time.monotonic() > until:
-                raise OSError(f"{self._path} ends after {at} of {self._length} bytes: no datanode has reported its last block")
+                got = f"{len(self._file)} of {self._length} bytes"
+                raise OSError(f"{self._path} ends after {got}: no datanode has reported its last block")
             time.sleep(_ASKED_S)
+            at = self.tell()
             with told_as_os_errors():
                 self._file = hdfs_client(self._host).read(self._path)
-            self.seek(at)
+            self._file.seek(min(at, len(self._file)))
 
 
 def _shown(path: str, found: Any) -> pafs.FileInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
@@ -190,32 +191,16 @@ class TestHdfs:
     def test_a_file_is_read_to_its_end_though_its_last_block_is_told_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So it is behind a namenode that lets files be closed before the datanodes have reported all blocks."""
 
-        class Opened:
+        class Opened(io.BytesIO):
             """What hdfs-native gives for a file of which the namenode tells some bytes."""
 
-            def __init__(self, told: bytes) -> None:
-                self.told, self.at = told, 0
+            def __len__(self) -> int:
+                return len(self.getvalue())
 
-            def tell(self) -> int:
-                """Where it is."""
-                return self.at
-
-            def seek(self, offset: int, whence: int) -> None:
-                """Go there."""
-                self.at = offset
-
-            def readable(self) -> bool:
-                """It is."""
-                return True
-
-            def read(self, size: int) -> bytes:
-                """What is told."""
-                found = self.told[self.at :] if size < 0 else self.told[self.at : self.at + size]
-                self.at += len(found)
-                return found
-
-            def close(self) -> None:
-                """Nothing is open."""
+            def seek(self, offset: int, whence: int = 0) -> int:
+                """It cannot go beyond what is told."""
+                assert whence == io.SEEK_SET and offset <= len(self)
+                return super().seek(offset)
 
         def client(*told: bytes) -> Callable[[str], Any]:
             files = iter([Opened(each) for each in told])
@@ -223,12 +208,16 @@ class TestHdfs:
                 read=lambda path: next(files), get_file_info=lambda path: SimpleNamespace(length=7)
             )
 
+        system = pafs.PyFileSystem(Hdfs("h:1"))
         monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"", b"ab", b"ab", b"abcdefg"))
-        assert read_whole(pafs.PyFileSystem(Hdfs("h:1")), "/file") == b"abcdefg"
+        assert read_whole(system, "/file") == b"abcdefg"
+        monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"ab", b"", b"abcdefg"))
+        with system.open_input_file("/file") as file:
+            assert [file.read(2), file.size(), file.read_at(3, 4), file.read_at(3, 9)] == [b"ab", 7, b"efg", b""]
         monkeypatch.setattr(hdfs_module, "_REPORTED_S", 0.0)
         monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"ab", b"ab"))
         with pytest.raises(OSError, match=r"/file ends after 2 of 7 bytes: no datanode has reported its last block"):
-            read_whole(pafs.PyFileSystem(Hdfs("h:1")), "/file")
+            read_whole(system, "/file")
 
     def test_a_forked_child_has_clients_of_its_own(self, place: Place) -> None:
         """The parent's would wait for ever for threads that the child does not have."""
