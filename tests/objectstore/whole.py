@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,19 +119,22 @@ def killed(used: Store | Google, tmp_path: Path) -> None:
     """The process tree dies at a random moment; what it left is replaced, and readers see each row once."""
     seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))
     upload(used, files(tmp_path / "in", 6, 3))
-    length_s = killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
-    kills = 0
+    killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
+    began, kills = time.monotonic(), 0
+    subprocess.run(command(used, "kill", "timed"), check=True, stderr=subprocess.DEVNULL, timeout=400)
+    length_s = time.monotonic() - began
     while "killed/done" not in used.keys("killed/"):
         job = subprocess.Popen(command(used, "kill", "killed"), start_new_session=True, stderr=subprocess.DEVNULL)
         if kills < KILLS:
             try:
-                job.wait(timeout=seeded.uniform(0.7, 2.0) * length_s)
+                job.wait(timeout=seeded.uniform(0.3, 0.95) * length_s)
             except subprocess.TimeoutExpired:
                 killing.kill_tree(job)
                 kills += 1
                 continue
         assert job.wait(timeout=400) == 0
     print(f"{kills} kills")
+    assert kills
     for output in ("out", "late"):
         assert there(used, f"killed/{output}") == killing.rows(tmp_path / "plain" / output)
     assert [key for key in used.uploads() if key.startswith("killed/")] == []
