@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -135,19 +136,24 @@ KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
 def test_a_killed_query_goes_on(hdfs: Server, tmp_path: Path) -> None:
     """The process tree dies at a random moment; what it left is replaced, and readers see each row once."""
     seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))
-    work = f"{hdfs.root}/killed/{uuid.uuid4().hex}"
-    system, root = file_system(work)
-    system.create_dir(f"{root}/in")
+    work, undisturbed = (f"{hdfs.root}/{what}/{uuid.uuid4().hex}" for what in ("killed", "undisturbed"))
     write_input(tmp_path / "in", 6, 4)
-    for path in sorted((tmp_path / "in").iterdir()):
-        put(system, f"{root}/in/{path.name}", path.read_bytes())
-    length_s = killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
+    for folder in (work, undisturbed):
+        system, root = file_system(folder)
+        system.create_dir(f"{root}/in")
+        for path in sorted((tmp_path / "in").iterdir()):
+            put(system, f"{root}/in/{path.name}", path.read_bytes())
+    system, root = file_system(work)
+    killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-m", "tests.hdfs.job", undisturbed], check=True, timeout=400)
+    length_s = time.monotonic() - began
     killed = 0
     while not system.get_file_info(f"{root}/done").is_file:
         job = subprocess.Popen([sys.executable, "-m", "tests.hdfs.job", work], start_new_session=True)
         if killed < KILLS:
             try:
-                job.wait(timeout=seeded.uniform(0.7, 1.3) * length_s)
+                job.wait(timeout=seeded.uniform(0.3, 0.95) * length_s)
             except subprocess.TimeoutExpired:
                 killing.kill_tree(job)
                 killed += 1
