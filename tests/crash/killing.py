@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,37 @@ def run(kind: str, source: Path, work: Path) -> float:
 
 def run_with_kills(kind: str, source: Path, work: Path, kills: int, seeded: random.Random, length_s: float) -> int:
     """Kill at random moments of the job's life until it is done, at the most `kills` times; returns how often."""
-    done = 0
-    while not (work / "done").exists():
-        job = _start(kind, source, work)
-        if done < kills:
+    return killed_until_done(
+        lambda: _start(kind, source, work),
+        lambda: (work / "done").exists(),
+        kills,
+        seeded,
+        length_s,
+        lambda: (work / "log").read_text()[-3_000:],
+    )
+
+
+def killed_until_done(
+    start: Callable[[], subprocess.Popen[bytes]],
+    done: Callable[[], bool],
+    kills: int,
+    seeded: random.Random,
+    length_s: float,
+    said: Callable[[], str] = lambda: "",
+) -> int:
+    """The same of any job that takes so long where nothing disturbs it; `said` is told if it fails."""
+    killed = 0
+    while not done():
+        job = start()
+        if killed < kills:
             try:
                 job.wait(timeout=seeded.uniform(0.3, 0.95) * length_s)
             except subprocess.TimeoutExpired:
                 kill_tree(job)
-                done += 1
+                killed += 1
                 continue
-        assert job.wait(timeout=600) == 0, (work / "log").read_text()[-3_000:]
-    return done
+        assert job.wait(timeout=600) == 0, said()
+    return killed
 
 
 def rows(folder: Path) -> Counter[tuple[str, ...]]:

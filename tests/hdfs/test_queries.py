@@ -147,18 +147,13 @@ def test_a_killed_query_goes_on(hdfs: Server, tmp_path: Path) -> None:
     killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
     began = time.monotonic()
     subprocess.run([sys.executable, "-m", "tests.hdfs.job", undisturbed], check=True, timeout=400)
-    length_s = time.monotonic() - began
-    killed = 0
-    while not system.get_file_info(f"{root}/done").is_file:
-        job = subprocess.Popen([sys.executable, "-m", "tests.hdfs.job", work], start_new_session=True)
-        if killed < KILLS:
-            try:
-                job.wait(timeout=seeded.uniform(0.3, 0.95) * length_s)
-            except subprocess.TimeoutExpired:
-                killing.kill_tree(job)
-                killed += 1
-                continue
-        assert job.wait(timeout=400) == 0
+    killed = killing.killed_until_done(
+        lambda: subprocess.Popen([sys.executable, "-m", "tests.hdfs.job", work], start_new_session=True),
+        lambda: bool(system.get_file_info(f"{root}/done").is_file),
+        KILLS,
+        seeded,
+        time.monotonic() - began,
+    )
     assert killed
     for output in ("out", "late"):
         assert counted(dataset(f"{work}/{output}").to_pylist()) == killing.rows(tmp_path / "plain" / output)

@@ -120,19 +120,15 @@ def killed(used: Store | Google, tmp_path: Path) -> None:
     seeded = random.Random(int(os.environ.get("KRISHIV_SEED", "11")))
     upload(used, files(tmp_path / "in", 6, 3))
     killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
-    began, kills = time.monotonic(), 0
+    began = time.monotonic()
     subprocess.run(command(used, "kill", "timed"), check=True, stderr=subprocess.DEVNULL, timeout=400)
-    length_s = time.monotonic() - began
-    while "killed/done" not in used.keys("killed/"):
-        job = subprocess.Popen(command(used, "kill", "killed"), start_new_session=True, stderr=subprocess.DEVNULL)
-        if kills < KILLS:
-            try:
-                job.wait(timeout=seeded.uniform(0.3, 0.95) * length_s)
-            except subprocess.TimeoutExpired:
-                killing.kill_tree(job)
-                kills += 1
-                continue
-        assert job.wait(timeout=400) == 0
+    kills = killing.killed_until_done(
+        lambda: subprocess.Popen(command(used, "kill", "killed"), start_new_session=True, stderr=subprocess.DEVNULL),
+        lambda: "killed/done" in used.keys("killed/"),
+        KILLS,
+        seeded,
+        time.monotonic() - began,
+    )
     print(f"{kills} kills")
     assert kills
     for output in ("out", "late"):
