@@ -22,13 +22,14 @@ Engine = Literal["driver", "bounded", "streaming"]
 ENGINES: tuple[Engine, ...] = ("driver", "bounded", "streaming")
 
 
-def session() -> Session:
-    """Local session as the benchmarks prescribe it."""
+def session(buckets: int = 0) -> Session:
+    """Local session as the benchmarks prescribe it; state in so many buckets, 0: as many as there are by themselves."""
     builder = Session.builder().master("local[2]").app_name("nexmark").profile("single-node-durable")
     settings: dict[str, str | int] = {
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.memory": HEAP,
         "spark.log.level": "ERROR",
+        **({"spark.krishiv.buckets": buckets} if buckets else {}),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -85,7 +86,9 @@ def on_spark(query: Query, data: Path, out: Path, files: int, engine: Engine, op
         pq.write_table(plan.collect(), out / "result.parquet")
 
 
-def run(query: Query, data: Path, out: Path, engine: Engine, files: int = 1, opened: Session | None = None) -> None:
+def run(
+    query: Query, data: Path, out: Path, engine: Engine, files: int = 1, opened: Session | None = None, buckets: int = 0
+) -> None:
     """Run `query` over `data`; `out` is emptied first."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -94,5 +97,5 @@ def run(query: Query, data: Path, out: Path, engine: Engine, files: int = 1, ope
     elif opened is not None:
         on_spark(query, data, out, files, engine, opened)
     else:
-        with session() as own:
+        with session(buckets) as own:
             on_spark(query, data, out, files, engine, own)

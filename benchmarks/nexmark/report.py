@@ -22,7 +22,10 @@ TITLES = {"streaming": "streaming", "bounded": "bounded", "driver": "kernels alo
 
 @frozen
 class Turn:
-    """One turn: CPU seconds, wall seconds and MB of the short and the whole run; a short one of 0 events was left out."""
+    """One turn: CPU seconds, wall seconds and MB of the short and the whole run; a short one of 0 events was left out.
+
+    `buckets` is what ``spark.krishiv.buckets`` was set to, 0 if it was left as it is.
+    """
 
     query: str
     side: str
@@ -39,6 +42,7 @@ class Turn:
     started: str
     commit: str
     processor: str
+    buckets: int = 0
 
     def line(self) -> str:
         """One turn for the eye."""
@@ -52,7 +56,14 @@ class Turn:
 
 
 def turn_of(
-    query: str, side: str, spec: Spec, number: int, short: Measurement | None, long: Measurement, verdict: Verdict | None
+    query: str,
+    side: str,
+    spec: Spec,
+    number: int,
+    short: Measurement | None,
+    long: Measurement,
+    verdict: Verdict | None,
+    buckets: int = 0,
 ) -> Turn:
     """The turn that was measured."""
     return Turn(
@@ -71,6 +82,7 @@ def turn_of(
         record.now(),
         record.commit(),
         str(record.machine().get("processor", "")),
+        buckets,
     )
 
 
@@ -88,9 +100,9 @@ def read(path: Path) -> list[Turn]:
 
 
 def table(turns: Iterable[Turn]) -> str:
-    """Medians as a Markdown table, one for each number of events."""
+    """Medians as a Markdown table, one for each number of events; of turns with as many buckets as there are by themselves."""
     by: dict[int, dict[str, dict[str, list[Turn]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for turn in turns:
+    for turn in (turn for turn in turns if not turn.buckets):
         by[turn.events][turn.query][turn.side].append(turn)
     texts = []
     for events, queries in sorted(by.items()):

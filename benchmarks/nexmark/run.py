@@ -48,7 +48,7 @@ def first_part(data: Path) -> Path:
     return target
 
 
-def process(query: Query, side: str, data: Path, out: Path, files: int, timeout_s: float) -> Measurement:
+def process(query: Query, side: str, data: Path, out: Path, files: int, given: argparse.Namespace) -> Measurement:
     """Measure one run in a process of its own."""
     if side == "flink":
         command = [python_of("flink"), "-m", "benchmarks.peers.nexmark_flink", "--query", query.name]
@@ -56,18 +56,19 @@ def process(query: Query, side: str, data: Path, out: Path, files: int, timeout_
     else:
         command = [sys.executable, "-m", "benchmarks", "nexmark", "one", "--query", query.name, "--engine", side]
         command += ["--data", str(data), "--out", str(out), "--files-per-batch", str(files)]
+        command += ["--buckets", str(given.buckets)]
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    return measure(command, timeout_s=timeout_s, log=out.with_name(f"{out.name}.log"), env=env)
+    return measure(command, timeout_s=given.timeout, log=out.with_name(f"{out.name}.log"), env=env)
 
 
-def turn(query: Query, side: str, data: Path, number: int, timeout_s: float, whole: bool) -> report.Turn:
-    """One turn of a side; with `whole` without its short run."""
+def turn(query: Query, side: str, data: Path, number: int, given: argparse.Namespace) -> report.Turn:
+    """One turn of a side; with ``--whole`` without its short run."""
     spec, work = spec_of(data), workplace(f"nexmark-{query.name}-{side}")
     files = files_a_batch(spec)
-    short = None if whole else process(query, side, first_part(data), work / "short", files, timeout_s)
-    long = process(query, side, data, work / "long", files, timeout_s)
+    short = None if given.whole else process(query, side, first_part(data), work / "short", files, given)
+    long = process(query, side, data, work / "long", files, given)
     verdict = check(query.name, data, work / "long") if long.ok and (short is None or short.ok) else None
-    kept = report.turn_of(query.name, side, spec, number, short, long, verdict)
+    kept = report.turn_of(query.name, side, spec, number, short, long, verdict, given.buckets)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept
@@ -83,7 +84,7 @@ def measured(queries: Sequence[Query], data: Path, given: argparse.Namespace) ->
             for side in [*sides[shift:], *sides[:shift]]:
                 if side == "flink" and query.name in NOT_IN_FLINK:
                     continue
-                kept = turn(query, side, data, number, given.timeout, given.whole)
+                kept = turn(query, side, data, number, given)
                 report.write(kept, given.results)
                 print(kept.line(), flush=True)
                 well &= kept.ok
@@ -125,6 +126,7 @@ def parser() -> argparse.ArgumentParser:
     measure_it.add_argument(
         "--whole", action="store_true", help="no short runs: half the time, and what starting takes is unknown"
     )
+    measure_it.add_argument("--buckets", type=int, default=0, help="spark.krishiv.buckets; 0: not set")
     measure_it.add_argument("--timeout", type=float, default=1_800.0)
     measure_it.add_argument("--results", type=Path, default=report.RESULTS)
     one = parts.add_parser("one")
@@ -133,6 +135,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--data", type=Path, required=True)
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--files-per-batch", type=int, default=1)
+    one.add_argument("--buckets", type=int, default=0)
     show = parts.add_parser("report")
     show.add_argument("--results", type=Path, default=report.RESULTS)
     return found
@@ -145,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(report.table(report.read(given.results)))
         return 0
     if given.part == "one":
-        engines.run(QUERIES[given.query], given.data, given.out, given.engine, given.files_per_batch)
+        engines.run(QUERIES[given.query], given.data, given.out, given.engine, given.files_per_batch, buckets=given.buckets)
         return 0
     data = make(Spec(given.events, given.rate, given.parts, given.seed), given.root)
     print(f"{data}: {', '.join(f'{len(parts_of(data / name))} parts of {name}' for name in STREAMS)}", flush=True)
