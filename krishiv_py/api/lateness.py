@@ -91,7 +91,7 @@ class SourceTracker:
         zero = WatermarkSpec(0)
         spec = MultiSourceWatermarkSpec(tuple((name, zero) for name in sources)).unknown("register", zero)
         self._tracker = tracking.WatermarkTracker(spec)
-        self.advance_count = 0
+        self.advance_count: int = 0
 
     @property
     def watermark_us(self) -> int:

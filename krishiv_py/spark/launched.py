@@ -34,7 +34,7 @@ class Launched:
         self._name = name
         self._turn = threading.Lock()
         self._left = _TIMES
-        self.query = start()
+        self.query: StreamingQuery = start()
         """Spark's own handle, of the latest start."""
         # a query nobody asks about must go on as well
         threading.Thread(target=self._watch, name=f"{name}-launched", daemon=True).start()

@@ -59,8 +59,8 @@ class Broker:
         kafka()
         self.folder = folder
         free, self._control = free_ports(2)
-        self.port = free if port is None else port
-        self.address = f"127.0.0.1:{self.port}"
+        self.port: int = free if port is None else port
+        self.address: str = f"127.0.0.1:{self.port}"
         self._classpath = ":".join(map(str, JARS.fetch()))
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)

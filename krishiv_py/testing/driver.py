@@ -22,12 +22,14 @@ from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.counters import Counters
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import why_not_fired
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
@@ -85,12 +87,13 @@ class Driver:
         if clock is not None and not isinstance(clock, ManualClock):
             raise PlanError(message("a Driver takes a ManualClock", shown(clock), "it cannot be moved", "pass ManualClock()"))
         a_switch(idle_batches, "idle_batches")
-        self.name = a_text(name, "name", "pass what it is called where several are shown")
-        self.clock = ManualClock() if clock is None else clock
+        self.name: str = a_text(name, "name", "pass what it is called where several are shown")
+        self.clock: ManualClock = ManualClock() if clock is None else clock
         if isinstance(stream, Iterator):
             stream = list(stream)  # it is run again by restarted()
-        self.plan, sinks = run_by_driver(stream, sink)
-        self.spec = self.plan.spec
+        plan, sinks = run_by_driver(stream, sink)
+        self.plan: PhysicalPlan = plan
+        self.spec: OperatorSpec = plan.spec
         self._stream = stream
         self._stages = [DrivenStage.of(plan) for plan in self.plan.stages]
         self._inlet = Inlet(self.plan)

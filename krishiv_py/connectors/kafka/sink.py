@@ -137,7 +137,7 @@ class KafkaSink(TransactionalSink):
         options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         kafka()
-        self.topic = a_topic(topic)
+        self.topic: str = a_topic(topic)
         self._connection: Connection = connection(brokers(bootstrap_servers), options)
         self._key = key_columns(key)
         self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -33,7 +33,7 @@ class Expr(FunctionMethods):
     """
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # `==` builds an expression, so hashing would lie
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # `==` builds an expression, so hashing would lie
 
     def __add__(self, other: object) -> BinOp:
         return BinOp("+", self, wrap(other))

@@ -18,7 +18,7 @@ from krishiv_py.spark.reading.scanned import Scanned
 class SentSource(Source):
     """The sends of a memory stream: a batch and a range is the number of one."""
 
-    poll_seconds = 0.02
+    poll_seconds: float = 0.02
 
     def __init__(self, schema: pa.Schema, spool: str, upto: int | None = None) -> None:
         self.schema, self.spool, self.upto = schema, spool, upto
