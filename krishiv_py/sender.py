@@ -97,7 +97,7 @@ class Sender:
         SenderClosedError
             After :meth:`close`.
         """
-        table = pa.Table.from_batches([rows.as_batch(batch, self._schema)])
+        table = pa.Table.from_batches(rows.as_batches(batch, self._schema))
         self._check("send()")
         if self._lingering is not None:
             return self._lingering.add(table)

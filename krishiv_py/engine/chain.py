@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.engine.loop import NO_ROWS, micro_batch
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
-from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
+from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.input.arrival import in_order
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
@@ -23,8 +23,7 @@ def stepping(spec: OperatorSpec) -> OperatorSpec:
 
 def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
     """The results of a stage as rows of the one of `spec`, behind its stateless steps."""
-    given = one_batch(results.select(list(spec.needs_columns)))
-    return pa.Table.from_batches([apply_prefix(spec.prefix, given)])
+    return prefixed(spec.prefix, results.select(list(spec.needs_columns)))
 
 
 def packed_results(stage: Stage, given: Sequence[pa.Table], judged: Moment, read: Packed = NO_ROWS) -> Packed:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from krishiv_py.engine.notes import FIRINGS, Notes, count
+from krishiv_py.kernels.arrays.splitting import portions
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import malformed_rows
 from krishiv_py.kernels.input.prepare import Prepare
@@ -16,6 +19,9 @@ from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
+
+_CHUNK_BYTES: Final = 1 << 28
+"""More is not combined at once: memory for it is needed several times over, and no text column may reach 2 GiB."""
 
 
 @attrs.frozen(eq=False)
@@ -106,8 +112,7 @@ class Packing:
         self.notes = Notes()
         self.late: list[pa.Table] = []
         self._rows: list[pa.Table] = []
-        self.waiting = 0
-        """How many rows :meth:`chunk` would combine."""
+        self._waiting, self._bytes = 0, 0
 
     def take(self, batch: pa.RecordBatch) -> dict[str, int]:
         """Judge a batch of source rows; gives its largest event times by source."""
@@ -117,23 +122,25 @@ class Packing:
             self.late.append(prepared.late)
         if prepared.rows.num_rows:
             self._rows.append(prepared.rows)
-            self.waiting += prepared.rows.num_rows
+            self._waiting += prepared.rows.num_rows
+            self._bytes += prepared.rows.nbytes
         return prepared.maxima
+
+    def full(self, rows: int) -> bool:
+        """Whether :meth:`chunks` would combine so many rows, or so much that it is time to."""
+        return self._waiting >= rows or self._bytes >= _CHUNK_BYTES
 
     def refuse(self, malformed: Mapping[str, Sequence[str | int | bytes | None]]) -> None:
         """Put input aside that is no row; columns are file, line, text and problem."""
         self.notes.refuse(len(malformed["problem"]))
         self.late.append(malformed_rows(self._stage.layout, malformed, self._moment.watermark_us))
 
-    def chunk(self) -> pa.Table | None:
-        """The rows that wait, combined; None if there are none."""
-        if not self._rows:
-            return None
-        rows = self._rows[0] if len(self._rows) == 1 else pa.concat_tables(self._rows)
-        self._rows, self.waiting = [], 0
-        return self._stage.operator.combine(rows)
+    def chunks(self) -> list[pa.Table]:
+        """The rows that wait, combined: a table, or several where they are too much for one; none if there are none."""
+        rows, self._rows, self._waiting, self._bytes = self._rows, [], 0, 0
+        parts = portions(np.array([table.nbytes for table in rows], np.int64), _CHUNK_BYTES)
+        return [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
 
     def packed(self) -> Packed:
         """All of it, for a stage that has one bucket."""
-        chunk = self.chunk()
-        return Packed(() if chunk is None else (chunk,), self.late, (self.notes,))
+        return Packed(self.chunks(), self.late, (self.notes,))

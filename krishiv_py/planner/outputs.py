@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
+from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.plan.nodes import Prefix
 
 
@@ -39,5 +39,4 @@ class OutputPlan:
             return results if results.schema.names == self.schema.names else results.select(self.schema.names)
         if not results.num_rows:
             return self.schema.empty_table()
-        given = one_batch(results.select(list(self.reads)))
-        return pa.Table.from_batches([apply_prefix(self.steps, given)]).cast(self.schema)
+        return prefixed(self.steps, results.select(list(self.reads))).cast(self.schema)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import Malformed, in_columns
 from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.input.rows import as_batch
+from krishiv_py.kernels.input.rows import as_batches
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED
@@ -18,7 +18,7 @@ from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.testing.sources import MicroBatch
 
-Sent: TypeAlias = "list[tuple[Stage, pa.RecordBatch, tuple[Malformed, ...]]]"
+Sent: TypeAlias = "list[tuple[Stage, list[pa.RecordBatch], tuple[Malformed, ...]]]"
 Takers: TypeAlias = "list[tuple[int, Stage]]"
 
 
@@ -52,9 +52,9 @@ class Inlet:
             bad: tuple[Malformed, ...] = ()
             if isinstance(part, MicroBatch):
                 part, bad = part.table, part.malformed
-            batch = as_batch(part, takers[0][1].spec.source_schema)
+            batches = as_batches(part, takers[0][1].spec.source_schema)
             for number, stage in takers:
-                found.setdefault(number, []).append((stage, batch, bad))
+                found.setdefault(number, []).append((stage, batches, bad))
         return found
 
     def _parts(self, rows: Any) -> list[tuple[Takers, Any]]:
@@ -88,10 +88,11 @@ def _takers(takers: Sequence[tuple[int, Branch]]) -> Takers:
 def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None]) -> Packed:
     """The rows of a batch, judged and combined; `saw` learns of their largest times by source."""
     parts = []
-    for stage, batch, bad in sent:
+    for stage, batches, bad in sent:
         packing = stage.pack(moment)
         if bad:
             packing.refuse(in_columns(bad))
-        saw(packing.take(batch))
+        for batch in batches:
+            saw(packing.take(batch))
         parts.append(packing.packed())
     return Packed([c for p in parts for c in p.chunks], [t for p in parts for t in p.late], [n for p in parts for n in p.notes])

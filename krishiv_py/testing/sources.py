@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
 from krishiv_py.connectors.source import Source
-from krishiv_py.kernels.input.rows import as_batch
+from krishiv_py.kernels.input.rows import as_batches
 
 
 @attrs.frozen(eq=False)
@@ -48,7 +48,7 @@ def micro_batches(source: Source) -> Iterator[pa.Table]:
     while (planned := next_ranges(source, node.name, position)) is not None:
         position = planned.position
         parts = [b for r in planned.ranges for b in read_range(source, node.name, r, node.schema.names)]
-        rows = [as_batch(part, node.schema) for part in parts if not isinstance(part, Malformed)]
+        rows = [b for part in parts if not isinstance(part, Malformed) for b in as_batches(part, node.schema)]
         table = pa.Table.from_batches(rows, node.schema)
         yield MicroBatch(table, tuple(p for p in parts if isinstance(p, Malformed))) if node.puts_aside else table
         tell_finished(source, node.name, position)

@@ -67,16 +67,16 @@ def test_what_follows_is_asked_after_the_batch_ran() -> None:
 def test_rows_of_several_batches_are_judged_counted_and_combined_together() -> None:
     stage = a_stage()
     packing = stage.pack(Moment(10_000, 0))
-    assert packing.chunk() is None
+    assert packing.chunks() == []
     assert packing.take(batch((11, 1), (3, 2))) == {"": 11_000}
     assert packing.take(batch((12, 1), (None, 2))) == {"": 12_000}
-    assert packing.waiting == 2
+    assert packing.full(2) and not packing.full(3)
     packed = packing.packed()
     assert (len(packed.chunks), sum_rows(packed.late)) == (1, 2)
     notes = packed.notes[0]
     assert (notes.counters["rows"], notes.counters["late"], notes.counters["null_time"]) == (4, 1, 1)
     assert notes.maxima == {"": 12_000}
-    assert packing.chunk() is None
+    assert packing.chunks() == []
 
 
 def sum_rows(tables: object) -> int:

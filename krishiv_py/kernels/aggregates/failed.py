@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, message, shown
 from krishiv_py.kernels.arrays.types import Ints
@@ -55,6 +56,20 @@ def told_where(where: Callable[[int], str]) -> Iterator[None]:
         except LookupError:  # a group without a row that would say it; the failure has to be told all the same
             place = ""
         raise problem.told(place) from problem.__cause__
+
+
+@contextmanager
+def too_long_told(aggregate: str) -> Iterator[None]:
+    """Let the body say which aggregate it is that makes a value of more than Arrow can count the bytes of."""
+    try:
+        yield
+    except pa.ArrowInvalid as problem:
+        if not any(words in str(problem) for words in ("offset overflow", "overflowed binary array")):
+            raise
+        hint = "collect a part of it, such as an id, use shorter windows, or more keys"
+        raise OperatorError(
+            message(f"{aggregate!r} of one window is too long", "more than 2 GiB", "no column can hold it", hint)
+        ) from problem
 
 
 def first_of(ids: Ints) -> Callable[[int], int]:

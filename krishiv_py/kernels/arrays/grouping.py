@@ -10,10 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.large import too_long
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import numbered
+from krishiv_py.kernels.arrays.splitting import portions
 from krishiv_py.kernels.arrays.types import Hashes, Ints
 
 _DENSE_SLACK: Final = 1 << 20
+_HASHED_BYTES: Final = 1 << 22
 
 
 @attrs.frozen(eq=False)
@@ -60,6 +64,8 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
             return column - low, high - low + 1
         ids, first = numbered(column)
         return ids, len(first)
+    if too_long(column):
+        return _codes_of_parts(column)
     plain = normal_key(_plain(column))
     if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
         values = plain.to_numpy().astype(np.int64, copy=False)
@@ -68,6 +74,14 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
             return values - low, high - low + 1
     encoded = plain if pa.types.is_dictionary(plain.type) else pc.dictionary_encode(plain, null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+
+
+def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
+    """As :func:`codes_of`, of more text than one array can hold: only that of different values has to fit."""
+    encoded = pc.dictionary_encode(column).unify_dictionaries()
+    values = len(encoded.chunk(0).dictionary)
+    codes = [chunk.indices.fill_null(values).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    return np.concatenate(codes).astype(np.int64), values + 1
 
 
 def _densify(codes: Ints, bound: int) -> Groups:
@@ -116,10 +130,17 @@ def _mix(values: Hashes) -> Hashes:
 
 
 def _hash_bytes(array: pa.Array) -> Hashes:
-    """Polynomial hash of variable-length values, over their bytes at once."""
+    """Polynomial hash of variable-length values, over the bytes of many at once: numbers of 64 bits are made of each."""
     binary = pc.cast(array, pa.large_binary()).fill_null(b"")
     offsets = np.frombuffer(binary.buffers()[1], np.int64)[binary.offset : binary.offset + len(binary) + 1]
     lengths = np.diff(offsets)
+    parts = portions(lengths, _HASHED_BYTES)
+    if len(parts) < 2:
+        return _hashed(binary, offsets, lengths)
+    return np.concatenate([_hashed(binary, offsets[low : high + 1], lengths[low:high]) for low, high in parts])
+
+
+def _hashed(binary: pa.Array, offsets: Ints, lengths: Ints) -> Hashes:
     data_buffer = binary.buffers()[2]
     if data_buffer is None or not lengths.any():
         return _mix(lengths.astype(np.uint64))
@@ -138,6 +159,8 @@ def _hash_bytes(array: pa.Array) -> Hashes:
 
 def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
     """A 64-bit hash of every value, the same in every process and release; null has one of its own."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks > 1:
+        return np.concatenate([hash_values(chunk) for chunk in column.chunks])
     plain = normal_key(_plain(column))
     if pa.types.is_dictionary(plain.type):
         plain = plain.dictionary_decode()
@@ -183,7 +206,7 @@ def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: i
 def distinct(table: pa.Table, names: list[str]) -> pa.Table:
     """The distinct values of some columns, without nested ones."""
     picked = table.select(names)
-    return picked.take(pa.array(group(list(picked.columns), table.num_rows).first))
+    return pick(picked, group(list(picked.columns), table.num_rows).first)
 
 
 def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.bool_]:

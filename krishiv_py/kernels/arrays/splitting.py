@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints
 
@@ -19,7 +20,7 @@ def split(table: pa.Table, numbers: Ints) -> Iterator[tuple[int, pa.Table]]:
     ordered = numbers[order]
     cuts = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
     if cuts:
-        table = table.take(pa.array(order))
+        table = pick(table, order)
     for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
         yield int(ordered[start]), table.slice(start, stop - start)
 

@@ -129,6 +129,16 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([c.combine_chunks() for c in combined.columns], schema=table.schema)
 
 
+def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
+    """A table as a single batch, or as several where its texts are too long for one; without rows an empty one."""
+    return table.combine_chunks().to_batches() or [one_batch(table)]
+
+
+def prefixed(prefix: tuple[Prefix, ...], table: pa.Table) -> pa.Table:
+    """A table behind stateless steps."""
+    return pa.Table.from_batches([apply_prefix(prefix, batch) for batch in batches_of(table)])
+
+
 def apply_prefix(prefix: tuple[Prefix, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Run the stateless steps on one batch."""
     for step in prefix:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.failed import first_of, told_where
+from krishiv_py.kernels.aggregates.failed import first_of, told_where, too_long_told
+from krishiv_py.kernels.arrays.large import by_groups, joined, too_much
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.kernels.columns.handed_on import handed_fields
@@ -159,24 +160,41 @@ class Layout:
 
     def create(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Partial columns of working rows."""
+        if too_much(rows):
+            return joined([self._created(*part) for part in by_groups(rows, ids, n)])
+        return self._created(rows, ids, n)
+
+    def _created(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         times = rows[TIME].to_numpy()
         out: list[pa.Array] = []
         with self._told(rows, first_of(ids)):
-            for kernel, at in zip(self.kernels, self.input_of, strict=True):
-                values = None if at is None else whole(rows[f"a{at}"])
-                out += kernel.create(Rows(values, times, ids, n))
+            for call, kernel, at in zip(self.spec.aggs, self.kernels, self.input_of, strict=True):
+                with too_long_told(call.output_name):
+                    values = None if at is None else whole(rows[f"a{at}"])
+                    out += kernel.create(Rows(values, times, ids, n))
         return out
 
     def merge(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Merged partial columns."""
+        if too_much(partials):
+            return joined([self._merged(*part) for part in by_groups(partials, ids, n)])
+        return self._merged(partials, ids, n)
+
+    def _merged(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         out: list[pa.Array] = []
         with self._told(partials, first_of(ids)):
-            for kernel, names in zip(self.kernels, self.partial_names, strict=True):
-                out += kernel.merge([whole(partials[x]) for x in names], ids, n)
+            for call, kernel, names in zip(self.spec.aggs, self.kernels, self.partial_names, strict=True):
+                with too_long_told(call.output_name):
+                    out += kernel.merge([whole(partials[x]) for x in names], ids, n)
         return out
 
     def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
         """Finished aggregate columns; `bounds` of windows, where they are known, are told of one that fails."""
+        if too_much(partials) and partials.num_rows > 1:
+            half = partials.num_rows // 2
+            first = None if bounds is None else (bounds[0][:half], bounds[1][:half])
+            second = None if bounds is None else (bounds[0][half:], bounds[1][half:])
+            return joined([self.finish(partials.slice(0, half), first), self.finish(partials.slice(half), second)])
         with self._told(partials, int, bounds):
             given = partials.column_names
             return [

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group_rows, key_hashes
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
@@ -84,9 +85,7 @@ class DedupOperator:
         columns.append(unstamp(rows[WRITTEN].to_numpy(), "timestamp"))
         types = [*self.layout.key_types, time_type(kind), time_type(kind), time_type("timestamp")]
         names = [*keys, *(_free(n, keys) for n in ("passed_at", "kept_until", "last_update"))]
-        return pa.Table.from_arrays(columns, schema=pa.schema(list(zip(names, types, strict=True)))).take(
-            pa.array(stable_order(times))
-        )
+        return pick(pa.Table.from_arrays(columns, schema=pa.schema(list(zip(names, types, strict=True)))), stable_order(times))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that would have been remembered longer."""
@@ -117,10 +116,10 @@ class DedupOperator:
         passed = np.ones(fresh.num_rows, np.bool_)
         if doubtful.any():
             rows = np.sort(order[doubtful])
-            passed[rows] = self._compared(held, fresh.take(pa.array(rows)))
+            passed[rows] = self._compared(held, pick(fresh, rows))
         kept = order if passed.all() else order[passed[order]]
         columns = [pa.array(hashes), fresh[TIME], *keys]
-        log.append(pa.Table.from_arrays(columns, schema=log.schema).take(pa.array(kept)))
+        log.append(pick(pa.Table.from_arrays(columns, schema=log.schema), kept))
         return passed
 
     def _compared(self, held: pa.Table, rows: pa.Table) -> Mask:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import START, place_of
@@ -41,7 +42,7 @@ class Standing:
     def only(self, at: Ints) -> Standing:
         """Some of them."""
         counts = (v[at] for v in (self.starts, self.ends, self.rows, self.pending, self.fired, self.newest))
-        return Standing(self.keys.take(pa.array(at)), *counts)
+        return Standing(pick(self.keys, at), *counts)
 
 
 @attrs.define(eq=False)

@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.results.changelog import Texts, compose
 from krishiv_py.kernels.results.emit import Emitter
@@ -48,9 +49,9 @@ def written(log: PairLog, emitter: Emitter, size_us: int, firings: Firings, retr
     found = compose(np.arange(n), n + np.arange(len(picked)), picked)
     content = firings.partials
     if len(picked):
-        content = pa.concat_tables([content, firings.old.take(pa.array(firings.old_at[picked]))]).take(pa.array(found.result))
+        content = pick(pa.concat_tables([content, pick(firings.old, firings.old_at[picked])]), found.result)
     names = log.layout.key_names
-    keys = firings.keys.take(pa.array(found.cause)).select(names)
+    keys = pick(firings.keys, found.cause).select(names)
     merged = pa.Table.from_arrays([*keys.columns, *content.columns], names=[*names, *content.schema.names])
     starts = firings.windows[found.cause]
     return emitter.rows(merged, starts, starts + size_us, found.op, firings.pane[found.cause], firings.index[found.cause])

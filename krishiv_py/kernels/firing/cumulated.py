@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout, finished_name, whole
@@ -76,7 +77,7 @@ def _result_fields(layout: Layout) -> list[pa.Field]:
 
 def _accumulators(kernel: AggKernel, partials: list[pa.Array], ids: Ints, kept: Ints) -> pa.Array:
     at, of = expand(group_starts(ids)[kept], kept + 1)
-    merged = kernel.merge([p.take(pa.array(at)) for p in partials], of, len(kept) + 1)[0]  # the last one is empty
+    merged = kernel.merge([pick(p, at) for p in partials], of, len(kept) + 1)[0]  # the last one is empty
     place = np.full(len(ids), len(kept))
     place[kept] = np.arange(len(kept))
-    return merged.take(pa.array(place))
+    return pick(merged, place)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.failed import regrouped
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.firing.cumulated import few_each
 
@@ -42,5 +43,5 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
         found = kernel.prefixes(partials, ids)
     last = pa.array(np.append(np.flatnonzero(np.diff(ids)), len(ids) - 1))
     with regrouped(ids[wanted]):
-        values = kernel.finish([p.take(pa.array(wanted)) for p in found])
-    return Prefixes(values, [p.take(last) for p in found])
+        values = kernel.finish([pick(p, wanted) for p in found])
+    return Prefixes(values, [pick(p, last) for p in found])

@@ -9,6 +9,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
@@ -50,10 +51,10 @@ def units_of(assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int)
     rows, windows = rows[keep], windows[keep]
     order = pair_order(rows, windows)
     rows, windows = rows[order], windows[order]
-    columns = [c.take(pa.array(rows)) for c in keys.columns]
+    columns = [pick(c, rows) for c in keys.columns]
     groups = group([windows, *columns], len(rows))
     spread = pa.Table.from_arrays([pa.array(windows), *columns], names=[WINDOW, *keys.schema.names])
-    return Units(rows, windows, groups.ids, groups.n, windows[groups.first], spread.take(pa.array(groups.first)))
+    return Units(rows, windows, groups.ids, groups.n, windows[groups.first], pick(spread, groups.first))
 
 
 @attrs.frozen(eq=False)
@@ -130,7 +131,7 @@ class Folder:
         at = np.flatnonzero(begins)
         rows = np.diff(np.append(at, len(pair)))
         segment = np.cumsum(begins) - 1
-        content = fresh.take(pa.array(units.rows[order]))
+        content = pick(fresh, units.rows[order])
         combine = self.log.layout.create if by_row else self.log.layout.merge
         partials = self.log.partials(combine(content, segment, len(at)))
         last = at + rows - 1
@@ -147,35 +148,35 @@ class Folder:
         segments = np.flatnonzero(count[cut.pair] > 0)
         stacked = pa.concat_tables(
             [
-                state.snaps.take(pa.array(state.snap_at[snap])),
-                state.pends.take(pa.array(state.pend_at[pend])),
-                cut.partials.take(pa.array(segments)),
+                pick(state.snaps, state.snap_at[snap]),
+                pick(state.pends, state.pend_at[pend]),
+                pick(cut.partials, segments),
             ]
         )
         pair = np.concatenate([snap, pend, cut.pair[segments]])
         order = stable_order(pair)
-        stacked, pair = stacked.take(pa.array(order)), pair[order]
+        stacked, pair = pick(stacked, order), pair[order]
         row_of = np.full(len(cut.pair), -1, np.int64)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         row_of[segments] = place[len(snap) + len(pend) :]
         wanted = row_of[fired]
         with regrouped(pair):
-            return cumulated(self.log.layout, stacked, pair, wanted[_last_of(cut.pair[fired])]).take(pa.array(wanted))
+            return pick(cumulated(self.log.layout, stacked, pair, wanted[_last_of(cut.pair[fired])]), wanted)
 
     def _discarded(self, cut: _Segments, fired: Ints, state: Pairs) -> pa.Table:
         """Of every firing, what came since the last one."""
-        values = cut.partials.take(pa.array(fired))
+        values = pick(cut.partials, fired)
         first = np.ones(len(fired), np.bool_)
         first[1:] = cut.pair[fired][1:] != cut.pair[fired][:-1]
         pend = state.pend_at[cut.pair[fired]]
         both = np.flatnonzero(first & (pend >= 0))
-        pairs = pa.concat_tables([state.pends.take(pa.array(pend[both])), values.take(pa.array(both))])
+        pairs = pa.concat_tables([pick(state.pends, pend[both]), pick(values, both)])
         with regrouped(cut.pair[fired[both]]):
             merged = self.log.partials(self.log.layout.merge(pairs, np.tile(np.arange(len(both)), 2), len(both)))
         source = np.arange(len(fired))
         source[both] = len(fired) + np.arange(len(both))
-        return pa.concat_tables([values, merged]).take(pa.array(source))
+        return pick(pa.concat_tables([values, merged]), source)
 
     def _firings(
         self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, over: Mask, at_end: Mask
@@ -191,8 +192,8 @@ class Folder:
         pair = pair[order]
         return Firings(
             units.pair_windows[pair],
-            units.keys.take(pa.array(pair)),
-            values.take(pa.array(order)),
+            pick(units.keys, pair),
+            pick(values, order),
             index,
             np.where(over[pair], "late", "early"),
             pa.concat_tables([old, values]),
@@ -206,10 +207,10 @@ class Folder:
         last = _last_of(cut.pair[fired])
         snapped = cut.pair[fired][last]
         own = values.select(self.log.partial_schema.names)
-        content = self.log.nothing(len(last)) if self.discarding else own.take(pa.array(last))
+        content = self.log.nothing(len(last)) if self.discarding else pick(own, last)
         number = state.fired[snapped] + count[snapped]
         snaps = self.log.entries(
-            units.keys.take(pa.array(snapped)),
+            pick(units.keys, snapped),
             np.zeros(len(last), np.int64),
             number,
             done[snapped],
@@ -220,12 +221,12 @@ class Folder:
         pair = cut.pair[rest]
         zeros = np.zeros(len(rest), np.int64)
         deltas = self.log.entries(
-            units.keys.take(pa.array(pair)),
+            pick(units.keys, pair),
             cut.rows[rest],
             zeros,
             waits[pair],
             zeros > 0,
-            cut.partials.take(pa.array(rest)),
+            pick(cut.partials, rest),
             None if cut.newest is None else cut.newest[rest],
         )
         return units.pair_windows[np.concatenate([snapped, pair])], pa.concat_tables([snaps, deltas])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.picking import pick
+
 
 def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
     """The `rows` by end, start and key, nulls first; equal ones stay as they came."""
@@ -19,4 +21,4 @@ def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
             rows = rows.append_column(f"{name}_valid", pc.is_valid(rows[name]))
             keys.append((f"{name}_valid", "ascending"))
         keys.append((name, "ascending"))
-    return rows.take(pc.sort_indices(rows, sort_keys=keys)).select(names)
+    return pick(rows, pc.sort_indices(rows, sort_keys=keys)).select(names)

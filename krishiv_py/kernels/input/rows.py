@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.connectors.fit import fitted
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import SchemaError, message, shown
-from krishiv_py.kernels.columns.evaluate import one_batch
+from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
 from krishiv_py.kernels.input.lossless import loses, may_lose
 
 _WHOLE: Final = frozenset({int, str, bytes, bool, type(None)})
@@ -100,7 +100,15 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of `schema` from a list of dicts or whatever holds Arrow data (:func:`arrow_table`).
+    """What :func:`as_batches` gives, as one batch."""
+    found = as_batches(rows, schema)
+    return found[0] if len(found) == 1 else one_batch(pa.Table.from_batches(found))
+
+
+def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """A batch of `schema` from a list of dicts or whatever holds Arrow data (:func:`arrow_table`).
+
+    They are several where the texts of a table are too long for one.
 
     Raises
     ------
@@ -108,12 +116,12 @@ def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
         Naming the column, the wrong type and, for dicts, the row.
     """
     if isinstance(rows, pa.RecordBatch):
-        return _fitted(rows, schema)
+        return [_fitted(rows, schema)]
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
-        return _from_dicts(rows, schema)
+        return [_from_dicts(rows, schema)]
     table = arrow_table(rows)
     if table is not None:
-        return _fitted(one_batch(table), schema)
+        return [_fitted(batch, schema) for batch in batches_of(table)]
     raise SchemaError(
         message(
             "not a batch",

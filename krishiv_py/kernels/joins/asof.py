@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.input.lateness import floor_watermark
@@ -64,7 +65,7 @@ class AsofOperator(JoinOperator):
         order = np.lexsort((rows[NUMBER].to_numpy(), rows[TIME].to_numpy()))
         last = np.zeros(groups.n, np.int64)
         last[groups.ids[order]] = order  # of several writes to one place the last one stands
-        return rows.take(pa.array(np.sort(last)))
+        return pick(rows, np.sort(last))
 
     def _horizon(self, at: int) -> int:
         """Before which time left rows have their result under a watermark."""
@@ -84,7 +85,7 @@ class AsofOperator(JoinOperator):
         known.joined_at = max(known.joined_at, moment.watermark_us)
         known.store(bucket)
         state.lefts.append(left.table, passed)
-        state.rights.append(right.table.take(pa.array(right.seeks)))
+        state.rights.append(pick(right.table, right.seeks))
         horizon = self._horizon(known.joined_at)
         due = state.lefts.load(passed, horizon)
         table, unmatched = (self.layout.result_schema.empty_table(), 0) if due is None else self._given(state, due)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
@@ -91,7 +92,7 @@ class IntervalJoinOperator(JoinOperator):
         places = pairs.left[first]
         held = places[places >= pool.fresh]
         if len(held):
-            known = left.marked(rows.take(pa.array(held)))
+            known = left.marked(pick(rows, held))
             places = np.concatenate([places[places < pool.fresh], held[~known]])
         return Pairs(places, np.full(len(places), NOBODY))
 
@@ -110,7 +111,7 @@ class IntervalJoinOperator(JoinOperator):
         n = fresh.table.num_rows
         met = np.zeros(n, np.bool_)
         met[places[places < n]] = True
-        half.mark(rows.take(pa.array(np.unique(places[places >= n]))))
+        half.mark(pick(rows, np.unique(places[places >= n])))
         stays = fresh.times >= horizon
         if not self.given[side]:  # nobody will ask for rows that can meet nobody
             seeking = np.zeros(n, np.bool_)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.arrays.grouping import key_hashes, normal_key
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
@@ -83,8 +84,8 @@ class Lookup:
         if self.keeps:
             pairs = _with_all(pairs, batch.num_rows)
         right = pa.array(pairs.right, mask=pairs.right == NOBODY)
-        found = [_one(table[column].take(right)) for column, _ in self.columns]
-        kept = [c.take(pa.array(pairs.left)) for c in batch.columns]
+        found = [_one(pick(table[column], right)) for column, _ in self.columns]
+        kept = [pick(c, pairs.left) for c in batch.columns]
         return pa.RecordBatch.from_arrays([*kept, *found], names=[*batch.schema.names, *(name for _, name in self.columns)])
 
     def _keys(self, rows: pa.RecordBatch | pa.Table, side: int) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import OperatorError, message
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import order_in_runs, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
@@ -70,7 +71,7 @@ class Tally:
             self._check()
 
     def _check(self) -> None:
-        tables = [f.table.select([HASH, *self._layout.key_names]).take(pa.array(at)) for f, at, _ in self._parts]
+        tables = [pick(f.table.select([HASH, *self._layout.key_names]), at) for f, at, _ in self._parts]
         counts = np.concatenate([counts for _, _, counts in self._parts])
         refuse_many(self._layout, pa.concat_tables(tables), np.arange(len(counts)), counts)
 
@@ -136,7 +137,7 @@ def same_keys(keys: list[str], left: pa.Table, right: pa.Table, pairs: Pairs) ->
     same = np.ones(len(pairs.left), np.bool_)
     one, other = pa.array(pairs.left), pa.array(pairs.right)
     for key in keys:
-        ours, theirs = left[key].take(one), right[key].take(other)
+        ours, theirs = pick(left[key], one), pick(right[key], other)
         equal = pc.fill_null(pc.equal(ours, theirs), False)
         if pa.types.is_floating(ours.type):  # SQL groups NaN with NaN
             equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(ours), pc.is_nan(theirs)), False))
@@ -178,7 +179,7 @@ def results(
     order = in_order(left, right, pairs, times)
     one, other = (pa.array(at[order], mask=at[order] == NOBODY) for at in (pairs.left, pairs.right))
     arrays = [key_of(left[k], right[k], one, other) for k in layout.key_names]
-    arrays += [left[n].take(one) for n in names[0]] + [right[n].take(other) for n in names[1]]
+    arrays += [pick(left[n], one) for n in names[0]] + [pick(right[n], other) for n in names[1]]
     if len(arrays) < len(layout.result_schema):
         arrays.append(unstamp(times[order], layout.spec.time_kind))
     return pa.Table.from_arrays(arrays, schema=layout.result_schema)
@@ -187,7 +188,7 @@ def results(
 def key_of(left: pa.ChunkedArray, right: pa.ChunkedArray, one: pa.Array, other: pa.Array) -> pa.ChunkedArray:
     """Keys of results: of the left row, or of the right one where there is no left one."""
     if not one.null_count:
-        return left.take(one)
+        return pick(left, one)
     if one.null_count == len(one):
-        return right.take(other)
-    return pc.if_else(one.is_valid(), left.take(one), right.take(other))
+        return pick(right, other)
+    return pc.if_else(one.is_valid(), pick(left, one), pick(right, other))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.arrays.grouping import key_hashes
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
@@ -175,4 +176,4 @@ def _still_of_use(marks: pa.Table, over: int) -> pa.Table:
     """Each row once, and none that is over."""
     kept = np.unique(marks[HASH].to_numpy(), return_index=True)[1]
     kept = kept[marks[TIME].to_numpy()[kept] >= over]
-    return marks.take(pa.array(kept))
+    return pick(marks, kept)

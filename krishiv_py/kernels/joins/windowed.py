@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group_rows
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
@@ -46,7 +47,7 @@ class _InWindows:
     def keyed(self) -> pa.Table:
         """Keys and windows."""
         names = [n for n in self.table.column_names if n.startswith("k")]
-        return self.table.select(names).take(pa.array(self.places)).append_column(_WINDOW, pa.array(self.starts))
+        return pick(self.table.select(names), self.places).append_column(_WINDOW, pa.array(self.starts))
 
 
 class WindowJoinOperator(JoinOperator):
@@ -167,7 +168,7 @@ class WindowJoinOperator(JoinOperator):
         kind = self.layout.spec.time_kind
         arrays = [key_of(left.table[k], right.table[k], one, other) for k in self.layout.key_names]
         arrays += [unstamp(starts, kind), unstamp(starts + self.window.size_us, kind)]
-        arrays += [left.table[n].take(one) for n in self.names[0]] + [right.table[n].take(other) for n in self.names[1]]
+        arrays += [pick(left.table[n], one) for n in self.names[0]] + [pick(right.table[n], other) for n in self.names[1]]
         schema = self.layout.result_schema
         return pa.Table.from_arrays(arrays[: len(schema)], schema=schema)
 

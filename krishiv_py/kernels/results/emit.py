@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
@@ -67,7 +68,7 @@ class Emitter:
             return tables
         table = pa.concat_tables(tables)
         ends = table.column(len(self.layout.key_names) + 1).cast(pa.int64()).to_numpy()
-        return [table if (ends[1:] >= ends[:-1]).all() else table.take(pa.array(stable_order(ends)))]
+        return [table if (ends[1:] >= ends[:-1]).all() else pick(table, stable_order(ends))]
 
 
 def _column(value: str | int | npt.NDArray[Any] | None, n: int, type_: pa.DataType) -> pa.Array:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import told_where
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
@@ -63,7 +64,7 @@ class Opened:
         member, updated = np.empty(n, np.int64), np.full(n, UNSET)
         member[ids] = np.arange(len(ids))
         np.maximum.at(updated, ids, rows[WRITTEN].to_numpy())
-        return rows.take(pa.array(member)), updated
+        return pick(rows, member), updated
 
     def table(self, heads: pa.Table, updated: Ints, partials: list[pa.Array], starts: Ints, ends: Ints) -> pa.Table:
         """Windows whose partials are known, with a row of each (for its key) and the time of its last update."""
@@ -78,7 +79,7 @@ class Opened:
         own = [heads[n] for n in self.layout.own_names]
         shown = self._emitter.finished(keys, starts, ends, [*values, *own], "+I").select(self._shown)
         order = pa.array(pair_order(ends, starts))
-        return pa.Table.from_arrays([*shown.columns, unstamp(updated, "timestamp")], schema=self.schema).take(order)
+        return pick(pa.Table.from_arrays([*shown.columns, unstamp(updated, "timestamp")], schema=self.schema), order)
 
     def empty(self) -> pa.Table:
         """No window."""

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.store import Bucket, with_written
@@ -89,7 +90,7 @@ class KeyedLog:
                 table = self._store.get(self._piece(run, piece))
                 picked = _positions(table[HASH].to_numpy(), hashes[low[piece] : high[piece]])
                 if len(picked):
-                    found.append(table.take(pa.array(picked)))
+                    found.append(pick(table, picked))
         return pa.concat_tables(found) if found else self._schema.empty_table()
 
     def remove(self, hashes: Ints, gone: Callable[[pa.Table], Mask]) -> pa.Table:
@@ -99,12 +100,12 @@ class KeyedLog:
             for piece in self._needed(run, hashes):
                 table = self._store.get(self._piece(run, piece))
                 at = _positions(table[HASH].to_numpy(), hashes)
-                at = at[gone(table.take(pa.array(at)))] if len(at) else at
+                at = at[gone(pick(table, at))] if len(at) else at
                 if len(at):
-                    found.append(table.take(pa.array(at)))
+                    found.append(pick(table, at))
                     run[0][1] -= len(at)
                     kept = np.delete(np.arange(table.num_rows), at)
-                    self._store.put(self._piece(run, piece), table.take(pa.array(kept)))
+                    self._store.put(self._piece(run, piece), pick(table, kept))
         for run in [r for r in self._runs if not r[0][1]]:
             self._delete(run)
         self._runs[:] = [r for r in self._runs if r[0][1]]
@@ -115,7 +116,7 @@ class KeyedLog:
         ordered = rows
         if not (hashes[1:] >= hashes[:-1]).all():
             order = stable_order(hashes)
-            ordered, hashes = rows.take(pa.array(order)), hashes[order]
+            ordered, hashes = pick(rows, order), hashes[order]
         starts = range(0, rows.num_rows, _PIECE)
         head = [number, rows.num_rows] if self._now is None else [number, rows.num_rows, self._now]
         run = [head, [int(hashes[s]) for s in starts]]

@@ -19,6 +19,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
@@ -93,7 +94,7 @@ def by_key(rows: pa.Table) -> pa.Table:
     """The rows by hash, then time, then as they came."""
     by_time = stable_order(rows[TIME].to_numpy())
     order = by_time[stable_order(rows[HASH].to_numpy()[by_time])]
-    return rows.take(pa.array(order)).combine_chunks()
+    return pick(rows, order).combine_chunks()
 
 
 class SpanLog:
@@ -137,7 +138,7 @@ class SpanLog:
                 counted(numbers, stop - start)
             at, spans = expand(start, stop)
             picked, at = np.unique(at, return_inverse=True)
-            yield table.take(pa.array(picked)), at.astype(np.int64), numbers[spans]
+            yield pick(table, picked), at.astype(np.int64), numbers[spans]
 
     def counts(self, hashes: Ints) -> Ints:
         """How many rows there are of some hashes, which are sorted, each once."""
@@ -154,7 +155,7 @@ class SpanLog:
             if not last:
                 times = table[TIME].to_numpy()
                 at = bisected(times, start, stop, times[start], after=True) - 1
-            yield table.take(pa.array(at)), np.arange(len(at)), numbers
+            yield pick(table, at), np.arange(len(at)), numbers
 
     def _between(self, wanted: Wanted) -> Iterator[tuple[pa.Table, Ints, Ints, Ints]]:
         """Pieces with rows in some spans; the numbers of these spans, and the positions from and to of their rows."""
@@ -206,7 +207,7 @@ class SpanLog:
         cuts = np.searchsorted(places, np.arange(len(run.first) + 1) * PIECE)
         for piece in np.flatnonzero(np.diff(cuts)).tolist():
             here = places[cuts[piece] : cuts[piece + 1]] - piece * PIECE
-            yield self._store.get(self._piece(run, piece)).take(pa.array(here))
+            yield pick(self._store.get(self._piece(run, piece)), here)
 
     def _settle(self, run: _Run) -> None:
         """Let a run go that is over, and write one anew of which more than half is: space follows what is held."""

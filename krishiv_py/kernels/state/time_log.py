@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
@@ -33,7 +34,7 @@ def times_of(table: pa.Table) -> Ints:
 def by_time(table: pa.Table) -> pa.Table:
     """The rows in order of time; equal times stay in order of arrival."""
     times = times_of(table)
-    return table if (times[1:] >= times[:-1]).all() else table.take(pa.array(stable_order(times)))
+    return table if (times[1:] >= times[:-1]).all() else pick(table, stable_order(times))
 
 
 def _tier(rows: int) -> int:

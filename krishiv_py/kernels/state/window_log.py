@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import WINDOW as WINDOW
@@ -111,7 +112,7 @@ class PairLog:
         standing = np.flatnonzero(last >= 0)
         snap_at = np.full(n, -1, np.int64)
         snap_at[standing] = np.arange(len(standing))
-        snaps = log.select(self.partial_schema.names).take(pa.array(last[standing]))
+        snaps = pick(log.select(self.partial_schema.names), last[standing])
         pending, fired = np.zeros(n, np.int64), np.zeros(n, np.int64)
         np.add.at(pending, ids[live], rows[live])
         np.maximum.at(fired, ids, log[FIRED].to_numpy())
@@ -129,7 +130,7 @@ class PairLog:
         """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.chunk_tiers.Runs` merges with."""
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         found = self.resolve(log, groups.ids, groups.n)
-        keys = log.select([ROWS, *self.layout.key_names]).take(pa.array(groups.first))
+        keys = pick(log.select([ROWS, *self.layout.key_names]), groups.first)
         zero = np.zeros(groups.n, np.int64)
         shown = found.rows - found.pending if self.counted else zero
         bare = (found.snap_at < 0) & (found.pend_at < 0)
@@ -139,7 +140,7 @@ class PairLog:
             (found.pend_at, found.pends, False, found.pending),
         ):
             keep = np.flatnonzero(at >= 0)
-            parts.append(self._part(keys, found, keep, rows, is_snap, table.take(pa.array(at[keep]))))
+            parts.append(self._part(keys, found, keep, rows, is_snap, pick(table, at[keep])))
         keep = np.flatnonzero(bare)
         parts.append(self._part(keys, found, keep, zero, False, self.nothing(len(keep))))
         return pa.concat_tables(parts)
@@ -147,7 +148,7 @@ class PairLog:
     def _part(self, keys: pa.Table, found: Pairs, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
         marks = np.full(len(keep), snap)
         newest = found.newest[keep] if self.counted else None
-        return self.entries(keys.take(pa.array(keep)), rows[keep], found.fired[keep], found.done[keep], marks, partials, newest)
+        return self.entries(pick(keys, keep), rows[keep], found.fired[keep], found.done[keep], marks, partials, newest)
 
     def total(self, found: Pairs, wanted: Ints) -> pa.Table:
         """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is.
@@ -156,13 +157,13 @@ class PairLog:
         """
         snap, pend = found.snap_at[wanted], found.pend_at[wanted]
         both = np.flatnonzero((snap >= 0) & (pend >= 0))
-        pairs = pa.concat_tables([found.snaps.take(pa.array(snap[both])), found.pends.take(pa.array(pend[both]))])
+        pairs = pa.concat_tables([pick(found.snaps, snap[both]), pick(found.pends, pend[both])])
         ids = np.tile(np.arange(len(both)), 2)
         with regrouped(wanted[both]):
             merged = self.partials(self.layout.merge(pairs, ids, len(both)))
         source = np.where(snap >= 0, snap, len(found.snaps) + pend)
         source[both] = len(found.snaps) + len(found.pends) + np.arange(len(both))
-        return pa.concat_tables([found.snaps, found.pends, merged]).take(pa.array(source))
+        return pick(pa.concat_tables([found.snaps, found.pends, merged]), source)
 
     def columns(self, table: pa.Table) -> list[list[pa.Array]]:
         """Partial columns, aggregate by aggregate."""

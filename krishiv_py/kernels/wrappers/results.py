@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.columns.evaluate import apply_prefix, one_batch
+from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.columns.handed_on import handed_columns
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.moment import Moment
@@ -54,4 +54,4 @@ class StepsAfterOperator(AroundOperator):
 
     def changed(self, results: pa.Table) -> pa.Table:
         """The results behind the steps."""
-        return pa.Table.from_batches([apply_prefix(self.spec.after, one_batch(results))]).cast(self.schema)
+        return prefixed(self.spec.after, results).cast(self.schema)

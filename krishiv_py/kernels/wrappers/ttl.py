@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
@@ -124,7 +125,7 @@ class Expiring:
         groups = group([touches[k] for k in self.layout.key_names], touches.num_rows)
         latest = np.full(groups.n, UNSET)
         np.maximum.at(latest, groups.ids, touches[_STAMP].to_numpy())
-        keys = [touches[k].take(pa.array(groups.first)) for k in self.layout.key_names]
+        keys = [pick(touches[k], groups.first) for k in self.layout.key_names]
         return pa.Table.from_arrays([pa.array(latest), *keys], names=[_STAMP, *self.layout.key_names])
 
     def _due(self, noted: _Clock, clock: int) -> bool:

@@ -100,8 +100,7 @@ class BoundedPack:
             packing.refuse(in_columns(scanned.malformed))
         if scanned.batch is not None:
             packing.take(scanned.batch)
-        chunk = packing.chunk()
-        chunks = [] if chunk is None else split(chunk, stage.layout.key_names, self.bucket_ids)
+        chunks = [part for chunk in packing.chunks() for part in split(chunk, stage.layout.key_names, self.bucket_ids)]
         rows = [(b, addressed(CHUNK, root.number), self.shuffle_files.give(t)) for b, t in chunks]
         rows += [(self.bucket_ids[0], addressed(LATE, root.number), self.shuffle_files.give(t)) for t in packing.late]
         return [*rows, (self.bucket_ids[0], addressed(NOTES, root.number), packing.notes.to_bytes())]

@@ -185,7 +185,7 @@ class _Task:
             if scanned.batch is None:
                 continue
             self._tracker.saw(share.packing.take(scanned.batch), 0)
-            if share.packing.waiting >= _FLUSH_ROWS:
+            if share.packing.full(_FLUSH_ROWS):
                 yield from self._flush(share)
 
     def passing(self, rows: Iterator[Passing]) -> Iterator[pa.RecordBatch]:
@@ -218,8 +218,7 @@ class _Task:
         return rows
 
     def _flush(self, share: _Share) -> Iterator[pa.RecordBatch]:
-        chunk = share.packing.chunk()
-        if chunk is not None:
+        for chunk in share.packing.chunks():
             parts = split(chunk, share.stage.layout.key_names, self._pack.bucket_ids)
             kind = addressed(CHUNK, share.root.number, self._seq)
             yield self._rows([(b, kind, self._give(t)) for b, t in parts])

@@ -19,6 +19,7 @@ from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import OperatorError
+from krishiv_py.kernels.arrays.large import by_size
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
@@ -288,8 +289,9 @@ class BucketProcessor:
         give = encode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).give
         for following in self._place.following:
             for kind, tables in ((NEXT, [results]), (EARLY, shown)):
-                for to, part in itertools.chain.from_iterable(map(following.parts, tables)):
-                    yield Row(kind=addressed(kind, following.number), bucket=to, blob=give(part))
+                for to, rows in itertools.chain.from_iterable(map(following.parts, tables)):
+                    for part in by_size(rows):
+                        yield Row(kind=addressed(kind, following.number), bucket=to, blob=give(part))
         wakes, ids = self._place.wakes, self._place.bucket_ids
         if wakes is not None and bucket == ids[0]:  # one is enough, and this one always steps
             for to in ids:
@@ -300,7 +302,8 @@ class BucketProcessor:
             return
         written = self._output.write(kind, bucket, table) if self._output is not None else None
         if written is None:
-            yield Row(kind=kind, bucket=bucket, blob=encode(table))
+            for part in by_size(table):
+                yield Row(kind=kind, bucket=bucket, blob=encode(part))
         else:
             yield Row(kind=FILE, bucket=bucket, blob=json.dumps(written).encode())
 

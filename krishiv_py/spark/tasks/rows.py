@@ -113,7 +113,7 @@ class GivesRows:
     def take(self, scanned: Scanned) -> Iterator[Passing]:
         """See :class:`~krishiv_py.spark.tasks.pack.PassesRows`."""
         take(self._packing, scanned)
-        if self._packing.waiting >= _FLUSH_ROWS:
+        if self._packing.full(_FLUSH_ROWS):
             yield from self._given()
             self._packing = packing_of(self._stage)
 

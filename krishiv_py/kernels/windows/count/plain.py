@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints
@@ -79,7 +80,7 @@ class CountOperator:
         first = pa.array(parts.first)
         counts = np.bincount(parts.ids, minlength=parts.n)
         arrays = [pa.array(hashes[parts.first]), pa.array(slices[parts.first]), pa.array(counts)]
-        arrays += [rows[k].take(first) for k in names]
+        arrays += [pick(rows[k], first) for k in names]
         fresh = pa.Table.from_arrays([*arrays, *self.layout.create(rows, parts.ids, parts.n)], schema=self.schema)
         log.append(fresh)
         groups = np.concatenate([of_held, of_row[parts.first]])
@@ -121,17 +122,17 @@ class CountOperator:
         order = stable_order(rows)  # arrival order within a window is what first and last go by
         rows, starts = rows[order], starts[order]
         windows = group([groups[rows], starts], len(rows))
-        return entries.take(pa.array(rows)), windows, starts[windows.first]
+        return pick(entries, rows), windows, starts[windows.first]
 
     def _windows(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> pa.Table:
         """Results of windows not full when `seen` rows of a key had come: those full at `now`, or all of them."""
         content, windows, start = self._contents(entries, groups, seen, now)
-        head = content.select(self.layout.key_names).take(pa.array(windows.first))
+        head = pick(content.select(self.layout.key_names), windows.first)
         names = [*self.layout.key_names, *(f.name for f in self.layout.partial_fields)]
         merged = pa.Table.from_arrays([*head.columns, *self.layout.merge(content, windows.ids, windows.n)], names=names)
         by_end = stable_order(start)
         start = start[by_end]
-        return self.emitter.rows(merged.take(pa.array(by_end)), start, start + self.window.size, "+I")
+        return self.emitter.rows(pick(merged, by_end), start, start + self.window.size, "+I")
 
     def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries of one slice added up; slices all of whose windows are full go, but for the newest, which numbers go by."""
@@ -146,7 +147,7 @@ class CountOperator:
         parts = group([of_key, slices], len(slices))
         total = np.zeros(parts.n, np.int64)
         np.add.at(total, parts.ids, counts)
-        head = entries.select([HASH, SLICE, *self.layout.key_names]).take(pa.array(parts.first))
+        head = pick(entries.select([HASH, SLICE, *self.layout.key_names]), parts.first)
         arrays = [head[HASH], head[SLICE], pa.array(total), *head.columns[2:], *self.layout.merge(entries, parts.ids, parts.n)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 

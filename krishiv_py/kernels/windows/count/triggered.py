@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.ranking import rank
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
@@ -99,14 +100,14 @@ class TriggeredCountOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         entries = KeyedLog(bucket, "c", self.schema, self._compact).written()
-        entries = entries.take(pa.array(stable_order(entries[NUMBER].to_numpy())))
+        entries = pick(entries, stable_order(entries[NUMBER].to_numpy()))
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         rows, starts = self.assigner.windows(entries[NUMBER].to_numpy())
         open_ = (starts >= 0) & (starts + self.window.size > _seen(entries, keys)[keys.ids[rows]])
         rows, starts = rows[open_], starts[open_]
         windows = group([keys.ids[rows], starts], len(rows))
         begin = starts[windows.first]
-        return Opened(self.layout).created(entries.take(pa.array(rows)), windows.ids, begin, begin + self.window.size)
+        return Opened(self.layout).created(pick(entries, rows), windows.ids, begin, begin + self.window.size)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
@@ -181,8 +182,8 @@ class TriggeredCountOperator:
         made = [schema.empty_table()]
         for first, after in portions(stops + 1 - begins, _PORTION):
             at, ids = expand(begins[first:after], stops[first:after] + 1)
-            picked = rows.take(pa.array(order[at]))
-            keys = rows.select(self.layout.key_names).take(pa.array(order[begins[first:after]]))
+            picked = pick(rows, order[at])
+            keys = pick(rows.select(self.layout.key_names), order[begins[first:after]])
             made.append(pa.Table.from_arrays([*keys.columns, *self.layout.create(picked, ids, after - first)], schema=schema))
         return pa.concat_tables(made)
 
@@ -192,7 +193,7 @@ class TriggeredCountOperator:
         made = []
         for first, after in portions(longest - windows, _PORTION):
             at, ids = expand(windows[first:after], longest[first:after])
-            picked = rows.take(pa.array(order[at]))
+            picked = pick(rows, order[at])
             single = self.layout.create(picked, np.arange(len(at)), len(at))
             stack = pa.Table.from_arrays(single, schema=pa.schema(self.layout.partial_fields))
             lengths = longest[first:after] - windows[first:after]
@@ -201,10 +202,10 @@ class TriggeredCountOperator:
             found = cumulated(self.layout, stack, ids, ids[:0])
             for name in reversed(self.layout.key_names):
                 found = found.add_column(0, picked.schema.field(name), picked[name])
-            made.append(found.take(pa.array(place)))
+            made.append(pick(found, place))
         back = np.empty(len(by_window), np.int64)
         back[by_window] = np.arange(len(by_window))
-        return pa.concat_tables(made).take(pa.array(back))
+        return pick(pa.concat_tables(made), back)
 
     def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Rows of windows not yet full, and the newest of every key, which numbers go by."""

@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import among, distinct, group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.columns.layout import WINDOW_END, WINDOW_START, Layout
 from krishiv_py.kernels.columns.place import START
 from krishiv_py.kernels.columns.times import unstamp
@@ -62,7 +63,7 @@ class AssignedOperator:
         starts = rows[WINDOW_START].to_numpy()
         groups = group([*(rows[k] for k in names), starts, places], rows.num_rows)
         first = pa.array(groups.first)
-        keys = [rows[k].take(first) for k in names]
+        keys = [pick(rows[k], first) for k in names]
         partials = self.layout.create(rows, groups.ids, groups.n)
         arrays = [pa.array(places[groups.first]), *keys, pa.array(starts[groups.first]), *partials]
         return pa.Table.from_arrays(arrays + self.slices.counts(rows, groups), schema=self.slices.chunk_schema)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from krishiv_py.errors import RAISED, OperatorError, SchemaError, message, shown, told
 from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
@@ -165,7 +166,7 @@ class PaneOperator(TriggeredOperator):
         log = self._load(runs, [window])
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         state = self.log.resolve(log, groups.ids, groups.n)
-        keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
+        keys = pick(log.select([WINDOW, *self.layout.key_names]), groups.first)
         every = np.arange(groups.n)
         total = self._value(log, groups.first, state, every) if self.once else self.log.total(state, every)
         if self.once:

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Groups, distinct, group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.splitting import portions, split
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
@@ -60,7 +61,7 @@ class FixedOperator:
         slices = self.assigner.slices(rows[TIME].to_numpy())
         groups = group([rows[k] for k in self.layout.key_names] + [slices], rows.num_rows)
         first = pa.array(groups.first)
-        keys = [rows[k].take(first) for k in self.layout.key_names]
+        keys = [pick(rows[k], first) for k in self.layout.key_names]
         arrays = [pa.array(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
 
@@ -76,7 +77,7 @@ class FixedOperator:
         """Partials with equal key and slice become one."""
         names = [*self.layout.key_names, SLICE]
         groups = group([partials[n] for n in names], partials.num_rows)
-        head = partials.select([SLICE, *self.layout.key_names]).take(pa.array(groups.first))
+        head = pick(partials.select([SLICE, *self.layout.key_names]), groups.first)
         arrays = [*head.columns, *self.layout.merge(partials, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays, schema=self.chunk_schema)
 
@@ -136,18 +137,18 @@ class FixedOperator:
             stacked = pa.concat_tables([tables[i] for i in at.tolist()])
         else:
             begins = np.cumsum(rows) - rows
-            stacked = pa.concat_tables(tables).take(pa.array(expand(begins[at], begins[at] + rows[at])[0]))
+            stacked = pick(pa.concat_tables(tables), expand(begins[at], begins[at] + rows[at])[0])
         return stacked.set_column(0, "w", pa.array(np.repeat(windows, rows[at])))
 
     def _merged(self, content: pa.Table) -> pa.Table:
         names = ["w", *self.layout.key_names]
         groups = group([content["w"].to_numpy(), *(content[k] for k in self.layout.key_names)], content.num_rows)
-        head = content.select(names).take(pa.array(groups.first))
+        head = pick(content.select(names), groups.first)
         arrays = [*head.columns, *self.layout.merge(content, groups.ids, groups.n)]
         merged = pa.Table.from_arrays(arrays, names=[*names, *(f.name for f in self.layout.partial_fields)])
         windows = merged["w"].to_numpy()
         in_order = bool((windows[1:] >= windows[:-1]).all())  # of one window for sure: no second copy of all its rows
-        return merged if in_order else merged.sort_by("w")
+        return merged if in_order else pick(merged, stable_order(windows))
 
     def _portions(self, runs: Runs, starts: list[int]) -> list[list[int]]:
         """Windows in groups small enough to merge in one go."""
@@ -172,7 +173,7 @@ class FixedOperator:
         """Windows that had fired and were changed by this batch: their new value, after the old one's withdrawal."""
         rows, window = self.assigner.windows(fresh[SLICE].to_numpy())
         touched = np.isin(window, np.array(starts, np.int64))
-        changed = fresh.select([SLICE, *self.layout.key_names]).take(pa.array(rows[touched]))
+        changed = pick(fresh.select([SLICE, *self.layout.key_names]), rows[touched])
         changed = changed.set_column(0, "w", pa.array(window[touched]))
         now = self._content(runs, starts)
         assert now is not None
@@ -226,7 +227,7 @@ class FixedOperator:
         gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
         rows, windows = self.assigner.windows(gone[SLICE].to_numpy())
         open_ = windows + self.window.size_us > self.patience.over(moment.watermark_us)
-        spread = gone.take(pa.array(rows[open_])).set_column(0, "w", pa.array(windows[open_]))
+        spread = pick(gone, rows[open_]).set_column(0, "w", pa.array(windows[open_]))
         return distinct(spread, ["w", *self.layout.key_names])
 
     def _forget(self, runs: Runs, horizon: int) -> None:

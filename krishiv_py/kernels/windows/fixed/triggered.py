@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import among, distinct, group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.splitting import portions, split
 from krishiv_py.kernels.arrays.types import Ints, Mask
@@ -225,7 +226,7 @@ class TriggeredOperator:
             window = starts[groups.first]
             order = stable_order(window)
             changed = (state.pending > 0) & (state.done | (pane != "late"))  # a pair not done yet has its watermark firing
-            keys = log.select([WINDOW, *self.layout.key_names]).take(pa.array(groups.first))
+            keys = pick(log.select([WINDOW, *self.layout.key_names]), groups.first)
             if question is not None:
                 counts = state.rows, state.pending, state.fired, state.newest
                 changed = question.chosen(Standing(keys, window, window + self.window.size_us, *counts), changed, of=window)
@@ -238,7 +239,7 @@ class TriggeredOperator:
             if len(firing):
                 fired = Firings(
                     window[firing],
-                    keys.take(pa.array(firing)),
+                    pick(keys, firing),
                     value,
                     state.fired[firing],
                     np.full(len(firing), pane),
@@ -284,7 +285,7 @@ class TriggeredOperator:
             n = len(pairs)
             counted = self.log.counted and is_snap
             entries = self.log.entries(
-                keys.take(pa.array(pairs)),
+                pick(keys, pairs),
                 state.rows[pairs] if counted else np.zeros(n, np.int64),
                 state.fired[pairs] + is_snap,
                 np.full(n, done),
@@ -297,7 +298,7 @@ class TriggeredOperator:
     def _value(self, log: pa.Table, first: Ints, state: Pairs, wanted: Ints) -> pa.Table:
         """What some pairs come to, given an entry of each: discarding, what came since their last firing."""
         if self.discarding:
-            return state.pends.take(pa.array(state.pend_at[wanted]))
+            return pick(state.pends, state.pend_at[wanted])
         with told_where(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
             return self.log.total(state, wanted)
 
@@ -313,7 +314,7 @@ class TriggeredOperator:
             wanted = np.flatnonzero(held)
             value = self._value(log, groups.first, found, wanted)
             heads, updated = opened.heads(log, groups.ids, groups.n)
-            heads = heads.take(pa.array(wanted))
+            heads = pick(heads, wanted)
             starts = heads[WINDOW].to_numpy()
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
         return pa.concat_tables(tables)

@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
 from krishiv_py.kernels.arrays.splitting import portions
@@ -113,7 +114,7 @@ class ArrivalOperator(LookBackOperator):
             seen = o.picked[at] <= o.picked[some][ids]
             at, ids = at[seen], ids[seen]
             bounds = running(np.bincount(ids, minlength=len(some)))
-            copy = attrs.evolve(o, rows=o.rows.take(pa.array(at)), ids=o.ids[at], times=o.times[at], picked=o.picked[at])
+            copy = attrs.evolve(o, rows=pick(o.rows, at), ids=o.ids[at], times=o.times[at], picked=o.picked[at])
             own = np.flatnonzero(at == some[ids])
             yield some, copy, own, Ranges(bounds[:-1], bounds[1:], copy.times // self.block_us)
 
@@ -131,4 +132,4 @@ def _in_order(tables: list[pa.Table], times: list[Ints], arrived: list[Ints]) ->
     """Results in ascending order of time, those of one time in order of arrival; each table is in order of time already."""
     ordered_by = [stable_order(t) for t in times]
     time, arrival = (np.concatenate([v[o] for v, o in zip(c, ordered_by, strict=True)]) for c in (times, arrived))
-    return pa.concat_tables(tables).take(pa.array(pair_order(time, arrival)))
+    return pick(pa.concat_tables(tables), pair_order(time, arrival))

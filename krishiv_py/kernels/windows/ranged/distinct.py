@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.arrays.grouping import group_rows
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints
@@ -108,7 +109,7 @@ class DistinctOperator:
         if not len(w.ids):
             return opened.empty()
         updated = Ranges(w.low, w.high, o.times // self.block_us).reduce(np.maximum, o.rows[WRITTEN].to_numpy())
-        return opened.finished(o.rows.take(pa.array(w.low)), updated, values, w.starts, w.starts + self.spans.size)
+        return opened.finished(pick(o.rows, w.low), updated, values, w.starts, w.starts + self.spans.size)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts windows that had not ended."""
@@ -183,13 +184,13 @@ class DistinctOperator:
         some = np.flatnonzero(high > low)
         r = Ranges(low[some], high[some], block[prompt])
         with self._told(o, w), regrouped(some):
-            parts = [pa.table(range_partials(self.layout, o.rows.take(pa.array(prompt)), r), names=self.partial_names)]
+            parts = [pa.table(range_partials(self.layout, pick(o.rows, prompt), r), names=self.partial_names)]
         at, windows = expand(count[w.low], count[w.high])
         rows = straggling[at]
         counted = o.rows[FROM].to_numpy()[rows] <= w.starts[windows] + self.spans.size
         rows, windows = rows[counted], windows[counted]
         single = np.arange(len(rows), dtype=np.int64)
-        parts.append(pa.table(self.layout.create(o.rows.take(pa.array(rows)), single, len(rows)), names=self.partial_names))
+        parts.append(pa.table(self.layout.create(pick(o.rows, rows), single, len(rows)), names=self.partial_names))
         owners = np.concatenate([some, windows])
         used, ids = np.unique(owners, return_inverse=True)
         with self._told(o, w), regrouped(used):
@@ -205,7 +206,7 @@ class DistinctOperator:
         order = stable_order(w.starts)
         at = pa.array(w.low[order])
         starts = w.starts[order]
-        keys, picked = [o.rows[k].take(at) for k in self.layout.key_names], [v.take(pa.array(order)) for v in values]
+        keys, picked = [pick(o.rows[k], at) for k in self.layout.key_names], [pick(v, order) for v in values]
         return self.emitter.finished(
             keys, starts, starts + self.spans.size, picked, "+I", "final" if self.final else "on_time", None
         )

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.arrays.splitting import portions
@@ -67,7 +68,7 @@ class Changes:
         windows = windows[found.cause]
         starts = m.starts[windows]
         at = pa.array(m.rows[m.bounds(windows)[0]])
-        arrays = [*(o.rows[k].take(at) for k in self.layout.key_names), *partials.take(pa.array(found.result)).columns]
+        arrays = [*(pick(o.rows[k], at) for k in self.layout.key_names), *pick(partials, found.result).columns]
         table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.names])
         ends = starts + self.spans.size
         return self.emitter.rows(table, starts, ends, found.op, np.where(ends < watermark_us, "late", "early"), None)
@@ -121,7 +122,7 @@ class Changes:
             there = o.picked[rows] <= seqs[start:stop][ids]
             used, dense = np.unique(ids[there], return_inverse=True)
             some[start + used] = True
-            held = o.rows.take(pa.array(rows[there]))
+            held = pick(o.rows, rows[there])
             parts.append(pa.table(self.layout.create(held, dense.astype(np.int64), len(used)), names=self.names))
         return pa.concat_tables(parts), some
 

@@ -12,6 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.large import by_groups, too_much
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
@@ -19,6 +22,7 @@ from krishiv_py.kernels.firing.due import Due, Patience
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.changelog import renewed
 from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
@@ -48,6 +52,7 @@ class LookBackOperator:
         assert isinstance(spec.window, LookBackWindow)
         self.window = spec.window
         self.layout = Layout(spec)
+        self.emitter = Emitter(self.layout)
         self.product = product_for(self.layout, spec.window)
         self.before, self.after = spec.window.size_us, spec.window.after_us
         self.mode = spec.options.emit_mode
@@ -108,7 +113,7 @@ class LookBackOperator:
         listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
         holes = anchors if self.window.exclude_self else None
         values = range_values(self.layout, o.rows, r, holes, listing, None, anchors)
-        return opened.finished(o.rows.take(pa.array(anchors)), updated, values, times - self.before, times + self.after)
+        return opened.finished(pick(o.rows, anchors), updated, values, times - self.before, times + self.after)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had not had their result."""
@@ -127,15 +132,27 @@ class LookBackOperator:
             return out
         for start, stop in log.portions(low, high, self.before + self.after):
             rows = log.load(shift(start, -self.before), shift(stop, self.after))
-            if rows is None:
-                continue
-            times = times_of(rows)
-            due = (times >= start) & (times < stop)
-            if due.any():
-                o = ordered(rows, self.layout.key_names, self.before, self.after, near=due)
-                anchors = np.flatnonzero((o.times >= start) & (o.times < stop))
-                out.append(self.product(o, anchors, self._ranges(o, anchors), "+I", self.pane))
+            found = [] if rows is None else [self._due(part, start, stop) for part in self._by_keys(rows)]
+            given = [results for results in found if results is not None]
+            out += self.emitter.by_end(given) if self.window.output != "pairs" else given
         return out
+
+    def _by_keys(self, rows: pa.Table) -> list[pa.Table]:
+        """Rows that are too much to be worked on at once, in parts of whole keys."""
+        if not too_much(rows):
+            return [rows]
+        keys = group([rows[name] for name in self.layout.key_names], rows.num_rows)
+        return [part for part, _, _ in by_groups(rows, keys.ids, keys.n)]
+
+    def _due(self, rows: pa.Table, start: int, stop: int) -> pa.Table | None:
+        """The results of the rows with ``start <= t < stop``, which lie among those they look back at."""
+        times = times_of(rows)
+        due = (times >= start) & (times < stop)
+        if not due.any():
+            return None
+        o = ordered(rows, self.layout.key_names, self.before, self.after, near=due)
+        anchors = np.flatnonzero((o.times >= start) & (o.times < stop))
+        return self.product(o, anchors, self._ranges(o, anchors), "+I", self.pane)
 
     def _fire_again(self, log: TimeLog, fresh: pa.Table, due_from: int) -> list[pa.Table]:
         """Results that were out and that late rows changed, after their withdrawal; and results of the late rows themselves."""
@@ -168,7 +185,7 @@ class LookBackOperator:
 
     def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
         """What stood before the new rows came: the same ranges without them."""
-        old = attrs.evolve(o, rows=o.rows.take(pa.array(known)), ids=o.ids[known], times=o.times[known])
+        old = attrs.evolve(o, rows=pick(o.rows, known), ids=o.ids[known], times=o.times[known])
         ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
         return self.product(old, anchors - count[anchors], ranges, "-U", "late")
 
@@ -184,7 +201,7 @@ class LookBackOperator:
         newer = np.searchsorted(o.ids, o.ids, side="right") - np.arange(len(o.ids))
         dropped = newer > limit
         if dropped.any():
-            log.replace(rows.take(pa.array(np.sort(o.picked[~dropped]))), frontier)
+            log.replace(pick(rows, np.sort(o.picked[~dropped])), frontier)
         unfired = int(np.count_nonzero(dropped & (o.times >= frontier)))
         return {"limited": int(np.count_nonzero(dropped)), "limited_unfired": unfired}
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggregates.base import lists
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import Ranges, expand
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.splitting import portions
@@ -56,13 +57,13 @@ class Aggregates:
         values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing, bounds, anchors)
         order = stable_order(times)
         picked, at = pa.array(order), pa.array(anchors[order])
-        keys, own = ([o.rows[n].take(at) for n in names] for names in (self.layout.key_names, self.layout.own_names))
+        keys, own = ([pick(o.rows[n], at) for n in names] for names in (self.layout.key_names, self.layout.own_names))
         times = times[order]
         return self.emitter.finished(
             keys,
             times - self.window.size_us,
             times + self.window.after_us,
-            [*(v.take(picked) for v in values), *own],
+            [*(pick(v, picked) for v in values), *own],
             op if isinstance(op, str) else op[order],
             pane,
             None,
@@ -91,11 +92,11 @@ class Matches:
         for start, stop in portions(high - low, _PAIRS):
             rows, ids = expand(low[start:stop], high[start:stop])
             others = rows != anchors[start:stop][ids]
-            met.append(lists(structs.take(pa.array(rows[others])), ids[others], stop - start))
+            met.append(lists(pick(structs, rows[others]), ids[others], stop - start))
         at = pa.array(anchors)
-        arrays = [o.rows[k].take(at) for k in self.layout.key_names]
+        arrays = [pick(o.rows[k], at) for k in self.layout.key_names]
         arrays += [unstamp(times - self.window.size_us, kind), unstamp(times + self.window.after_us, kind)]
-        arrays += [structs.take(at), pa.chunked_array(met, self.schema.field("matches").type)]
+        arrays += [pick(structs, at), pa.chunked_array(met, self.schema.field("matches").type)]
         return _finished(arrays, self.schema, op if isinstance(op, str) else op[order])
 
 
@@ -129,13 +130,13 @@ class Pairs:
         left, right = np.concatenate([none, *lefts]), np.concatenate([none, *rights])
         order = stable_order(o.times[right])
         sides = [(columns[n], side[order]) for side in (left, right) for n in self.names]
-        return _finished([column.take(pa.array(at)) for column, at in sides], self.schema, op)
+        return _finished([pick(column, at) for column, at in sides], self.schema, op)
 
     @staticmethod
     def _holds(condition: Expr, columns: dict[str, pa.Array], left: Ints, right: Ints) -> Mask:
         sides = {"left": pa.array(left), "right": pa.array(right)}
         needed = sorted(columns_of(condition)) or ["left_" + next(iter(columns))]
-        arrays = [columns[n.split("_", 1)[1]].take(sides[n.split("_", 1)[0]]) for n in needed]
+        arrays = [pick(columns[n.split("_", 1)[1]], sides[n.split("_", 1)[0]]) for n in needed]
         mask = pc.fill_null(evaluate(condition, pa.RecordBatch.from_arrays(arrays, names=needed)), False)
         holds: Mask = mask.to_numpy(zero_copy_only=False)
         return holds

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.time_log import times_of
@@ -133,4 +134,4 @@ def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None =
         width = len(distinct) + 1
         places, order = _sorted(ids * width + rank, width * groups.n)
     at = order if picked is None else picked[order]
-    return Ordered(rows.take(pa.array(at)), ids[order], times[order], at, places, scale, distinct)
+    return Ordered(pick(rows, at), ids[order], times[order], at, places, scale, distinct)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group_rows
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
@@ -82,8 +83,8 @@ class Book:
         alive = entries.filter(pa.array(self._newest(entries)))
         kinds = alive[KIND].to_numpy()
         held, standing, marks = (alive.filter(pa.array(kinds == kind)) for kind in (HELD, STANDING, MARK))
-        held = held.take(pa.array(stable_order(held[NUMBER].to_numpy())))
-        return Page(held, standing.take(pa.array(stable_order(standing[UNDER].to_numpy()))), marks)
+        held = pick(held, stable_order(held[NUMBER].to_numpy()))
+        return Page(held, pick(standing, stable_order(standing[UNDER].to_numpy())), marks)
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries of the last step of each key; a bare mark goes when nothing older remains for it to replace."""

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.emit import Emitter
@@ -56,4 +57,4 @@ def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: Firing) 
     found = compose(np.arange(first, both.num_rows), np.arange(first), first + replaced_by, bounds, bounds)
     starts, ends = (b[found.result] for b in bounds)
     by = found.cause - first
-    return emitter.rows(both.take(pa.array(found.result)), starts, ends, found.op, new.pane[by], new.index[by])
+    return emitter.rows(pick(both, found.result), starts, ends, found.op, new.pane[by], new.index[by])

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
@@ -87,7 +88,7 @@ class SessionOperator:
         queues = [DueQueue(bucket, name, self.finest_us) for name in ("w", "f")]
         rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
         rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn
-        rows = rows.take(pa.array(stable_order(rows[SEQ].to_numpy())))
+        rows = pick(rows, stable_order(rows[SEQ].to_numpy()))
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         parts = components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching)
         return Opened(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
@@ -218,7 +219,7 @@ class _Step:
         """Fire the sessions that are over; let the rest wait for the end of theirs. Returns results."""
         seqs = pool[SEQ].to_numpy()
         if (np.diff(seqs) < 0).any():
-            pool = pool.take(pa.array(stable_order(seqs)))
+            pool = pick(pool, stable_order(seqs))
         spans = Spans(pool[HASH].to_numpy(), pool[START].to_numpy(), pool[END].to_numpy())
         parts, ids = self.skeleton.joined(spans, self.due_at)
         over = parts.ends[ids] <= self.due_at

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
@@ -127,7 +128,7 @@ class Contents:
         if n == n_old:
             return self._old
         ids, at = np.concatenate(self._ids), np.concatenate(self._at)
-        created = self._layout.create(self._rows.take(pa.array(at)), ids - n_old, n - n_old)
+        created = self._layout.create(pick(self._rows, at), ids - n_old, n - n_old)
         made = pa.concat_tables([self._old, pa.Table.from_arrays(created, schema=self._schema)])
         root = np.arange(n)
         parents = np.concatenate(self._parents)
@@ -137,7 +138,7 @@ class Contents:
         order = stable_order(root)  # results of one line follow each other, the older first
         order = order[self._usable | (order >= n_old)]
         line = np.cumsum(np.concatenate([[0], np.diff(root[order]) != 0]))
-        stack = made.take(pa.array(order))
+        stack = pick(made, order)
         wanted = np.zeros(n, np.bool_)
         wanted[kept] = True
         row_of = first_of(ids)
@@ -147,7 +148,7 @@ class Contents:
         place[order] = n + np.arange(len(order))
         for field in list(found.schema)[len(self._schema) :]:
             made = made.append_column(field, pa.nulls(n, field.type))
-        return pa.concat_tables([made, found]).take(pa.array(place))
+        return pick(pa.concat_tables([made, found]), place)
 
 
 def written(emitter: Emitter, keys: pa.Table, results: Results, contents: pa.Table) -> pa.Table:
@@ -155,8 +156,8 @@ def written(emitter: Emitter, keys: pa.Table, results: Results, contents: pa.Tab
     found = results.lines()
     result, cause = found.result, found.cause
     names = emitter.layout.key_names
-    columns = [keys[k].take(pa.array(results.groups[result])) for k in names]
-    picked = contents.take(pa.array(result))
+    columns = [pick(keys[k], results.groups[result]) for k in names]
+    picked = pick(contents, result)
     merged = pa.Table.from_arrays([*columns, *picked.columns], names=[*names, *picked.schema.names])
     starts, ends = results.starts[result], results.ends[result]
     return emitter.rows(merged, starts, ends, found.op, results.panes[cause], results.index[cause])

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
@@ -105,7 +106,7 @@ class SessionRows:
         member = np.empty(n, np.int64)
         member[ids] = np.arange(len(ids))
         picked = pa.array(member)
-        columns = [rows[k].take(picked) for k in self.layout.key_names]
+        columns = [pick(rows[k], picked) for k in self.layout.key_names]
         arrays = [pa.array(key_hashes(columns, n)), pa.array(starts), pa.array(ends), *columns]
         return pa.Table.from_arrays([*arrays, *self.layout.create(rows, ids, n)], schema=self.schema)
 
@@ -113,7 +114,7 @@ class SessionRows:
         """One stored row of each group of stored rows, which must be in order of arrival."""
         member = np.empty(n, np.int64)
         member[ids] = np.arange(len(ids))
-        head = stored.select([HASH, *self.layout.key_names]).take(pa.array(member))
+        head = pick(stored.select([HASH, *self.layout.key_names]), member)
         starts = np.full(n, np.iinfo(np.int64).max)
         np.minimum.at(starts, ids, stored[START].to_numpy())
         ends = np.full(n, np.iinfo(np.int64).min)

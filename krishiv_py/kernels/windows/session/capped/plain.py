@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import group, group_rows, key_hashes
 from krishiv_py.kernels.arrays.intervals import Codes, Components
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
@@ -76,7 +77,7 @@ class CappedSessionOperator:
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         alive = np.flatnonzero(self.log.sift(entries, keys.ids, keys.n).rows)
         alive = alive[stable_order(entries[SEQ].to_numpy()[alive])]
-        rows = entries.take(pa.array(alive))
+        rows = pick(entries, alive)
         sessions = self.limits.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
         return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
 
@@ -159,7 +160,7 @@ class _Step:
 
     def _fire(self, entries: pa.Table, alive: Alive, seq: int) -> pa.Table:
         at = np.flatnonzero(alive.rows)
-        rows = entries.take(pa.array(at))
+        rows = pick(entries, at)
         groups = alive.groups[at]
         sessions = self.op.limits.sessions(groups, rows[START].to_numpy(), rows[END].to_numpy())
         of_session = np.empty(sessions.n, np.int64)
@@ -202,7 +203,7 @@ class _Step:
         picked = rows.filter(pa.array(inside))
         ids = numbers[sessions.ids[inside]]
         order = stable_order(picked[SEQ].to_numpy())
-        merged = self.rows.merge(picked.take(pa.array(order)), ids[order], int(firing.sum()))
+        merged = self.rows.merge(pick(picked, order), ids[order], int(firing.sum()))
         at = merged.schema.get_field_index(END)
         return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))
 
@@ -229,7 +230,7 @@ class _Step:
         sooner = coming < armed
         member = np.empty(n, np.int64)
         member[alive.groups] = np.arange(len(alive.groups))
-        keys = entries.select([HASH, *self.op.layout.key_names]).take(pa.array(member))
+        keys = pick(entries.select([HASH, *self.op.layout.key_names]), member)
         if sooner.any():
             timer = [keys[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
             self.timers.insert(pa.Table.from_arrays(timer, schema=_TIMER), self.watermark_us)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.arrays.grouping import Groups, group
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
@@ -120,7 +121,7 @@ class _Step(Visits):
             bench.fire(cut, fires, np.full(cut.sessions.n, "early"), moment + 2)
         stands = bench.state.stands
         contents = bench.contents.table(sorted_unique(stands[stands >= 0]) if self.op.retract else stands[:0])
-        heads = everyone.take(pa.array(keys.first))
+        heads = pick(everyone, keys.first)
         self._record(bench, cut, complete, table, page, heads, contents, seq)
         return written(self.op.emitter, heads, bench.results, contents)
 
@@ -131,7 +132,7 @@ class _Step(Visits):
         np.maximum.at(fired, sessions.ids, bench.state.often[at])
         np.maximum.at(newest, sessions.ids, bench.state.starts[at])
         rows = np.bincount(sessions.ids, minlength=sessions.n)
-        heads = everyone.take(pa.array(keys.first[cut.groups]))
+        heads = pick(everyone, keys.first[cut.groups])
         windows = Standing(heads, sessions.starts, sessions.ends, rows, bench.pending(cut), fired, newest)
         return question.chosen(windows, waits, of=heads[HASH].to_numpy())
 
@@ -184,10 +185,10 @@ class _Step(Visits):
         base = self.numbers.results
         self.numbers.results += len(numbers)
         under = np.where(stands < 0, -1, base + np.searchsorted(numbers, stands))
-        rows = book.rewritten(table.take(pa.array(kept)), seq, s.fired[kept], s.done[kept], s.often[kept], under)
+        rows = book.rewritten(pick(table, kept), seq, s.fired[kept], s.done[kept], s.often[kept], under)
         r = bench.results
-        of_result = heads.take(pa.array(r.groups[numbers]))
-        kept_contents = contents.take(pa.array(numbers)) if self.op.retract else None
+        of_result = pick(heads, r.groups[numbers])
+        kept_contents = pick(contents, numbers) if self.op.retract else None
         standing = book.standing(
             of_result, r.starts[numbers], r.ends[numbers], r.counts[numbers], base + np.arange(len(numbers)), kept_contents, seq
         )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.aggregates.failed import first_of, regrouped, told_where
 from krishiv_py.kernels.arrays.intervals import running_reach
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
@@ -116,7 +117,7 @@ class Play:
         nothing = Firings(rows[:0], rows[:0], np.zeros(0, np.bool_), rows[:0], self._nothing())
         parts = [nothing, *f]
         tracks, late, index = (np.concatenate([getattr(x, n) for x in parts])[order] for n in ("tracks", "late", "index"))
-        values = pa.concat_tables([x.values for x in parts]).take(pa.array(order))
+        values = pick(pa.concat_tables([x.values for x in parts]), order)
         return (
             Sessions(self._pending, self._often, self._done, self._partials, self._at),
             Firings(rows[order], tracks, late, index, values),
@@ -173,14 +174,14 @@ class Play:
         begins |= self._by_row  # each by itself, so that nothing depends on where batches end
         at = np.flatnonzero(begins)
         segment = np.cumsum(begins) - 1
-        created = self._layout.create(self._rows.take(pa.array(line.order)), segment, len(at))
+        created = self._layout.create(pick(self._rows, line.order), segment, len(at))
         parts = pa.Table.from_arrays(created, schema=self._partials.schema)
         heads = np.flatnonzero(line.head)
         held, ended = self._at[track] >= 0, self._at[line.ended] >= 0
         place = np.concatenate([3 * heads[held], 3 * line.ended_at[ended] + 1, 3 * at + 2])
         order = stable_order(place)
         taken = np.concatenate([self._at[track[held]], self._at[line.ended[ended]]])
-        stack = pa.concat_tables([self._partials.take(pa.array(taken)), parts]).take(pa.array(order))
+        stack = pick(pa.concat_tables([pick(self._partials, taken), parts]), order)
         ids = group[place[order] // 3]
         element = np.empty(len(order), np.int64)
         element[order] = np.arange(len(order))
@@ -197,9 +198,9 @@ class Play:
     def _discarded(self, stack: pa.Table, ids: Ints, firing: Ints, line: _Line, group: Ints, fires: Mask) -> pa.Table:
         """Every firing tells of the rows since the one before it."""
         merged = pa.Table.from_arrays(self._layout.merge(stack, ids, int(group[-1]) + 1), schema=self._partials.schema)
-        self._keep(merged.take(pa.array(group[line.last])), line.track[line.head], fires[line.last])
+        self._keep(pick(merged, group[line.last]), line.track[line.head], fires[line.last])
         with regrouped(ids[firing]):
-            return finished(self._layout, merged.take(pa.array(ids[firing])))
+            return finished(self._layout, pick(merged, ids[firing]))
 
     def _keep(self, totals: pa.Table, track: Ints, gone: Mask | None) -> None:
         at = self._partials.num_rows + np.arange(len(track))

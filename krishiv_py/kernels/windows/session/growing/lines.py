@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.emit import Emitter
@@ -80,10 +81,10 @@ def lines(emitter: Emitter, keys: pa.Table, r: Results, by: Ints | None) -> pa.T
     found = compose(new, gone, gone if by is None else by[gone], (*bounds, r.moments), bounds)
     picked = pa.array(found.result)
     return emitter.finished(
-        [keys[k].take(picked) for k in emitter.layout.key_names],
+        [pick(keys[k], picked) for k in emitter.layout.key_names],
         r.starts[found.result],
         r.ends[found.result],
-        r.values.take(picked).columns,
+        pick(r.values, picked).columns,
         found.op,
         r.panes[found.cause],
         r.index[found.cause],

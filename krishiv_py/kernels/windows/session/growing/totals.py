@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
@@ -40,7 +41,7 @@ class Totals(Book):
 
     def sessions(self, keys: pa.Table, numbers: dict[str, Ints], s: Sessions, seq: int) -> pa.Table:
         """Entries of sessions; `keys` has hash and key of each."""
-        content = s.partials.take(pa.array(s.at, mask=s.at < 0))
+        content = pick(s.partials, pa.array(s.at, mask=s.at < 0))
         told = {**numbers, PENDING: s.pending, OFTEN: s.often, DONE: s.done}
         return self.entries(keys, {**told, **{name: content[name] for name in self.partials.names}}, HELD, seq)
 

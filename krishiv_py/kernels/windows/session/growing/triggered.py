@@ -19,6 +19,7 @@ import pyarrow as pa
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.kernels.arrays.intervals import components
+from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.place import place_of
@@ -126,7 +127,7 @@ class _Step(Visits):
         )
         sessions, firings = play.run()
         now = _open(elements, tracks, page.held[NEWEST].to_numpy() if self.question is not None else None)
-        heads = everyone.take(pa.array(keys.first))
+        heads = pick(everyone, keys.first)
         asked = self._asked(heads, elements, tracks, sessions, now, came=early == "came") if early != "none" else None
         after = self._after(now, sessions, rows.num_rows, due=due, early=asked)
         return self._told(page, heads, elements, tracks, sessions, firings, now, after)
@@ -158,7 +159,7 @@ class _Step(Visits):
         if self.question is None:
             return changed
         assert now.newest is not None
-        keys = heads.take(pa.array(e.groups[t.first[now.tracks]]))
+        keys = pick(heads, e.groups[t.first[now.tracks]])
         counts = now.rows, s.pending[now.tracks], s.often[now.tracks], now.newest
         windows = Standing(keys, now.starts, now.ends, *counts)
         return self.question.chosen(windows, changed & now.came if came else changed, of=keys[HASH].to_numpy())
@@ -197,7 +198,7 @@ class _Step(Visits):
                 self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[at[n]]), int(now.ends[at[n]]))
             )
         ):
-            made = finished(self.op.layout, s.partials.take(pa.array(s.at[track])))
+            made = finished(self.op.layout, pick(s.partials, s.at[track]))
         old = self._standing(page)
         n_rows = len(t.of_row)
         results = Results(
@@ -214,7 +215,7 @@ class _Step(Visits):
         s.often[track] += 1
         s.pending[track] = 0
         by, owner = withdrawn_by(results, t) if self.op.retract else (None, results.tracks)
-        keys = heads.take(pa.array(e.groups[t.first[results.tracks]]))
+        keys = pick(heads, e.groups[t.first[results.tracks]])
         table = lines(self.op.emitter, keys, results, by)
         self._record(page, heads, e, t, s, now, results, by, owner)
         return table
@@ -226,7 +227,7 @@ class _Step(Visits):
             none = np.empty(0, np.int64)
             return Results(0, none, none, none, none, value_schema(self.op.layout).empty_table(), none, np.empty(0, "U1"), none)
         whole = np.flatnonzero(sessions[PENDING].to_numpy() == 0)
-        own = sessions.take(pa.array(whole))
+        own = pick(sessions, whole)
         with told_where(lambda n: place_of(self.op.layout.spec, own, n)):
             values = finished(self.op.layout, own.select(self.op.entries.partials.names))
         ids = sessions[NUMBER].to_numpy()
@@ -234,7 +235,7 @@ class _Step(Visits):
         order = np.argsort(numbers)
         tracks = np.concatenate([whole, np.searchsorted(ids, page.standing[NUMBER].to_numpy())])[order]
         starts, ends = (np.concatenate([own[n].to_numpy(), page.standing[n].to_numpy()])[order] for n in (TIME, END))
-        content = pa.concat_tables([values, page.standing.select(values.column_names)]).take(pa.array(order))
+        content = pick(pa.concat_tables([values, page.standing.select(values.column_names)]), order)
         nothing = np.zeros(len(order), np.int64)
         return Results(len(order), tracks, nothing - 1, starts, ends, content, numbers[order], np.full(len(order), ""), nothing)
 
@@ -271,8 +272,8 @@ class _Step(Visits):
             stands = stands[is_open[owner[stands]]]
             of = e.groups[t.first[r.tracks[stands]]]
             told = {TIME: r.starts[stands], END: r.ends[stands], UNDER: base + stands, NUMBER: e.ids[t.first[owner[stands]]]}
-            values = r.values.take(pa.array(stands))
-            kept.append(entries.standing(heads.take(pa.array(of)), told, values, seq))
+            values = pick(r.values, stands)
+            kept.append(entries.standing(pick(heads, of), told, values, seq))
         content = Sessions(
             s.pending[track],
             s.often[track],
@@ -280,7 +281,7 @@ class _Step(Visits):
             s.partials,
             np.where(s.pending[track] > 0, s.at[track], -1) if self.op.discarding else s.at[track],
         )
-        written = [entries.sessions(heads.take(pa.array(groups)), numbers, content, seq), *kept]
+        written = [entries.sessions(pick(heads, groups), numbers, content, seq), *kept]
         waits = (now.ends <= self.watermark_us) & (s.pending[now.tracks] > 0)
         armed = self.arm(page.marks, heads, self.coming(now.ends[open_], waits[open_], groups, heads.num_rows))
         self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))
