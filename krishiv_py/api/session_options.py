@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import attrs
 from typing_extensions import Self
 
-from krishiv_py.disk.store_options import spark_settings
+from krishiv_py.disk.stores.options import spark_settings
 from krishiv_py.plan.checks import PROFILES, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
 

@@ -4,8 +4,8 @@ Files of one micro-batch are written into a staging folder under names of their 
 at the same batch published is removed, and the new files are renamed into place.
 
 On S3 a rename would copy: there tasks upload files under their final names and leave the uploads open, and the driver completes
-them (krishiv_py/disk/uploads.py). Google's store lists no open uploads, so that they could be given up, but it copies without
-moving bytes: there files are staged and renamed. To whoever lists the folder all look the same.
+them (krishiv_py/disk/stores/uploads.py). Google's store lists no open uploads, so that they could be given up, but it copies
+without moving bytes: there files are staged and renamed. To whoever lists the folder all look the same.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pyarrow.fs as pafs
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.disk.files import file_system, put, sync_files
 from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
-from krishiv_py.disk.stores import is_google, is_store, leaves_uploads
-from krishiv_py.disk.uploads import Upload, abort, complete, is_open, open_uploads, upload
+from krishiv_py.disk.stores.kinds import is_google, is_store, leaves_uploads
+from krishiv_py.disk.stores.uploads import Upload, abort, complete, is_open, open_uploads, upload
 from krishiv_py.errors import OperatorError, message
 
 STAGING: Final = "_krishiv_staging"

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
-from krishiv_py.disk.google import add_folder, arrow_google
-from krishiv_py.disk.hdfs import hdfs_path, hdfs_system
-from krishiv_py.disk.stores import arrow_store, is_google, is_store
+from krishiv_py.disk.hdfs.system import hdfs_path, hdfs_system
+from krishiv_py.disk.stores.google import add_folder, arrow_google
+from krishiv_py.disk.stores.kinds import is_google, is_store
+from krishiv_py.disk.stores.s3 import arrow_store
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 
 

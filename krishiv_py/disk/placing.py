@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 import pyarrow.fs as pafs
 
-from krishiv_py.disk import google
-from krishiv_py.disk.stores import is_google
+from krishiv_py.disk.stores import google
+from krishiv_py.disk.stores.kinds import is_google
 
 _AT_ONCE: Final = 8
 """Requests to a store, each of which is mostly waited for."""

@@ -18,7 +18,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.hdfs_check import check_hdfs
+from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, message
 from krishiv_py.lazy import lazy

@@ -15,7 +15,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import arrow_reads, file_system
 from krishiv_py.disk.folders import absolute, private_folder
-from krishiv_py.disk.hdfs_check import check_hdfs
+from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places

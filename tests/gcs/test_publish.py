@@ -11,8 +11,9 @@ import pytest
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
-from krishiv_py.disk import google, placing
+from krishiv_py.disk import placing
 from krishiv_py.disk.files import file_system, put
+from krishiv_py.disk.stores import google
 from krishiv_py.errors import OperatorError
 from krishiv_py.testing import Driver, stream_of
 from tests.gcs.store import Google

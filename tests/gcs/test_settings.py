@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from krishiv_py import Session
-from krishiv_py.disk import google, stores
+from krishiv_py.disk import settings
 from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
-from krishiv_py.disk.google import check_google, client, reached
-from krishiv_py.disk.store_options import spark_settings
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.settings import Stores
+from krishiv_py.disk.stores import google
+from krishiv_py.disk.stores.google import check_google, client, reached
+from krishiv_py.disk.stores.options import spark_settings
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
 from krishiv_py.spark.checkpoint.lost import lost_file
@@ -64,9 +65,9 @@ def test_wrong_options_are_refused(options: Any, text: str) -> None:
 
 def test_the_settings_in_use(used: Google) -> None:
     assert reached() == google.Reached(used.endpoint, None, True, "tests")
-    stores.use({"fs.gs.storage.root.url": "https://storage.googleapis.com/", "fs.gs.auth.type": "COMPUTE_ENGINE"})
+    settings.use({"fs.gs.storage.root.url": "https://storage.googleapis.com/", "fs.gs.auth.type": "COMPUTE_ENGINE"})
     assert reached() == google.Reached("", None, False, None)
-    stores.use({"fs.gs.auth.type": "COMPUTE_ENGINE", "fs.gs.auth.service.account.json.keyfile": "/left/over"})
+    settings.use({"fs.gs.auth.type": "COMPUTE_ENGINE", "fs.gs.auth.service.account.json.keyfile": "/left/over"})
     assert reached().key_file is None
     pickle.loads(pickle.dumps(Stores(used.settings)))
     assert reached().endpoint == used.endpoint
@@ -94,7 +95,7 @@ def test_files_are_whole(used: Google) -> None:
 
 def test_folders_ask_for_no_right_to_the_bucket_and_make_none(recorder: Recorder) -> None:
     """The recorder refuses whoever looks at the bucket, as the store does where a role is for objects alone."""
-    stores.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED", "fs.gs.project.id": "p"})
+    settings.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED", "fs.gs.project.id": "p"})
     system, root = file_system("gs://bucket/a/b")
     make_folder(system, root)
     make_folder(*file_system("gs://bucket"))
@@ -111,7 +112,7 @@ def test_a_bucket_that_is_not_there_is_told(used: Google) -> None:
 
 @pytest.mark.slow
 def test_a_store_that_is_not_there_is_told_in_seconds(used: Google) -> None:
-    stores.use({**used.settings, "fs.gs.storage.root.url": "http://127.0.0.1:1"})
+    settings.use({**used.settings, "fs.gs.storage.root.url": "http://127.0.0.1:1"})
     since = time.monotonic()
     with pytest.raises(EnvironmentSetupError, match="no store answers there"):
         check_google(used.url("any"))
@@ -122,7 +123,7 @@ def test_a_store_that_is_not_there_is_told_in_seconds(used: Google) -> None:
 def test_a_store_that_says_nothing_is_told_in_seconds(used: Google) -> None:
     """It takes the connection, as a machine behind a wall that keeps what is sent to it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        stores.use({**used.settings, "fs.gs.storage.root.url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        settings.use({**used.settings, "fs.gs.storage.root.url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
         since = time.monotonic()
         with pytest.raises(EnvironmentSetupError, match="no store answers there"):
             check_google(used.url("any"))
@@ -187,7 +188,7 @@ def test_a_key_file_signs_the_requests_of_arrow_and_of_google(recorder: Recorder
     """And whoever asks without it is another one: the environment is as it was."""
     before = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     options = {"GOOGLE_SERVICE_ACCOUNT": key_file(tmp_path, recorder.endpoint), "GOOGLE_BASE_URL": recorder.endpoint}
-    stores.use({name.removeprefix("spark.hadoop."): value for name, value in spark_settings(options)})
+    settings.use({name.removeprefix("spark.hadoop."): value for name, value in spark_settings(options)})
     system, root = file_system("gs://bucket/x")
     assert system.get_file_info(pafs.FileSelector(root, allow_not_found=True)) == []
     [(path, signed)] = recorder.asked
@@ -199,7 +200,7 @@ def test_a_key_file_signs_the_requests_of_arrow_and_of_google(recorder: Recorder
 
 
 def test_credentials_that_are_refused_are_told(recorder: Recorder, tmp_path: Path) -> None:
-    stores.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED"})
+    settings.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED"})
     for answer in (401, 403):
         recorder.answers = answer
         with pytest.raises(EnvironmentSetupError, match="gs://bucket/x cannot be reached: the credentials are refused"):
@@ -212,7 +213,7 @@ def test_credentials_that_are_refused_are_told(recorder: Recorder, tmp_path: Pat
     with pytest.raises(OperatorError, match=r"a file cannot be published .*bucket/new: 400"):
         google.rename("bucket/old", "bucket/new")
     keyed = {"fs.gs.auth.type": google.KEY_FILE, "fs.gs.auth.service.account.json.keyfile": str(tmp_path / "none.json")}
-    stores.use(keyed)
+    settings.use(keyed)
     with pytest.raises(EnvironmentSetupError, match=r"the key file cannot be used .*none\.json"):
         check_google("gs://bucket/x")
     (tmp_path / "none.json").write_text("no key")
@@ -226,16 +227,16 @@ def test_without_credentials_the_error_says_so(used: Google, monkeypatch: pytest
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    stores.use({})
+    settings.use({})
     with pytest.raises(EnvironmentSetupError, match="there are no credentials that can be used"):
         check_google("gs://bucket/x")
 
 
 def test_other_settings_make_another_connection(used: Google) -> None:
     one, other = client(), file_system("gs://streams/x")[0]
-    stores.use(used.settings)
+    settings.use(used.settings)
     assert client() is one and file_system("gs://other/y")[0] is other
-    stores.use({**used.settings, "fs.gs.project.id": "another"})
+    settings.use({**used.settings, "fs.gs.project.id": "another"})
     assert client() is not one and file_system("gs://streams/x")[0] is not other
 
 

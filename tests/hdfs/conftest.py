@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from krishiv_py.disk import stores
+from krishiv_py.disk.settings import known_settings, use
 from tests.hdfs.server import Server, running
 
 
@@ -28,6 +28,6 @@ def hdfs() -> Iterator[Server]:
 @pytest.fixture
 def settings() -> Iterator[None]:
     """The settings of this process are put back."""
-    before = stores.known_settings()
+    before = known_settings()
     yield
-    stores.use(before)
+    use(before)

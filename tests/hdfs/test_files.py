@@ -21,11 +21,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py.disk import hdfs as hdfs_module
-from krishiv_py.disk import hdfs_client
 from krishiv_py.disk.checksums import sealed_parquet
 from krishiv_py.disk.files import file_system, put, read_whole, write_whole
-from krishiv_py.disk.hdfs import Hdfs, is_hdfs
+from krishiv_py.disk.hdfs import client as hdfs_client
+from krishiv_py.disk.hdfs import system as hdfs_module
+from krishiv_py.disk.hdfs.system import Hdfs, is_hdfs
 from krishiv_py.replay_index import open_sent
 from tests.hdfs.server import Server
 

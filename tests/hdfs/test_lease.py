@@ -16,7 +16,7 @@ import pytest
 
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.disk.hdfs import claim
+from krishiv_py.disk.hdfs.system import claim
 from krishiv_py.errors import CheckpointError
 from krishiv_py.spark.checkpoint.lease import Lease, take
 from tests.hdfs.server import Server

@@ -17,11 +17,11 @@ import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py import MemorySink, ParquetSink, Session
-from krishiv_py.disk import stores
+from krishiv_py.disk import settings
 from krishiv_py.disk.files import file_system, put, read_whole
-from krishiv_py.disk.hdfs_check import check_hdfs
-from krishiv_py.disk.hdfs_client import hdfs_client, told_as_os_errors
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.hdfs.check import check_hdfs
+from krishiv_py.disk.hdfs.client import hdfs_client, told_as_os_errors
+from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.stores import use_stores_of
 from tests.hdfs.server import Server, closed_port
@@ -52,7 +52,7 @@ def refused(*paths: str, written: bool = False) -> str:
 
 class TestSettings:
     def test_the_name_of_a_service_and_of_none(self, hdfs: Server) -> None:
-        stores.use(service(hdfs))
+        settings.use(service(hdfs))
         name = f"/named/{uuid.uuid4().hex} #1"
         system, path = file_system(f"hdfs://ns{name}")
         system.create_dir(path)
@@ -63,7 +63,7 @@ class TestSettings:
         assert [each.base_name for each in system.get_file_info(pafs.FileSelector(path))] == ["file"], "no probe is left"
 
     def test_they_go_to_tasks_and_are_shown_nowhere(self, hdfs: Server) -> None:
-        stores.use(service(hdfs))
+        settings.use(service(hdfs))
         sent = base64.b64encode(pickle.dumps(Stores())).decode()
         program = f"""
             import base64, pickle
@@ -79,7 +79,7 @@ class TestSettings:
         host = hdfs.root.removeprefix("hdfs://")
         one = hdfs_client(host)
         assert hdfs_client(host) is one
-        stores.use({"dfs.client.socket-timeout": "30000"})
+        settings.use({"dfs.client.socket-timeout": "30000"})
         assert hdfs_client(host) is not one
 
     def test_sparks_settings(self, session: Session) -> None:
@@ -90,8 +90,8 @@ class TestSettings:
             "spark.hadoop.fs.x": "1",
         }
         use_stores_of(session.spark, given)
-        assert stores.known_settings().items() >= {"dfs.nameservices": "a", "fs.defaultFS": "hdfs://a"}.items()
-        assert not {"dfs.x", "spark.dfs.x", "fs.x"} & stores.known_settings().keys()
+        assert settings.known_settings().items() >= {"dfs.nameservices": "a", "fs.defaultFS": "hdfs://a"}.items()
+        assert not {"dfs.x", "spark.dfs.x", "fs.x"} & settings.known_settings().keys()
 
 
 class TestRefused:
@@ -111,7 +111,7 @@ class TestRefused:
         system.create_dir(root)
         hdfs_client(hdfs.root.removeprefix("hdfs://")).set_permission(root, 0o700)
         monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
-        stores.use({"dfs.client.socket-timeout": "30000"})  # another client
+        settings.use({"dfs.client.socket-timeout": "30000"})  # another client
         yield f"{hdfs.root}{root}"
 
     def test_a_user_that_may_not(self, stranger: str) -> None:
@@ -125,7 +125,7 @@ class TestRefused:
     def test_sparks_user_is_the_one(self, stranger: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("HADOOP_USER_NAME")
         monkeypatch.setenv("SPARK_USER", "sparks")
-        stores.use({"dfs.client.socket-timeout": "31000"})
+        settings.use({"dfs.client.socket-timeout": "31000"})
         assert "Permission denied: user=sparks" in refused(f"{stranger}/out", written=True)
         assert os.environ.pop("HADOOP_USER_NAME") == "sparks"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from krishiv_py.disk import stores
+from krishiv_py.disk import settings
 from tests.objectstore.store import Store, running
 
 
@@ -28,7 +28,7 @@ def store() -> Iterator[Store]:
 @pytest.fixture
 def used(store: Store) -> Iterator[Store]:
     """The same, and this process reaches it."""
-    before = dict(stores._known)
-    stores.use(store.settings)
+    before = dict(settings._known)
+    settings.use(store.settings)
     yield store
-    stores.use(before)
+    settings.use(before)

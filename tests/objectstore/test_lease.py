@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from krishiv_py.disk import uploads
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system
+from krishiv_py.disk.stores import uploads
 from krishiv_py.errors import CheckpointError
 from krishiv_py.spark.checkpoint import lease
 from krishiv_py.spark.checkpoint.lease import Lease, take

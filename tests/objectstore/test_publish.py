@@ -13,10 +13,10 @@ from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
 from krishiv_py.connectors import staging
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
-from krishiv_py.disk import uploads
 from krishiv_py.disk.files import file_system, put
-from krishiv_py.disk.stores import client
-from krishiv_py.disk.uploads import Upload, complete
+from krishiv_py.disk.stores import uploads
+from krishiv_py.disk.stores.s3 import client
+from krishiv_py.disk.stores.uploads import Upload, complete
 from krishiv_py.errors import OperatorError
 from krishiv_py.testing import Driver, stream_of
 from tests.objectstore.store import BUCKET, Store

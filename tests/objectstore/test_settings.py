@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from krishiv_py import Session
-from krishiv_py.disk import stores
+from krishiv_py.disk import settings
 from krishiv_py.disk.files import file_system
-from krishiv_py.disk.store_options import spark_settings
-from krishiv_py.disk.stores import Stores, check_store, client, reached
+from krishiv_py.disk.settings import Stores
+from krishiv_py.disk.stores.options import spark_settings
+from krishiv_py.disk.stores.s3 import check_s3, client, reached
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.checkpoint.lost import lost_file
 from tests.objectstore.store import BUCKET, KEY, SECRET, Store, running
@@ -63,9 +64,9 @@ def test_wrong_options_are_refused(options: Any, text: str) -> None:
     assert SECRET not in str(told.value)
 
 
-def using(monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+def using(monkeypatch: pytest.MonkeyPatch, **told: str) -> None:
     """Reach stores by these settings in a test."""
-    monkeypatch.setattr(stores, "_known", {f"fs.s3a.{k.replace('__', '.')}": v for k, v in settings.items()})
+    monkeypatch.setattr(settings, "_known", {f"fs.s3a.{k.replace('__', '.')}": v for k, v in told.items()})
 
 
 def test_a_bucket_may_have_settings_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +92,11 @@ def test_settings_go_with_a_pickle_and_are_not_shown(monkeypatch: pytest.MonkeyP
     using(monkeypatch, access__key=KEY, secret__key=SECRET)
     sent = pickle.dumps(Stores())
     assert SECRET not in repr(Stores())
-    monkeypatch.setattr(stores, "_known", {})
+    monkeypatch.setattr(settings, "_known", {})
     pickle.loads(sent)
-    assert stores._known == {"fs.s3a.access.key": KEY, "fs.s3a.secret.key": SECRET}
+    assert settings._known == {"fs.s3a.access.key": KEY, "fs.s3a.secret.key": SECRET}
     pickle.loads(pickle.dumps(Stores({})))
-    assert stores._known, "a query without settings takes none away"
+    assert settings._known, "a query without settings takes none away"
 
 
 def test_credentials_in_a_path_are_refused() -> None:
@@ -123,43 +124,43 @@ def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
 
 
 def test_what_is_wrong_with_a_store_is_told(used: Store) -> None:
-    check_store(f"s3a://{BUCKET}/any")
+    check_s3(f"s3a://{BUCKET}/any")
     with pytest.raises(EnvironmentSetupError, match="s3a://nowhere/any cannot be reached: there is no such bucket"):
-        check_store("s3a://nowhere/any")
-    stores.use({**used.settings, "fs.s3a.endpoint": "http://127.0.0.1:1"})
+        check_s3("s3a://nowhere/any")
+    settings.use({**used.settings, "fs.s3a.endpoint": "http://127.0.0.1:1"})
     with pytest.raises(EnvironmentSetupError, match="no store answers there") as told:
-        check_store(f"s3a://{BUCKET}/any")
+        check_s3(f"s3a://{BUCKET}/any")
     assert SECRET not in str(told.value)
 
 
 def test_wrong_keys_are_told() -> None:
-    before = dict(stores._known)
+    before = dict(settings._known)
     with running() as store:
         right = store.checking()
         try:
-            stores.use(right.settings)
-            check_store(f"s3a://{BUCKET}/any")
+            settings.use(right.settings)
+            check_s3(f"s3a://{BUCKET}/any")
             for wrong in ({"fs.s3a.access.key": "AKIAwrong"}, {"fs.s3a.secret.key": SECRET}):
-                stores.use({**right.settings, **wrong})
+                settings.use({**right.settings, **wrong})
                 with pytest.raises(EnvironmentSetupError, match="the credentials are refused") as told:
-                    check_store(f"s3a://{BUCKET}/any")
+                    check_s3(f"s3a://{BUCKET}/any")
                 assert SECRET not in str(told.value) and right.secret not in str(told.value)
         finally:
-            stores.use(before)
+            settings.use(before)
 
 
 def test_other_settings_make_another_connection(used: Store) -> None:
     one, other = client(BUCKET), file_system(f"s3a://{BUCKET}/x")[0]
-    stores.use(used.settings)
+    settings.use(used.settings)
     assert client(BUCKET) is one and file_system(f"s3a://{BUCKET}/y")[0] is other
-    stores.use({**used.settings, "fs.s3a.session.token": "t"})
+    settings.use({**used.settings, "fs.s3a.session.token": "t"})
     assert client(BUCKET) is not one and file_system(f"s3a://{BUCKET}/x")[0] is not other
 
 
 def test_without_boto3_the_extra_is_named(used: Store) -> None:
     program = (
-        "import sys; sys.modules['boto3'] = None; from krishiv_py.disk import stores; "
-        f"stores.use({used.settings!r}); stores.client('{BUCKET}')"
+        "import sys; sys.modules['boto3'] = None; from krishiv_py.disk.settings import use; "
+        f"from krishiv_py.disk.stores.s3 import client; use({used.settings!r}); client('{BUCKET}')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
     assert "MissingExtraError: boto3" in done.stderr and "krishiv_py[s3]" in done.stderr

@@ -25,9 +25,9 @@ import pyarrow.fs as pafs
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
 from krishiv_py.disk.folders import try_lock, unlock
-from krishiv_py.disk.hdfs import claim, is_hdfs
-from krishiv_py.disk.stores import is_store
-from krishiv_py.disk.uploads import put_if, tag_of
+from krishiv_py.disk.hdfs.system import claim, is_hdfs
+from krishiv_py.disk.stores.kinds import is_store
+from krishiv_py.disk.stores.uploads import put_if, tag_of
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.spark.checkpoint.owners import is_over, me, named, parsed
 

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.settings import Stores
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.reading.listing import partitions, passed_over
 from krishiv_py.spark.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path

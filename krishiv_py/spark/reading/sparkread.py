@@ -24,7 +24,7 @@ from krishiv_py.connectors.fit import fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
 from krishiv_py.spark.reading.listing import UNFINISHED, Located, every_file, loaded

@@ -9,10 +9,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk import google
 from krishiv_py.disk.files import file_system
-from krishiv_py.disk.hdfs_client import DEFAULT, PREFIXES, is_hdfs_setting
-from krishiv_py.disk.stores import NAMES, PREFIX, check_store, of_store, use
+from krishiv_py.disk.hdfs.client import DEFAULT, PREFIXES, is_hdfs_setting
+from krishiv_py.disk.settings import use
+from krishiv_py.disk.stores import google
+from krishiv_py.disk.stores.s3 import NAMES, PREFIX, check_s3, of_s3
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 from krishiv_py.spark.setup.config import is_connect
 
@@ -87,7 +88,7 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
     """
     checked: set[tuple[str, str]] = set()
     for path in paths:
-        if path is None or not (of_store(path) or google.of_google(path)):
+        if path is None or not (of_s3(path) or google.of_google(path)):
             continue
         scheme, _, rest = path.partition("://")
         spelt = "gs" if google.of_google(path) else "s3a"
@@ -100,7 +101,7 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
             if spelt == "gs":
                 google.check_google(path)
             else:
-                check_store(path)
+                check_s3(path)
             checked.add(bucket)
     if by_spark:
         for spelt in dict(checked):

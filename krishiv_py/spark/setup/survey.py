@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
 from krishiv_py.disk.files import file_system, put, read_whole
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError, message
 from krishiv_py.spark.setup.config import is_connect, is_here
 from krishiv_py.version import __version__

@@ -23,7 +23,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import block_checksum, damaged, missing
 from krishiv_py.disk.files import file_system, make_folder, sync_files
-from krishiv_py.disk.stores import Stores, is_store
+from krishiv_py.disk.settings import Stores
+from krishiv_py.disk.stores.kinds import is_store
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.spark.storage.codec import decode
 

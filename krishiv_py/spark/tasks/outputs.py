@@ -19,7 +19,7 @@ from krishiv_py.connectors.staging import write_staged
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.stores import Stores
+from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import CheckpointError, PlanError, message
 from krishiv_py.planner.places import place_of
 from krishiv_py.spark.clock.clocks import batch_number

@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.hdfs_client import hdfs_client, told_as_os_errors, write_options
+from krishiv_py.disk.hdfs.client import hdfs_client, told_as_os_errors, write_options
 
 _BUFFER: Final = 1 << 20
 _MS: Final = 1_000_000

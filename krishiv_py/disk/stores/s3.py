@@ -1,24 +1,17 @@
-"""How this process reaches object stores: Spark's own settings, forwarded; and ``s3a://``, by Arrow and boto3.
-
-``gs://`` is in krishiv_py/disk/google.py.
-
-The settings belong to the process, as Hadoop's file systems do: the session notes them on the driver, and :class:`Stores` takes
-them to the tasks. They are in no plan, note or repr.
-"""
+"""How this process reaches ``s3a://``: by Arrow, and by boto3 for what Arrow cannot do."""
 
 from __future__ import annotations
 
 import functools
 import ipaddress
 import os
-import threading
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 import pyarrow.fs as pafs
 
+from krishiv_py.disk.settings import connections, noted
 from krishiv_py.errors import EnvironmentSetupError, message, missing_extra, require_extra
 
 PREFIX: Final = "fs.s3a."
@@ -38,54 +31,6 @@ _CONNECT_S: Final = 5
 _REQUEST_S: Final = 60
 _ATTEMPTS: Final = 4
 _DEFAULT_REGION: Final = "us-east-1"
-_known: Final[dict[str, str]] = {}
-connections: Final[list[Callable[[], None]]] = []
-"""What forgets how the stores of other modules are reached."""
-_noting: Final = threading.Lock()
-
-
-@attrs.frozen(repr=False)
-class Stores:
-    """The settings for object stores of the process it is made in; takes them with it when it is pickled to a task."""
-
-    settings: Mapping[str, str] = attrs.field(factory=lambda: dict(_known))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (dict(self.settings),)
-
-    def __repr__(self) -> str:
-        return "Stores()"
-
-
-def _arrived(settings: dict[str, str]) -> Stores:
-    if settings:
-        use(settings)
-    return Stores(settings)
-
-
-def use(settings: Mapping[str, str]) -> None:
-    """Reach stores by these settings from now on: names of Hadoop's, ``fs.s3a.…`` and ``fs.gs.…``."""
-    with _noting:
-        if dict(settings) != _known:
-            _known.clear()
-            _known.update(settings)
-            forget_connections()
-
-
-def known_settings() -> dict[str, str]:
-    """The settings in use."""
-    return dict(_known)
-
-
-def forget_connections() -> None:
-    """Connect anew when a store is reached the next time."""
-    arrow_store.cache_clear()
-    client.cache_clear()
-    for forget in connections:
-        forget()
-
-
-os.register_at_fork(after_in_child=forget_connections)
 
 
 @attrs.frozen
@@ -139,8 +84,7 @@ def reached(bucket: str) -> Reached:
 
 
 def _of(bucket: str, name: str) -> str | None:
-    found = _known.get(f"{PREFIX}bucket.{bucket}.{name}", _known.get(PREFIX + name))
-    return found or None
+    return noted(f"{PREFIX}bucket.{bucket}.{name}", PREFIX + name)
 
 
 def _region(bucket: str, told: str | None, endpoint: str) -> str | None:
@@ -223,35 +167,12 @@ def client(bucket: str) -> Any:
     )
 
 
-def is_store(system: pafs.FileSystem) -> bool:
-    """Whether files appear whole when they are closed, and a rename is a copy: on S3 and on Google's store."""
-    return system.type_name in ("s3", "gcs")
+connections.extend((arrow_store.cache_clear, client.cache_clear))
 
 
-def leaves_uploads(system: pafs.FileSystem) -> bool:
-    """Whether uploads can be left open, for another process to finish them: on S3."""
-    return bool(system.type_name == "s3")
-
-
-def is_google(system: pafs.FileSystem) -> bool:
-    """Whether a file system is Google's store, which copies objects without moving bytes."""
-    return bool(system.type_name == "gcs")
-
-
-def noted(name: str) -> str | None:
-    """A setting in use, by its full name; None where it is not set, or empty."""
-    return _known.get(name) or None
-
-
-def of_store(path: str) -> bool:
+def of_s3(path: str) -> bool:
     """Whether a path is of S3."""
     return path.startswith(("s3://", "s3a://"))
-
-
-def bucket_and_key(path: str) -> tuple[str, str]:
-    """The bucket of a path as Arrow writes it, ``bucket/folder/file``, and the key in it."""
-    bucket, _, key = path.partition("/")
-    return bucket, key
 
 
 def _is_address(host: str) -> bool:
@@ -270,7 +191,7 @@ _WHY: Final = (
 )  # fmt: skip
 
 
-def check_store(path: str) -> None:
+def check_s3(path: str) -> None:
     """See that the bucket of an ``s3a://`` path answers to this process.
 
     Raises

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from krishiv_py.disk.stores import known_settings
+from krishiv_py.disk.settings import known_settings
 from krishiv_py.errors import require_extra
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk import google
-from krishiv_py.disk.stores import bucket_and_key, client, is_store, leaves_uploads
+from krishiv_py.disk.stores import google
+from krishiv_py.disk.stores.kinds import bucket_and_key, is_store, leaves_uploads
+from krishiv_py.disk.stores.s3 import client
 from krishiv_py.errors import OperatorError, message
 
 _PART_BYTES: Final = 64 << 20

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.disk import stores
+from krishiv_py.disk.settings import connections, noted
+from krishiv_py.disk.stores.kinds import bucket_and_key
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, message, missing_extra, require_extra
 
 PREFIX: Final = "fs.gs."
@@ -60,7 +61,7 @@ class Reached:
 
 def reached() -> Reached:
     """How the store is reached by the settings in use."""
-    found = {name: stores.noted(PREFIX + name) for name in NAMES}
+    found = {name: noted(PREFIX + name) for name in NAMES}
     kind = found["auth.type"] or ""
     key_file = found["auth.service.account.json.keyfile"] if kind == KEY_FILE else None
     endpoint = (found["storage.root.url"] or "").rstrip("/")
@@ -135,7 +136,7 @@ def client() -> Any:
     return storage.Client(project=by.project, client_options=options)
 
 
-stores.connections.extend((arrow_google.cache_clear, client.cache_clear))
+connections.extend((arrow_google.cache_clear, client.cache_clear))
 
 
 def of_google(path: str) -> bool:
@@ -262,7 +263,7 @@ def _why(problem: Exception) -> str:
 
 
 def _blob(path: str) -> Any:
-    bucket, key = stores.bucket_and_key(path)
+    bucket, key = bucket_and_key(path)
     return client().bucket(bucket).blob(key)
 
 

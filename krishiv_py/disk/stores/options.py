@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from krishiv_py.disk.google import ANONYMOUS, KEY_FILE
+from krishiv_py.disk.stores.google import ANONYMOUS, KEY_FILE
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import setting
 

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from krishiv_py.disk.hdfs import Hdfs, hdfs_path, of_hdfs
-from krishiv_py.disk.hdfs_client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
+from krishiv_py.disk.hdfs.client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
+from krishiv_py.disk.hdfs.system import Hdfs, hdfs_path, of_hdfs
 from krishiv_py.errors import EnvironmentSetupError, message
 
 _ANSWER_S: Final = 20
