@@ -29,6 +29,7 @@ from krishiv_py.plan.options.query import (
 )
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 from krishiv_py.plan.options.window_trigger import WindowTrigger
+from krishiv_py.plan.stages import only_results
 from krishiv_py.redaction import shown_text
 
 
@@ -165,7 +166,8 @@ class OptionMethods(ShownInALine):
             How far ahead is still normal; ``int`` is milliseconds; 60 s unless set.
         action : {"warn", "drop", "side_output"}
             Process and count them, drop and count them, or pass them to the late handler with the reason ``future``. With the
-            last two, such a row does not move the watermark.
+            last two, such a row does not move the watermark. In a join it holds for the rows of both sides. Results of a stage
+            are never too far ahead, so the last two are refused where there are no other rows.
         reference : {"watermark", "clock"}, optional
             What rows are compared with; by default the clock for ``"drop"`` and ``"side_output"``, else the watermark.
         """
@@ -173,6 +175,15 @@ class OptionMethods(ShownInALine):
         chosen = reference if reference is not None else ("watermark" if action == "warn" else "clock")
         one_of(chosen, "reference", ("watermark", "clock"))
         future_us = to_us(tolerance, "tolerance", allow_zero=True)
+        if action != "warn" and only_results(self.draft.input):
+            raise PlanError(
+                message(
+                    "results of a stage are never too far ahead",
+                    f"future_tolerance(..., {action!r}) behind it",
+                    "no row would be refused: only clocks of sources are wrong",
+                    "write it before the first window: .watermark(...).future_tolerance(...).key_by(...)",
+                )
+            )
         return self._told(future_us=future_us, future_action=action, future_reference=chosen)
 
     def max_listed(self, values: int) -> Self:

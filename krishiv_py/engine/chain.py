@@ -33,7 +33,7 @@ def packed_results(stage: Stage, given: Sequence[pa.Table], judged: Moment, read
     """
     if not given:
         return attrs.evolve(read, beside=len(read.chunks))
-    packing = stage.pack(judged)
+    packing = stage.pack(judged, results=True)
     for batch in in_order(pa.concat_tables(given), stage.spec.arrives_by).combine_chunks().to_batches():
         packing.take(batch)
     found = packing.packed()

@@ -87,9 +87,9 @@ class Stage:
         """Its columns."""
         return self.prepare.layout
 
-    def pack(self, moment: Moment) -> Packing:
-        """Begin to pack the rows of a micro-batch that are judged by what is in force at `moment`."""
-        return Packing(self, moment)
+    def pack(self, moment: Moment, *, results: bool = False) -> Packing:
+        """Begin to pack the rows of a micro-batch that are judged by what is in force at `moment`, or `results` of a stage."""
+        return Packing(self, moment, results=results)
 
     def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
         """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place."""
@@ -106,9 +106,10 @@ class Stage:
 class Packing:
     """Rows of one micro-batch in one task: judged, counted, and combined when they are taken out."""
 
-    def __init__(self, stage: Stage, moment: Moment) -> None:
+    def __init__(self, stage: Stage, moment: Moment, *, results: bool) -> None:
         self._stage = stage
         self._moment = moment
+        self._results = results
         self.notes = Notes()
         self.late: list[pa.Table] = []
         self._rows: list[pa.Table] = []
@@ -116,7 +117,7 @@ class Packing:
 
     def take(self, batch: pa.RecordBatch) -> dict[str, int]:
         """Judge a batch of source rows; gives its largest event times by source."""
-        prepared = self._stage.prepare(batch, self._moment.watermark_us, self._moment.now_us)
+        prepared = self._stage.prepare(batch, self._moment.watermark_us, self._moment.now_us, results=self._results)
         self.notes.take(prepared)
         if prepared.late.num_rows:
             self.late.append(prepared.late)

@@ -15,6 +15,14 @@ def stages_read(node: WindowAggregate) -> tuple[tuple[str | None, StageOutput], 
     return tuple((name, found) for name, part in parts if isinstance(found := source_of(part), StageOutput))
 
 
+def only_results(node: Node) -> bool:
+    """Whether a stage reads results of stages and no rows of a source; of a join on both sides."""
+    source = source_of(node)
+    parts = source.parts if isinstance(source, UnionSource) else ()
+    read = [source_of(part) for _, part in parts] or [source]
+    return all(isinstance(each, StageOutput) for each in read)
+
+
 def stages_of(node: WindowAggregate) -> list[WindowAggregate]:
     """The stages of a plan, each once, behind those whose results it reads."""
     found: dict[int, WindowAggregate] = {}

@@ -87,7 +87,9 @@ class Prepare:
         self.spec = spec
         self.layout = Layout(spec)
 
-    def __call__(self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None = None) -> Prepared:
+    def __call__(
+        self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None = None, *, results: bool = False
+    ) -> Prepared:
         """Judge and reduce one batch of source rows under the watermark in force.
 
         Parameters
@@ -98,6 +100,8 @@ class Prepare:
             The watermark in force.
         now_us : int, optional
             Processing time, µs since the epoch; needed by ``future_tolerance(..., reference="clock")`` only.
+        results : bool
+            Whether the rows are results of a stage, which are never too far ahead: their times are no clock's.
         """
         spec = self.spec
         rows = self._steps(batch, watermark_us, now_us)
@@ -116,7 +120,7 @@ class Prepare:
             reasons[unknown & (reasons == 0)] = _UNKNOWN
             usable &= ~unknown
         options = spec.options
-        ahead = usable & self._ahead(times, watermark_us, now_us)
+        ahead = np.zeros(len(times), np.bool_) if results else usable & self._ahead(times, watermark_us, now_us)
         if options.future_action != "warn":
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
