@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from typing import Any
 
@@ -91,6 +92,65 @@ def test_results_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, time
             wanted[n, at // 10 * 10] = total + row["count"], keys + 1
     assert {(r["n"], r["window_start"]): (r["sum_count"], r["keys"]) for r in behind} == wanted
     assert len(behind) == len(wanted)
+
+
+MOMENTS = {
+    "bigint": (pa.int64(), [None, -(2**63), -(10**17), -5, 0, 5, 10**17, 2**63 - 1]),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        [None, *(dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (1, 1700, 1969, 1970, 2024, 2200, 9999))],
+    ),
+    "timestamp_ntz": (
+        pa.timestamp("us"),
+        [None, *(dt.datetime(year, 1, 1) for year in (1, 1700, 1969, 1970, 2024, 2200, 9999))],
+    ),
+}
+
+
+def valid_at(kind: str) -> tuple[Any, list[dict[str, Any]], list[list[int]]]:
+    """A stream that looks up every pair of bounds, its rows, and what each of them finds."""
+    type_, bounds = MOMENTS[kind]
+    table = [(since, until) for since in bounds for until in bounds]
+    columns = [pa.array([row[at] for row in table], type_) for at in (0, 1)]
+    found = pa.table({"key": ["a"] * len(table), "since": columns[0], "until": columns[1], "n": range(len(table))})
+    at = [bound for bound in bounds if bound in (None, -5, 0, 5) or getattr(bound, "year", 0) in (1969, 1970, 2024)]
+    wanted = [
+        [n for n, (f, t) in enumerate(table) if m is not None and (f is None or f <= m) and (t is None or m < t)] for m in at
+    ]
+    stream = stream_of(f"key string, id bigint, at {kind}")
+    looked = stream.lookup_join(found, "key", columns=["n"], at="at", validity=("since", "until"))
+    return looked.select("id", "n"), [{"key": "a", "id": n, "at": m} for n, m in enumerate(at)], wanted
+
+
+@pytest.mark.parametrize("kind", MOMENTS)
+def test_null_is_no_bound_and_one_beyond_all_event_times_neither(kind: str) -> None:
+    looked, rows, wanted = valid_at(kind)
+    out = Driver(looked).send(rows).results.to_pylist()
+    assert [sorted(r["n"] for r in out if r["id"] == n and r["n"] is not None) for n in range(len(rows))] == wanted
+
+
+def test_null_is_no_bound_on_spark(session: kv.Session) -> None:
+    sold = pa.table({"key": ["a"] * 4, "at": [-(10**9), 0, 5, 10**14]})
+    table = pa.table(
+        {
+            "key": ["a"] * 4,
+            "since": [None, None, 0, 5],
+            "until": [None, 5, None, 2**63 - 1],
+            "n": ["always", "old", "new", "on"],
+        }
+    )
+    stream, sender = session.memory_stream("key string, at bigint")
+    sender.send(sold)
+    sender.close()
+    looked = stream.lookup_join(table, "key", columns=["n"], at="at", validity=("since", "until"))
+    counted = looked.watermark("at", 0).key_by("n").tumbling_window(1).agg(kv.count()).collect().to_pylist()
+    found = {at: sorted(row["n"] for row in counted if row["window_start"] == at) for at in sold["at"].to_pylist()}
+    assert found == {
+        -(10**9): ["always", "old"],
+        0: ["always", "new", "old"],
+        5: ["always", "new", "on"],
+        10**14: ["always", "new", "on"],
+    }
 
 
 def test_results_are_looked_up_as_they_leave() -> None:

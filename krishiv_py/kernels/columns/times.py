@@ -39,6 +39,15 @@ def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
     return Stamped(raw if us == 1 else raw * us, null, outside)
 
 
+def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:
+    """Bounds of intervals in µs, and which are null; one beyond the range of event times is before or after all of them."""
+    stamped = stamp(column, kind)
+    if not stamped.out_of_range.any():
+        return stamped.times, stamped.null
+    ahead = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > 0
+    return np.where(stamped.out_of_range, np.where(ahead, END_OF_TIME, UNSET), stamped.times), stamped.null
+
+
 def time_type(kind: TimeKind) -> pa.DataType:
     """The Arrow type of a time column of this kind."""
     return {

@@ -15,7 +15,7 @@ from krishiv_py.kernels.arrays.ranges import expand
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import evaluate
-from krishiv_py.kernels.columns.times import stamp
+from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, same_keys
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.facts import columns_of
@@ -24,7 +24,10 @@ from krishiv_py.plan.schema import TimeKind
 
 @attrs.frozen
 class Validity:
-    """Between which times a row of the table is valid: from one column on, until before another; null is no bound."""
+    """Between which times a row of the table is valid: from one column on, until before another.
+
+    Null is no bound: valid since ever, or for ever.
+    """
 
     at: str
     at_kind: TimeKind
@@ -105,10 +108,10 @@ class Lookup:
     @staticmethod
     def _valid(validity: Validity, batch: pa.RecordBatch, table: pa.Table, pairs: Pairs) -> Mask:
         stamped = stamp(batch.column(validity.at), validity.at_kind)
-        starts, ends = (stamp(_one(table[n]), validity.kind) for n in (validity.starts, validity.ends))
+        (starts, begins), (ends, stays) = (bounds_of(_one(table[n]), validity.kind) for n in (validity.starts, validity.ends))
         times = stamped.times[pairs.left]
-        begun = starts.null[pairs.right] | (starts.times[pairs.right] <= times)
-        open_ = ends.null[pairs.right] | (times < ends.times[pairs.right])
+        begun = begins[pairs.right] | (starts[pairs.right] <= times)
+        open_ = stays[pairs.right] | (times < ends[pairs.right])
         known: Mask = ~(stamped.null | stamped.out_of_range)[pairs.left]
         return known & begun & open_
 
