@@ -8,9 +8,12 @@ import socket
 import attrs
 
 from krishiv_py.disk.folders import absolute
+from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.errors import KrishivError
+from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
 from krishiv_py.spark.checkpoint.cluster import probed
+from krishiv_py.spark.setup.stores import check_stores
 from krishiv_py.spark.setup.survey import Found, survey, versions
 from krishiv_py.spark.tasks.failures import as_own
 
@@ -40,6 +43,11 @@ def examine(session: Session, checkpoint: str | None = None) -> Report:
     """
     home = None if checkpoint is None else absolute(checkpoint)
     with session:
+        try:  # as the start of a query: tasks would wait for a minute first
+            check_stores(session.spark, [home])
+            check_hdfs([home], written=True)
+        except KrishivError as problem:
+            return _report([], home, [f"driver: {problem}"])
         try:
             with probed([] if home is None else [home]) as folders, as_own("krishiv doctor"):
                 found = survey(session.spark, folders)
@@ -71,7 +79,14 @@ def _report(found: list[Found], home: str | None, problems: list[str]) -> Report
     own = versions()
     rows = [("executor", "host", "Python", *own, "clock", "checkpoint")]
     rows.append(
-        ("(driver)", socket.gethostname(), platform.python_version(), *(v or "-" for v in own.values()), "", home or "-")
+        (
+            "(driver)",
+            socket.gethostname(),
+            platform.python_version(),
+            *(v or "-" for v in own.values()),
+            "",
+            redacted(home or "-"),
+        )
     )
     for one in found:
         reach = "-" if home is None else ("no" if one.problems else "yes")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from krishiv_py import Session
 from krishiv_py.disk import settings
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.settings import Stores
+from krishiv_py.disk.stores import s3
 from krishiv_py.disk.stores.options import spark_settings
 from krishiv_py.disk.stores.s3 import check_s3, client, reached
 from krishiv_py.errors import EnvironmentSetupError, PlanError
@@ -131,6 +134,17 @@ def test_what_is_wrong_with_a_store_is_told(used: Store) -> None:
     with pytest.raises(EnvironmentSetupError, match="no store answers there") as told:
         check_s3(f"s3a://{BUCKET}/any")
     assert SECRET not in str(told.value)
+
+
+def test_a_store_that_says_nothing_is_told_in_seconds(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the connection, as a machine behind a wall that keeps what is sent to it."""
+    monkeypatch.setattr(s3, "_ASKED_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings.use({**used.settings, "fs.s3a.endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        since = time.monotonic()
+        with pytest.raises(EnvironmentSetupError, match="no store answers there"):
+            check_s3(f"s3a://{BUCKET}/any")
+        assert time.monotonic() - since < 10
 
 
 def test_wrong_keys_are_told() -> None:

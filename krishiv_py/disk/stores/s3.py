@@ -30,6 +30,8 @@ NAMES: Final = (
 _CONNECT_S: Final = 5
 _REQUEST_S: Final = 60
 _ATTEMPTS: Final = 4
+_ASKED_S: Final = 5
+_ASKED: Final = 2
 _DEFAULT_REGION: Final = "us-east-1"
 
 
@@ -109,6 +111,11 @@ def arrow_store(bucket: str) -> pafs.FileSystem:
     MissingExtraError
         When this Arrow was built without S3.
     """
+    return _system(bucket, _REQUEST_S, _ATTEMPTS)
+
+
+def _system(bucket: str, request_s: int, attempts: int) -> pafs.FileSystem:
+    """One that waits so long for an answer, and asks so often."""
     try:
         s3 = pafs.S3FileSystem  # builds of Arrow without S3 say so when it is asked for
     except ImportError as problem:
@@ -124,8 +131,8 @@ def arrow_store(bucket: str) -> pafs.FileSystem:
         endpoint_override=by.host or None,
         force_virtual_addressing=bool(by.host) and by.path_style is False and not _is_address(by.host),
         connect_timeout=_CONNECT_S,
-        request_timeout=_REQUEST_S,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+        request_timeout=request_s,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=attempts),
     )
 
 
@@ -192,7 +199,7 @@ _WHY: Final = (
 
 
 def check_s3(path: str) -> None:
-    """See that the bucket of an ``s3a://`` path answers to this process.
+    """See that the bucket of an ``s3a://`` path answers to this process, in seconds.
 
     Raises
     ------
@@ -200,7 +207,7 @@ def check_s3(path: str) -> None:
         When it does not: no such bucket, wrong credentials, no store at the endpoint.
     """
     bucket = path.partition("://")[2].partition("/")[0]
-    system = arrow_store(bucket)
+    system = _system(bucket, _ASKED_S, _ASKED)
     try:
         found = system.get_file_info(bucket).type
         problem = "" if found == pafs.FileType.Directory else f"bucket {bucket!r} not found"
