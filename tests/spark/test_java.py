@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.spark.setup import jvm
 from krishiv_py.spark.setup.java import require_java
 
 
@@ -60,13 +61,47 @@ def test_its_version_is_read_beside_it_or_asked(
         require_java()
 
 
+@pytest.mark.parametrize(
+    ("errors", "prints", "reason"),
+    [
+        ("", "Error occurred during initialization of VM\nToo small maximum heap\n", "Too small maximum heap"),
+        ("Error occurred during initialization of VM\nToo small maximum heap\n", "", "Too small maximum heap"),
+        ("NOTE: Picked up JDK_JAVA_OPTIONS: -Xmx1k\n", "Error occurred during initialization of VM\nA\nB\n", "A"),
+        (
+            "Unrecognized VM option 'Foo'\nError: Could not create the Java Virtual Machine.\n",
+            "",
+            "Unrecognized VM option 'Foo'",
+        ),
+        ("x VM warning: old\n", "Error occurred during initialization of VM\nA\n", "A"),
+        ("x VM warning: old\n", "", "x VM warning: old"),
+        ("No manifest: /no.jar\n", "Error occurred during initialization of VM\nagent\n", "No manifest: /no.jar; agent"),
+        ('Exception in thread "main" java.lang.X: y\n', "Error occurred during initialization of VM\nA\n", "java.lang.X: y"),
+        ("a failure\n", "chatter of spark-env.sh\n", "a failure"),
+        ("", "last words\n", "last words"),
+        ("", "\n", "it ended without a word"),
+        ("", "no library x, with error: password=hunter22\n", "no library x, with error: password=[redacted]"),
+        ("y" * 900, "", "y" * 400 + "…"),
+        ("y" * 390 + " password=" + "hunter22" * 9, "", "y" * 390 + " password=…"),
+    ],
+)
+def test_the_last_words_of_a_jvm(errors: str, prints: str, reason: str) -> None:
+    said = [text.encode().splitlines(keepends=True) for text in (errors, prints)]
+    assert jvm._reason(*said) == reason
+
+
 AGAIN = """
 from krishiv_py import Session
-tried = [("nonsense", "a", "b"), ("local[x]", "a", "b"), ("local[1]", "driver.memory", "zz"), ("local[1]", "a", "b")]
+options = "driver.extraJavaOptions"
+tried = [
+    ("nonsense", "a", "b"), ("local[x]", "a", "b"), ("local[1]", "driver.memory", "zz"),
+    ("local[1]", options, "-Xms400g"),
+    ("local[1]", options, "-agentlib:nosuch=password=hunter22"), ("local[1]", "a", "b"),
+]
 for master, key, value in tried:
     try:
         with Session.builder().master(master).config("spark." + key, value).get_or_create() as session:
             print(session.spark.range(3).count())
+            session.spark.sparkContext._jvm.java.lang.System.out.println("printed by Java")
     except RuntimeError as problem:
         print(type(problem).__name__, str(problem).splitlines())
 """
@@ -76,9 +111,13 @@ def test_what_spark_does_not_take_is_told_and_the_next_session_begins() -> None:
     names = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # of these Java tells first, and they are not the reason
     told = {**os.environ, **dict.fromkeys(names, "-Dof.the=user")}
     run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=180, env=told)
-    first, second, third, last = run.stdout.splitlines()
+    wanted = ("EnvironmentSetupError", "3", "printed by Java")
+    first, second, third, heap, agent, *last = [line for line in run.stdout.splitlines() if line.startswith(wanted)]
     assert "EnvironmentSetupError ['Spark could not be started on nonsense (got: " in first and "Master must" in first, (
         run.stderr
     )
     assert "could not be started on local[x]" in second and "Could not parse Master URL" in second
-    assert "Invalid maximum heap size" in third and last == "3" and "Traceback" not in run.stderr
+    assert "Invalid maximum heap size" in third and "Traceback" not in run.stderr
+    assert "(got: Initial heap size set to a larger value than the maximum heap size)" in heap
+    assert "(got: Could not find agent library nosuch" in agent and "hunter22" not in agent, "told on standard output"
+    assert last == ["3", "printed by Java"], "what Java prints is passed on"

@@ -19,12 +19,17 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from krishiv_py.errors import EnvironmentSetupError, message
+from krishiv_py.errors import EnvironmentSetupError, cut, message
+from krishiv_py.redaction import redacted
 from krishiv_py.spark.setup.waiting import on_main_thread
 
 _FORKED_S: Final = 0.05
 _KEPT_LINES: Final = 50
 _LAST_WORDS_S: Final = 2.0
+_LONGEST_REASON: Final = 400
+_BOOT: Final = "Error occurred during initialization of VM"
+_OPENING: Final = re.compile(rf"(?:NOTE: )?Picked up |{_BOOT}$")
+"""What a JVM says before it comes to the reason."""
 _END_S: Final = 10.0
 _CHATTER: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
@@ -53,7 +58,7 @@ def quiet_jvm(settings: Mapping[str, str], meanwhile: Callable[[], object] = lam
 
 
 def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Start the JVM with standard error in our hands, and in a process group of its own: Ctrl-C is for this process.
+    """Start the JVM with its outputs in our hands, and in a process group of its own: Ctrl-C is for this process.
 
     It needs a processor and two seconds until it can be talked to; `meanwhile` is done in a thread.
 
@@ -67,20 +72,18 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
     conf = SparkConf()
     for name, value in settings.items():
         conf.set(name, value)
-    reading, writing = os.pipe()
-    said: list[bytes] = []
-    passing = threading.Thread(target=_pass_on, args=(reading, said), name="krishiv-jvm-stderr", daemon=True)
-    passing.start()
+    errors, prints = _Heard("stderr", 2), _Heard("stdout", 1)
     threading.Thread(target=_after_the_fork, args=(meanwhile,), name="krishiv-loading", daemon=True).start()
     try:
-        gateway: Any = launch_gateway(conf, {"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
+        outputs = {"stderr": errors.writing, "stdout": prints.writing}
+        gateway: Any = launch_gateway(conf, {**outputs, "start_new_session": True})  # type: ignore[no-untyped-call]
     except PySparkException:
         gateway = None
     finally:
-        os.close(writing)
+        errors.begun()
+        prints.begun()
     if gateway is None:
-        passing.join(_LAST_WORDS_S)
-        raise not_started(settings["spark.master"], _reason(said))
+        raise not_started(settings["spark.master"], _reason(errors.last_words(), prints.last_words()))
     SparkContext._ensure_initialized(gateway=gateway)
     hush_py4j()
 
@@ -98,12 +101,20 @@ def not_started(master: str, reason: str) -> EnvironmentSetupError:
     )
 
 
-def _reason(said: Iterable[bytes]) -> str:
-    """What a JVM that ended said first; that it has read the user's options is not it."""
-    told = (line.decode(errors="replace").strip() for line in said)
-    lines = [line for line in told if line and not line.removeprefix("NOTE: ").startswith("Picked up ")]
-    failed = next((line for line in lines if line.startswith("Exception in thread")), None)
-    return (lines or ["it ended without a word"])[0] if failed is None else failed.partition('" ')[2]
+def _reason(errors: Iterable[bytes], prints: Iterable[bytes]) -> str:
+    """What a JVM that ended said first; that it has read the user's options is not it.
+
+    It tells of an option it does not know on standard error, of a value it does not take on standard output.
+    """
+    told = [[line.decode(errors="replace").strip() for line in lines] for lines in (errors, prints)]
+    first, second = ([line for line in lines if line and not _OPENING.match(line)] for lines in told)
+    failed = next((line for line in first if line.startswith("Exception in thread")), None)
+    if failed is not None:
+        return cut(redacted(failed.partition('" ')[2]), _LONGEST_REASON)
+    firm = [line for line in first if "VM warning:" not in line]
+    at_boot = second if _BOOT in told[1] or not firm else []
+    reason = "; ".join([*firm[:1], *at_boot[:1]] or first[:1])
+    return cut(redacted(reason), _LONGEST_REASON) or "it ended without a word"
 
 
 def _after_the_fork(work: Callable[[], object]) -> None:
@@ -126,7 +137,27 @@ def _of_interest(record: logging.LogRecord) -> bool:
     return record.exc_info[0].__name__ not in ("BatchStoppedError", "KeyboardInterrupt")
 
 
-def _pass_on(reading: int, said: list[bytes]) -> None:
+class _Heard:
+    """A pipe for one output of the JVM, all of which is passed on to the same one of this process."""
+
+    def __init__(self, name: str, to: int) -> None:
+        reading, self.writing = os.pipe()
+        self._said: list[bytes] = []
+        arguments = reading, self._said, to
+        self._passing = threading.Thread(target=_pass_on, args=arguments, name=f"krishiv-jvm-{name}", daemon=True)
+        self._passing.start()
+
+    def begun(self) -> None:
+        """The JVM has the other end, or has ended."""
+        os.close(self.writing)
+
+    def last_words(self) -> list[bytes]:
+        """What it said, once it has ended."""
+        self._passing.join(_LAST_WORDS_S)
+        return self._said
+
+
+def _pass_on(reading: int, said: list[bytes], to: int) -> None:
     """Pass on what the JVM writes, but for its chatter; what is no whole line yet at once where a bar is drawn.
 
     The first lines are kept as `said`, in case they are its last.
@@ -143,7 +174,7 @@ def _pass_on(reading: int, said: list[bytes]) -> None:
         for line in lines:
             chatter = _CHATTER.fullmatch(line) is not None
             if not chatter and not (hush and not line.strip()):
-                _write(line)
+                _write(line, to)
                 if len(said) < _KEPT_LINES:
                     said.append(line)
             hush = chatter and b"Python worker" in line
@@ -152,11 +183,11 @@ def _pass_on(reading: int, said: list[bytes]) -> None:
             return
 
 
-def _write(line: bytes) -> None:
+def _write(line: bytes, to: int) -> None:
     try:
-        os.write(2, line)
+        os.write(to, line)
     except OSError:
-        return  # standard error is closed: nobody listens
+        return  # it is closed: nobody listens
 
 
 def forget_dead_jvm() -> None:
