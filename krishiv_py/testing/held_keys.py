@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.stage import Stage
@@ -56,10 +57,16 @@ def close_key(stages: list[DrivenStage], key: Any, moment: Moment) -> int:
         For a key with another number of columns, a value of another type, and windows that are not kept by key.
     """
     found = [(_key_dropping(driven.stage), _one_key(driven.stage, key), driven) for driven in stages]
-    return sum(
-        operator.drop_keys(Bucket(driven.store, driven.meta), dead, moment.at(driven.plan.times))
-        for operator, dead, driven in found
-    )
+    return sum(_dropped(operator, dead, driven, moment.at(driven.plan.times)) for operator, dead, driven in found)
+
+
+def _dropped(operator: KeyDropping, dead: pa.Table, driven: DrivenStage, moment: Moment) -> int:
+    """Drop a key of a stage, and see what it still holds; gives how many windows will not have their result."""
+    bucket = Bucket(driven.store, driven.meta)
+    lost = operator.drop_keys(bucket, dead, moment)
+    left = operator.step(bucket, [], attrs.evolve(moment, asks=False))  # without rows and at the same moment nothing fires
+    driven.open_windows, driven.open_rows = left.open_windows, left.open_rows
+    return lost
 
 
 def _key_dropping(stage: Stage) -> KeyDropping:

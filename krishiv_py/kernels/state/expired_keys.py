@@ -9,7 +9,8 @@ import pyarrow as pa
 from krishiv_py.kernels.arrays.grouping import among, key_hashes
 from krishiv_py.kernels.arrays.sorting import sorted_unique
 from krishiv_py.kernels.arrays.types import Ints, Mask
-from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.timer_queue import DueQueue
 
 
 @attrs.frozen(eq=False)
@@ -37,3 +38,14 @@ class DeadKeys:
         if found.any():
             found[found] = among(rows.filter(pa.array(found)), self.keys, self.names)
         return found
+
+
+def removed(log: KeyedLog, timers: DueQueue, dead: DeadKeys) -> pa.Table:
+    """Take keys out of a log, and the timers of theirs; gives what the log had of them.
+
+    A timer knows the hash of its key: one that another key shares stays.
+    """
+    found = log.remove(dead.hashes, dead.rows)
+    gone = np.setdiff1d(dead.hashes, log.lookup(dead.hashes)[HASH].to_numpy())
+    timers.discard(lambda rows: np.isin(rows[HASH].to_numpy(), gone))
+    return found

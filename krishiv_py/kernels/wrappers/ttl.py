@@ -86,9 +86,12 @@ class Expiring:
         if chunks and any(c.num_rows for c in chunks):
             fresh = pa.concat_tables([c.select([_LAST, *self.layout.key_names]) for c in chunks])
             self._touch(touched, noted, fresh, UNSET if clock is None else clock)
-        dropped = 0
+        dropped, held = 0, touched.total_rows()
         if clock is not None and clock not in (UNSET, END_OF_TIME) and _ALL in touched and self._due(noted, clock):
             dropped = self._expire(bucket, touched, noted, clock, moment)
+        sizes = found
+        if touched.total_rows() < held:  # what is held now, and when it is due: a step without rows fires nothing more
+            sizes = self.inner.step(bucket, [], attrs.evolve(moment, asks=False))
         wakeup = self._next_check(noted, clock) if _ALL in touched else None
         noted.store(bucket)
         return attrs.evolve(
@@ -96,8 +99,10 @@ class Expiring:
             results=results,
             firings=results.num_rows,
             counters={**found.counters, "ttl_dropped": dropped},
-            wakeup_us=_earlier(found.wakeup_us, wakeup if self.by_event else None),
-            wakeup_now_us=_earlier(found.wakeup_now_us, None if self.by_event else wakeup),
+            open_windows=sizes.open_windows,
+            open_rows=sizes.open_rows,
+            wakeup_us=_earlier(sizes.wakeup_us, wakeup if self.by_event else None),
+            wakeup_now_us=_earlier(sizes.wakeup_now_us, None if self.by_event else wakeup),
         )
 
     def state(self, bucket: Bucket) -> pa.Table:

@@ -28,7 +28,7 @@ from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import Judged, counted, judged, over_in_turn
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
@@ -113,8 +113,8 @@ class _Step:
         return StepResult(results, self.timers.earliest, len(self.timers), len(self.log), results.num_rows, counted(late), late)
 
     def drop(self, dead: DeadKeys) -> int:
-        """Take keys out of state; their timers will find nothing. Returns how many sessions were open."""
-        entries = self.log.remove(dead.hashes, dead.rows)
+        """Take keys out of state. Returns how many sessions were open."""
+        entries = removed(self.log, self.timers, dead)
         if not entries.num_rows:
             return 0
         keys = group([entries[k] for k in dead.names], entries.num_rows)

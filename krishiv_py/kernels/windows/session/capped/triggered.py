@@ -25,7 +25,7 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.refused import over_in_turn
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.windows.session.capped.book import WRITTEN, RowBook
@@ -75,8 +75,8 @@ class _Step(Visits):
         self.op = operator
 
     def drop(self, dead: DeadKeys) -> int:
-        """Take keys out of state; their timers will find nothing. Returns how many sessions had not ended."""
-        rows = self.op.entries.page(self.log.remove(dead.hashes, dead.rows)).held
+        """Take keys out of state. Returns how many sessions had not ended."""
+        rows = self.op.entries.page(removed(self.log, self.timers, dead)).held
         keys = group([rows[k] for k in dead.names], rows.num_rows)
         sessions = self.op.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
         return int(np.count_nonzero(sessions.ends > self.watermark_us))

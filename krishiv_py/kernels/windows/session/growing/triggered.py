@@ -28,7 +28,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.windows.session.growing.assigned_rows import Elements, Tracks, follow
@@ -68,9 +68,7 @@ class TriggeredSessionOperator(VisitingOperator):
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
-        keys = DeadKeys.of(dead, self.layout.key_names)
-        gone = self.log(bucket).remove(keys.hashes, keys.rows)
-        return int(np.count_nonzero(self.entries.page(gone).held[END].to_numpy() > moment.watermark_us))
+        return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 
 @attrs.frozen(eq=False)
@@ -103,6 +101,11 @@ class _Step(Visits):
     def __init__(self, operator: TriggeredSessionOperator, bucket: Bucket, moment: Moment) -> None:
         super().__init__(operator, bucket, moment)
         self.op = operator
+
+    def drop(self, dead: DeadKeys) -> int:
+        """Take keys out of state. Returns how many sessions had not ended."""
+        gone = self.op.entries.page(removed(self.log, self.timers, dead)).held
+        return int(np.count_nonzero(gone[END].to_numpy() > self.watermark_us))
 
     def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, early: Early = "none") -> pa.Table:
         """See :class:`Visits`."""
