@@ -1,15 +1,38 @@
 """A sink of your own: results and late rows into a SQLite database, exactly once over a restart."""
 
+import json
 import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from krishiv_py import Batches, Session, SideOutputLateEventHandler, count
 from krishiv_py.connectors import OutputBatch, TransactionalSink
+
+
+def quoted(name: str) -> str:
+    """A name of a column."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def stored(column: pa.ChunkedArray) -> list[Any]:
+    """What SQLite can hold of a column: numbers, texts and bytes as they are (NaN becomes NULL), all else as text.
+
+    Times outside of the years 1 to 9999, which Python has not, as their number.
+    """
+    is_, type_ = pa.types, column.type
+    if is_.is_integer(type_) or is_.is_floating(type_) or is_.is_string(type_) or is_.is_binary(type_) or is_.is_boolean(type_):
+        return list(column.to_pylist())
+    try:
+        values = column.to_pylist()
+    except OverflowError:
+        values = (column.cast(pa.int32()) if is_.is_date32(type_) else column.cast(pa.int64())).to_pylist()
+    nested = is_.is_nested(type_)
+    return [None if v is None else json.dumps(v, ensure_ascii=False, default=str) if nested else str(v) for v in values]
 
 
 class SqliteSink(TransactionalSink):
@@ -39,13 +62,13 @@ class SqliteSink(TransactionalSink):
         self.held = self.opened()
         self.database = self.held.__enter__()
         self.database.execute("BEGIN IMMEDIATE")
-        columns = ", ".join(f'"{name}"' for name in batch.schema.names)
+        columns = ", ".join(quoted(name) for name in batch.schema.names)
         self.database.execute(f"CREATE TABLE IF NOT EXISTS {batch.output} ({columns})")
 
     def write(self, batch: OutputBatch, table: pa.Table) -> None:
         """Add rows to the transaction."""
         marks = ", ".join("?" * table.num_columns)
-        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        rows = zip(*(stored(column) for column in table.columns), strict=True)
         self.database.executemany(f"INSERT INTO {batch.output} VALUES ({marks})", rows)
 
     def commit(self, batch: OutputBatch) -> None:

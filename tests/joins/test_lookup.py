@@ -94,7 +94,7 @@ def test_results_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, time
     assert len(behind) == len(wanted)
 
 
-MOMENTS = {
+MOMENTS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bigint": (pa.int64(), [None, -(2**63), -(10**17), -5, 0, 5, 10**17, 2**63 - 1]),
     "timestamp": (
         pa.timestamp("us", "UTC"),
