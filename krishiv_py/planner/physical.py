@@ -103,6 +103,10 @@ class PhysicalPlan:
         """The number of the stage whose rows need no number on their way to the driver: the only output's."""
         return len(self.stages) if self.named else len(self.stages) - 1
 
+    def late_id(self, mark: str, number: int) -> str:
+        """By what sinks know the late rows of a stage, in a query with this `mark`: two stages may share a table."""
+        return mark if number == self.last else f"{mark}-{self.stages[number].spec.name}"
+
     @property
     def roots(self) -> tuple[int, ...]:
         """The numbers of the stages that read a source."""

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.connectors.tables.keys import KeyedTable
 from krishiv_py.disk.files import file_system, is_local_path
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.nodes import Source
@@ -67,6 +68,7 @@ def check_places(
                 "pass a sink of its own to each handler",
             )
         )
+    _check_keys([(RESULTS, results), *((RESULTS, sink) for sink in others), *((LATE, aside) for aside in (late, *further))])
     folders = [(RESULTS, folder_of(sink)) for sink in (results, *others)]
     folders += [(LATE, folder_of(aside)) for aside in (late, *further)]
     written = [(name, folder) for name, folder in folders if folder is not None]
@@ -76,6 +78,28 @@ def check_places(
             _check_pair(one, other)
     for one in beside[:-1] if checkpoint is not None else ():
         _check_pair(beside[-1], one)
+
+
+def _check_keys(outputs: Sequence[tuple[str, Sink | None]]) -> None:
+    """Refuse two outputs that have one table and other keys."""
+    tables: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
+    for what, sink in outputs:
+        if not isinstance(sink, KeyedTable):
+            continue
+        before, key = tables.setdefault(sink.table_id, (what, sink.key))
+        if set(key) != set(sink.key):
+            raise PlanError(
+                message(
+                    f"{before} and {what} go to one table with different keys",
+                    f"{sink.title}: {_keyed(key)} and {_keyed(sink.key)}",
+                    "rows of one would replace those of the other, or be refused as a second row of a key",
+                    "give each a table of its own, or both the same `key`",
+                )
+            )
+
+
+def _keyed(key: tuple[str, ...]) -> str:
+    return f"key {list(key)}" if key else "no key"
 
 
 def _one_sink(aside: Sink) -> PlanError:

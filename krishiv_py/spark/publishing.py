@@ -214,8 +214,7 @@ def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: st
         if to is None:
             found.append(Handled(kind, stage.late, stage.spec.name))
         else:
-            query = f"{mark}-{stage.spec.name}" if plan.named else mark
-            late = OutputOf(query, title, "late_rows", late_output_schema(stage.layout))
+            late = OutputOf(plan.late_id(mark, number), title, "late_rows", late_output_schema(stage.layout))
             found.append(output_for(to, late, mark, kind=kind, durable=durable))
     return tuple(found)
 

@@ -128,14 +128,15 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str, lat
     check_places(taken[0], aside[-1], plan.source, None, aside[:-1], [sink for sink in taken[1:] if sink is not None])
     results = [output.schema for output in plan.outputs]
     marks = [f"{mark}-{output.name}" if plan.named else mark for output in plan.outputs]
+    late_marks = [plan.late_id(mark, number) for number in range(len(plan.stages))]
     return Outputs(
         tuple(
             None if to is None else _output(to, OutputOf(own, query, "results", schema))
             for to, own, schema in zip(taken, marks, results, strict=True)
         ),
         tuple(
-            ToHandler(stage.late, stage.spec) if to is None else _output(to, OutputOf(mark, query, "late_rows", schema))
-            for stage, to, schema in zip(plan.stages, aside, late, strict=True)
+            ToHandler(stage.late, stage.spec) if to is None else _output(to, OutputOf(own, query, "late_rows", schema))
+            for stage, to, schema, own in zip(plan.stages, aside, late, late_marks, strict=True)
         ),
     )
 

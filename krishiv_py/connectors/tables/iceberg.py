@@ -112,6 +112,12 @@ class IcebergSink(TransactionalSink):
     create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
     _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
 
+    @property
+    def table_id(self) -> tuple[str, ...]:
+        """See :class:`~krishiv_py.connectors.tables.keys.KeyedTable`."""
+        where = (self.catalog.get(name, "") for name in ("name", "type", "uri", "warehouse"))
+        return "Iceberg", *where, self.table
+
     def _opened(self) -> Any:
         module = iceberg("catalog")
         given = dict(self.catalog)

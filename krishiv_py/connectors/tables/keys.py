@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -14,6 +14,21 @@ OP: Final = "op"
 """The column of a change log that says what a row does (SEMANTICS §5.4)."""
 OWN: Final = "__krishiv_"
 """What the names of columns begin with that the library adds for itself."""
+
+
+@runtime_checkable
+class KeyedTable(Protocol):
+    """A sink that is a table of another system: rows are added, or each value of the key has one row."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key; none where rows are added."""
+        ...
+
+    @property
+    def table_id(self) -> tuple[str, ...]:
+        """System, place and name: sinks of one table have one, unless its place is told in two ways."""
+        ...
 
 
 def a_key(value: object) -> tuple[str, ...]:

@@ -113,6 +113,11 @@ class PostgresSink(TransactionalSink):
         return tuple(self.table.split("."))
 
     @property
+    def table_id(self) -> tuple[str, ...]:
+        """See :class:`~krishiv_py.connectors.tables.keys.KeyedTable`; without a schema the one that PostgreSQL begins with."""
+        return "PostgreSQL", self.conninfo.title, *(self._path if len(self._path) > 1 else ("public", *self._path))
+
+    @property
     def title(self) -> str:
         """Its kind and its table."""
         return f"PostgresSink {self.table}"

@@ -71,6 +71,11 @@ class DeltaSink(TransactionalSink):
     storage_options: Mapping[str, str] = attrs.field(factory=dict, converter=options, repr=_shown, kw_only=True)
     _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
 
+    @property
+    def table_id(self) -> tuple[str, ...]:
+        """See :class:`~krishiv_py.connectors.tables.keys.KeyedTable`."""
+        return "Delta", self.path.rstrip("/")
+
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Refuse columns of the `schema` of an `output` that Delta has not, and a table that has others.
 
