@@ -1,0 +1,55 @@
+"""On a machine that is not in UTC answers about times are the same, on every engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ZONES = ("America/New_York", "Asia/Kolkata")
+
+
+def printed(engine: str, zone: str) -> list[str]:
+    """What the program prints on a machine in a zone."""
+    command = [sys.executable, "-m", "tests.engines.zones", engine]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "TZ": zone}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def in_utc() -> list[str]:
+    """The answers of the driver in UTC."""
+    return printed("driver", "UTC")
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_on_the_driver(zone: str, in_utc: list[str]) -> None:
+    assert printed("driver", zone) == in_utc
+    assert len(in_utc) > 10
+
+
+@pytest.fixture(scope="module")
+def by_driver(in_utc: list[str]) -> set[str]:
+    """Those that Spark gives, too."""
+    return {line for line in in_utc if not line.startswith("shown")}
+
+
+@pytest.mark.spark
+def test_on_spark(by_driver: set[str]) -> None:
+    found = printed("spark", ZONES[0])
+    assert by_driver <= set(found)
+    assert {line.partition(":")[0] for line in set(found) - by_driver} == {"sql", "json", "read", "frame", "made"}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_what_only_spark_gives(by_driver: set[str]) -> None:
+    wanted = printed("spark", "UTC")
+    assert by_driver < set(wanted)
+    for zone in ZONES:
+        assert printed("spark", zone) == wanted
