@@ -132,7 +132,7 @@ class PhysicalPlan:
     def clocks(self) -> ClockPlan:
         """What time it is for its stages."""
         owners = [self.stages[n] for n in self.clock_owners]
-        specs = tuple(ClockSpec(s.path if len(owners) > 1 else "", s.watermark) for s in owners)
+        specs = tuple(ClockSpec(s.path if len(owners) > 1 else "", s.clock_watermark) for s in owners)
         return ClockPlan(specs, tuple(filter(None, map(self._quiet, self.stages))))
 
     @cached_property

@@ -15,7 +15,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.nodes import WindowAggregate, source_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.stages import stages_read
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.planner.check import check
@@ -84,6 +84,18 @@ class StagePlan:
             return mark
         names = [b.name for b in self.read]
         return attrs.evolve(mark, sources=tuple(s for s in mark.sources if s[0] in names), idle_timeout_us=None)
+
+    @property
+    def clock_watermark(self) -> AnyWatermarkSpec:
+        """How the clock follows the rows of the source that this stage reads: by the least lag of all stages on it.
+
+        The clock may be that of several outputs; this stage is then behind it by what its lag is larger (:attr:`times`).
+        """
+        mark = self.watermark
+        if not isinstance(mark, WatermarkSpec):
+            return mark
+        later_us = next((by_us for clock, by_us in self.times if clock == self.clock), 0)
+        return attrs.evolve(mark, lag_us=mark.lag_us - later_us)
 
 
 def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None) -> tuple[StagePlan, ...]:

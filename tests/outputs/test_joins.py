@@ -142,3 +142,22 @@ def test_a_join_is_one_stage_wherever_it_stands_in_the_outputs() -> None:
     driver.send({n: [{"k": "x", "at" if n == names[0] else "seen": 1}] for n in names})
     out = driver.close().by_output
     assert [out["counted"]["met"].to_pylist(), out["nearest"]["met"].to_pylist()] == [[1], [1]]
+
+
+def test_each_output_keeps_its_own_lag_whichever_stage_comes_first_on_a_clock() -> None:
+    """The clock of a source is that of the least lag; the stage that came first had a larger one."""
+
+    def counted(rows: Any, time: str, lag: int) -> Any:
+        return rows.watermark(time, lag).key_by("k").tumbling_window(10).agg(count().alias(f"n_{time}"))
+
+    one, other = stream_of("k string, at bigint"), stream_of("k string, seen bigint")
+    both = counted(one, "at", 0).interval_join(counted(other, "seen", 5), "k", lower=-99, upper=99, suffixes=("", "_r"))
+    plans = {"both": both, "alone": counted(other, "seen", 2)}
+    driver = Driver([plan.to(MemorySink(), name=name) for name, plan in plans.items()])
+    given: dict[str, list[int]] = {name: [] for name in plans}
+    for t in range(30):
+        out = driver.send({"left": [{"k": "x", "at": t}], "right": [{"k": "x", "seen": t}]}).by_output
+        for name, table in out.items():
+            given[name] += [t] * table.num_rows
+    assert given["alone"] == [12, 22]
+    assert given["both"] == [15, 20, 25, 25], "windows of the left side come at 10 and 20, of the right one at 15 and 25"
