@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from krishiv_py.kernels.spec import OperatorSpec
+import attrs
+
+from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec
+from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.planner.stages import StagePlan
 
 
 def why_not_fired(
-    spec: OperatorSpec, watermark_us: int, sources_us: dict[str, int], end_us: int, idle: Collection[str] | None = None
+    stage: StagePlan,
+    clocks: ClockPlan,
+    watermark_us: int,
+    sources_us: Mapping[str, int],
+    end_us: int,
+    idle: Collection[str] | None = None,
 ) -> str:
-    """Say what a window that ends at `end_us` is waiting for.
+    """Say what a window of a `stage` that ends at `end_us` is waiting for.
 
     Parameters
     ----------
-    spec : OperatorSpec
-        The checked plan.
+    stage : StagePlan
+        The stage, checked.
+    clocks : ClockPlan
+        The clocks of the query.
     watermark_us : int
-        The watermark in force, µs.
+        The watermark in force in this stage, µs.
     sources_us : dict
         The watermark of every source, µs; empty for a single source.
     end_us : int
@@ -27,6 +38,7 @@ def why_not_fired(
     idle : collection of str, optional
         Sources silent for longer than the idle time-out; None where nobody knows.
     """
+    spec = stage.spec
     unwaiting = spec.window.unwaiting()
     if unwaiting is not None:
         return unwaiting
@@ -48,35 +60,72 @@ def why_not_fired(
         )
     extra = f" (its end and the allowed lateness of {show_us(waits)}, for emit is final)" if waits else ""
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
-    return f"{text} {_holder(spec, watermark_us, sources_us, needed, idle)}"
+    return f"{text} {_holder(stage, clocks, watermark_us, sources_us, needed, idle)}"
 
 
 def _holder(
-    spec: OperatorSpec, watermark_us: int, sources_us: dict[str, int], needed: int, idle: Collection[str] | None
+    stage: StagePlan,
+    clocks: ClockPlan,
+    watermark_us: int,
+    sources_us: Mapping[str, int],
+    needed: int,
+    idle: Collection[str] | None,
 ) -> str:
-    if spec.watermark.by_clock:
+    marks = [(clocks.clocks[clock], needed + behind_us) for clock, behind_us in stage.times]
+    if any(clock.watermark.by_clock for clock, _ in marks):
         return "It is the clock of the machine, and goes on without rows."
-    if not isinstance(spec.watermark, MultiSourceWatermarkSpec):
-        newest = show_instant(needed + spec.watermark.lag_us)
-        text = f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there."
-        return text + _clock(spec, watermark_us)
-    mark = spec.watermark
-    new_us = 0 if mark.unknown_spec is None else mark.unknown_spec.lag_us
-    lags = {name: s.lag_us for name, s in mark.sources}
-    known = sources_us or dict.fromkeys(lags, UNSET)
-    silent = set(idle or ()) & known.keys()
-    all_silent = bool(silent) and len(silent) == len(known)
-    behind = {name: at for name, at in known.items() if at < needed and (all_silent or name not in silent)}
-    parts = []
-    for name, at in sorted(behind.items()):
-        said = "has not spoken" if at == UNSET else f"is at {show_instant(at)}"
-        parts.append(f"source {name!r} {said} and needs a row at {show_instant(needed + lags.get(name, new_us))} or later")
-    return "; ".join([*parts, _silence(mark, silent, all_silent)]) + "." + _clock(spec, watermark_us)
+    (first, needed_us), *others = marks
+    lull = _clock(first.watermark, watermark_us)
+    if not others and isinstance(first.watermark, WatermarkSpec):
+        newest = show_instant(needed_us + first.watermark.lag_us)
+        return f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there.{lull}"
+    quiet = _quiet(stage, first)
+    waits = {name: wait for clock, us in marks for name, wait in _waits(clock, sources_us, us).items()}
+    silent = set(idle or ()) & waits.keys()
+    all_silent = bool(silent) and len(silent) == len(waits)
+    parts = [
+        wait.said(name)
+        for name, wait in sorted(waits.items())
+        if wait.at_us < wait.needed_us and (all_silent or name not in silent)
+    ]
+    return "; ".join([*parts, _silence(quiet, silent, all_silent)]) + f".{lull}"
 
 
-def _clock(spec: OperatorSpec, watermark_us: int) -> str:
+@attrs.frozen
+class _Wait:
+    """A source: where its watermark is, which one is needed, and how far that is behind its rows."""
+
+    at_us: int
+    needed_us: int
+    lag_us: int
+
+    def said(self, name: str) -> str:
+        """What it is waited for."""
+        stands = "has not spoken" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
+        return f"source {name!r} {stands} and needs a row at {show_instant(self.needed_us + self.lag_us)} or later"
+
+
+def _waits(clock: ClockSpec, sources_us: Mapping[str, int], needed_us: int) -> dict[str, _Wait]:
+    """The sources of a clock: the declared ones, and those that have registered."""
+    mark = clock.watermark
+    if isinstance(mark, WatermarkSpec):
+        return {clock.named(ONLY): _Wait(sources_us.get(clock.named(ONLY), UNSET), needed_us, mark.lag_us)}
+    lags = {clock.named(name): spec.lag_us for name, spec in mark.sources}
+    if mark.unknown_spec is not None:
+        own = f"{clock.name}." if clock.name else ""
+        lags = {name: mark.unknown_spec.lag_us for name in sources_us if name.startswith(own)} | lags
+    return {name: _Wait(sources_us.get(name, UNSET), needed_us, lag_us) for name, lag_us in lags.items()}
+
+
+def _quiet(stage: StagePlan, clock: ClockSpec) -> int | None:
+    """After how long, µs, a silent source or side is left out."""
+    own = [m for m in (stage.spec.watermark, clock.watermark) if isinstance(m, MultiSourceWatermarkSpec)]
+    return next((m.idle_timeout_us for m in own if m.idle_timeout_us is not None), None)
+
+
+def _clock(mark: AnyWatermarkSpec, watermark_us: int) -> str:
     """What idle_advance does about it."""
-    after_us = spec.watermark.idle_advance_us
+    after_us = mark.idle_advance_us
     if after_us is None:
         return ""
     if watermark_us == UNSET:
@@ -84,10 +133,10 @@ def _clock(spec: OperatorSpec, watermark_us: int) -> str:
     return f" It also goes on with the clock, when no row has come for {show_us(after_us)} of processing time."
 
 
-def _silence(mark: MultiSourceWatermarkSpec, silent: set[str], all_silent: bool) -> str:
-    if mark.idle_timeout_us is None:
+def _silence(after_us: int | None, silent: set[str], all_silent: bool) -> str:
+    if after_us is None:
         return "there is no idle time-out"
-    longer = f"silent for longer than {show_us(mark.idle_timeout_us)}"
+    longer = f"silent for longer than {show_us(after_us)}"
     if all_silent:
         return f"all sources are {longer}, so the watermark holds until one speaks"
     out = f" ({', '.join(map(repr, sorted(silent)))} at the moment)" if silent else ""

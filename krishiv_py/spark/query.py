@@ -271,7 +271,7 @@ class StreamQuery:
         now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
         watermark_us = self._ledger.moment.at(asked.times).watermark_us
         end_us = time_point_us(window_end, "window_end")
-        text = why_not_fired(asked.spec, watermark_us, now.source_watermarks_us, end_us)
+        text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
         return " ".join([text, *self._ledger.waiting()])
 
     def explain(self) -> str:

@@ -236,7 +236,7 @@ class Driver:
         end_us = time_point_us(window_end, "window_end")
         idle = self._clocks.idle(self.clock.now_us)
         asked = self._stages[self.plan.stage_called(stage)]
-        return why_not_fired(asked.spec, self._watermark_us(asked), self.source_watermarks_us, end_us, idle)
+        return why_not_fired(asked.plan, self.plan.clocks, self._watermark_us(asked), self.source_watermarks_us, end_us, idle)
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec, count
+from krishiv_py import MemorySink, MultiSourceWatermarkSpec, WatermarkSpec, count, windows
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 
@@ -76,3 +76,46 @@ def test_the_source_that_holds_the_watermark_is_named() -> None:
     assert "source 'c' has not spoken" in said
     assert "'a'" not in said
     assert "silent for longer than 30 s is left out" in said
+
+
+def test_a_stage_behind_names_the_time_of_a_row_of_the_source() -> None:
+    counts = stream_of("at bigint").watermark("at", 3).tumbling_window(10).allowed_lateness(50).emit("final").agg(count())
+    driver = Driver(counts.watermark("window_time", 7).tumbling_window(100).allowed_lateness(20).emit("final").agg(count()))
+    driver.send([{"at": 1}])
+    assert "event time 1970-01-01T00:00:00.180000Z or later" in driver.why_not_fired(100)
+    assert driver.send([{"at": 179}]).results.num_rows == 0
+    assert driver.send([{"at": 180}]).results.num_rows == 1
+    assert "does not wait" in driver.why_not_fired(100)
+
+
+def test_every_source_that_holds_a_join_of_results_is_named_with_the_time_it_needs() -> None:
+    left = stream_of("k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(10)
+    right = stream_of("k string, seen bigint").watermark("seen", 4).drop_duplicates("k", within=5)
+    joined = (
+        left.allowed_lateness(30)
+        .emit("final")
+        .agg(count())
+        .window_join(right, "k", window=windows.tumbling(20), suffixes=("_l", "_r"))
+    )
+    driver = Driver(joined)
+    assert "source 'left' has not spoken" in driver.why_not_fired(20)
+    driver.send({"left": [{"k": "a", "at": 1}, {"k": "a", "at": 25}], "right": [{"k": "a", "seen": 5}]})
+    said = driver.why_not_fired(20)
+    assert "source 'left' is at 1970-01-01T00:00:00.025000Z and needs a row at 1970-01-01T00:00:00.050000Z or later" in said
+    assert "source 'right' is at 1970-01-01T00:00:00.001000Z and needs a row at 1970-01-01T00:00:00.024000Z or later" in said
+    driver.send({"left": [{"k": "a", "at": 49}], "right": [{"k": "a", "seen": 24}]})
+    said = driver.why_not_fired(20)
+    assert "'left'" in said and "'right'" not in said
+    assert driver.send({"left": [{"k": "a", "at": 50}]}).results.num_rows == 1
+
+
+def test_outputs_with_lags_of_their_own_need_rows_of_other_times() -> None:
+    stream = stream_of("at bigint")
+    lags = {"soon": 2, "later": 9}
+    driver = Driver(
+        stream.watermark("at", lag).tumbling_window(10).agg(count()).to(MemorySink(), name=name) for name, lag in lags.items()
+    )
+    driver.send([{"at": 1}])
+    for name, ms in (("soon", 12), ("later", 19)):
+        said = driver.why_not_fired(10, f"{name}: window-aggregate")
+        assert f"event time 1970-01-01T00:00:00.0{ms}000Z or later" in said
