@@ -144,6 +144,18 @@ def test_a_hot_key_is_bounded_and_what_is_not_kept_is_counted(how: Any) -> None:
     assert rest.num_rows == (40 if how == "full" else 0), "the cold ones; of the hot key nothing is known for sure"
 
 
+@pytest.mark.parametrize(("how", "at_once", "at_the_end"), [("left", 7, 3), ("anti", 7, 3), ("right", 5, 3), ("full", 12, 6)])
+def test_rows_without_a_key_are_given_where_there_is_no_room_for_them(how: Any, at_once: int, at_the_end: int) -> None:
+    joined = left(lag=1_000).interval_join(right(lag=1_000), "key", lower=-500, upper=500, how=how, max_rows_per_key=3)
+    driver = Driver(joined)
+    out = driver.send({"left": [{"key": None, "at": at} for at in range(10)]}).results.num_rows
+    out += driver.send({"right": [{"key": None, "seen": at} for at in range(8)]}).results.num_rows
+    assert (out, driver.progress.open_rows) == (at_once, at_the_end)
+    assert driver.close().results.num_rows == at_the_end
+    lost = {"left": 8, "anti": 8, "right": 10, "full": 0}[how]
+    assert (driver.counters["limited"], driver.counters["unmatched"]) == (0, lost), "none has missed a partner"
+
+
 def given(out: StepOutput) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = out.results.to_pylist()
     return found

@@ -113,15 +113,16 @@ class IntervalJoinOperator(JoinOperator):
         met[places[places < n]] = True
         half.mark(pick(rows, np.unique(places[places >= n])))
         stays = fresh.times >= horizon
+        seeking = np.zeros(n, np.bool_)
+        seeking[fresh.seeks] = True
         if not self.given[side]:  # nobody will ask for rows that can meet nobody
-            seeking = np.zeros(n, np.bool_)
-            seeking[fresh.seeks] = True
             stays &= seeking
-        leaves: Mask = ~stays & ~met
         over = half.beyond(fresh.table, stays, self.window.max_rows_per_key)
-        if over.any():
-            counters["limited"] += int(np.count_nonzero(over))
+        missed = over & seeking  # may have missed a partner; rows without a key have none, and leave at once
+        if missed.any():
+            counters["limited"] += int(np.count_nonzero(missed))
         stays &= ~over
+        leaves: Mask = ~stays & ~met & ~missed
         half.keep(*_only(fresh.table, met, stays))
         return pa.concat_tables([fresh.table.filter(pa.array(leaves)), half.leaving(horizon)])
 
