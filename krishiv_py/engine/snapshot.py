@@ -46,8 +46,11 @@ def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
     return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
 
 
-def as_if_ended(stage: Stage, bucket: Bucket, now_us: int | None, packed: Packed = NO_ROWS) -> pa.Table:
+def as_if_ended(stage: Stage, bucket: Bucket, judged: Moment, packed: Packed = NO_ROWS) -> pa.Table:
     """What a stage would give if the input ended now, as early results.
+
+    What the stages before it give is taken in by what is in force, as at the end of the input: windows that are over then are
+    open for it.
 
     Parameters
     ----------
@@ -55,15 +58,17 @@ def as_if_ended(stage: Stage, bucket: Bucket, now_us: int | None, packed: Packed
         One of several.
     bucket : Bucket
         Its state, which stays as it is.
-    now_us : int or None
-        Processing time, µs.
+    judged : Moment
+        What is in force in this stage.
     packed : Packed
-        What the stages before it would give, judged by what is in force.
+        What the stages before it would give, judged by that.
     """
     inner, around = _peeled(stage.operator)
     beside = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms)
-    ended = Moment(END_OF_TIME, now_us, asks=False)
-    return _wrapped(around, _marked(stage, inner.step(beside, list(packed.chunks), ended).results))
+    ended = Moment(END_OF_TIME, judged.now_us, asks=False)
+    steps = [(list(packed.chunks), attrs.evolve(judged, asks=False)), ([], ended)] if packed.chunks else [([], ended)]
+    given = pa.concat_tables([inner.step(beside, chunks, moment).results for chunks, moment in steps])
+    return _wrapped(around, _marked(stage, given))
 
 
 def _plain(spec: OperatorSpec) -> OperatorSpec:

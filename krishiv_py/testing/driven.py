@@ -101,9 +101,10 @@ class DrivenStage:
 
     def as_if_ended(self, before: Mapping[int, pa.Table], now_us: int, batch_id: int) -> pa.Table:
         """What it would give if the input ended now; `before` is what the stages before would give."""
-        packed = self._packed(before, NO_ROWS, attrs.evolve(self.handed, now_us=now_us), batch_id)
+        judged = attrs.evolve(self.handed, now_us=now_us)
+        packed = self._packed(before, NO_ROWS, judged, batch_id)
         with at_step(self.spec.name, STEP, batch_id):
-            return as_if_ended(self.stage, self.bucket(now_us), now_us, packed)
+            return as_if_ended(self.stage, self.bucket(now_us), judged, packed)
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
         """Where it stands."""

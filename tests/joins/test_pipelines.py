@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -223,6 +224,19 @@ def sent(made: Made, batch: dict[str, list[ref.Row]]) -> Any:
     return rows.get("", rows)
 
 
+def check_snapshot(driver: Driver) -> None:
+    """Early results are what the end of the input would give, through all stages (§10)."""
+    stages = driver.plan.stages
+    if len(stages) == 1 or all(stage.spec.window.gives_rows for stage in stages):
+        return
+    ended = driver.restarted().close()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the early results of a snapshot")
+        out = driver.snapshot()
+    assert ordered(results_of(out)) == ordered(results_of(ended))
+    assert late_rows(out) == 0
+
+
 def check(seed: int) -> None:
     """The pipeline of this seed."""
     drawn = Drawing(seed)
@@ -234,6 +248,8 @@ def check(seed: int) -> None:
     for batch in [*batches, None]:
         if pick.random() < 0.2:
             driver = driver.restarted()
+        if idle_batches and pick.random() < 0.1:
+            check_snapshot(driver)
         late = sum(stage.late for stage in drawn.stages)
         out = driver.close() if batch is None else driver.send(sent(made, batch))
         wanted = made.reference.run(batch or {})

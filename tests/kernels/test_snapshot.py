@@ -110,6 +110,32 @@ def test_a_snapshot_of_several_stages_is_what_the_end_would_give(plan: Plan, sha
     assert seen.progress.counters == plain.progress.counters
 
 
+SECOND: dict[str, Callable[[Any], Any]] = {
+    "window rule": lambda first: first.tumbling_window(100).late_rule("window").agg(kv.sum("n")),
+    "sessions by the window rule": lambda first: first.session_window(100).late_rule("window").agg(kv.sum("n")),
+    "panes": lambda first: first.time_interval_window(kv.TimeIntervalWindowOptions(0.1)).agg(kv.sum("n")),
+    "deduplication": lambda first: first.drop_duplicates("key", within=100),
+    "window join": lambda first: first.window_join(keys(), window=kv.windows.tumbling(100)).late_rule("window"),
+    "semi join": lambda first: first.interval_join(keys(), lower=-100, upper=100, how="semi"),
+}
+
+
+def keys() -> Any:
+    return stream_of("key string, seen bigint").watermark("seen", 0).key_by("key")
+
+
+@pytest.mark.filterwarnings("ignore:the early results of a snapshot")
+@pytest.mark.parametrize("second", SECOND)
+def test_early_results_enter_what_the_stage_behind_holds(second: str) -> None:
+    counts = stream_of("key string, at bigint").watermark("at", 0).key_by("key").tumbling_window(10).agg(kv.count().alias("n"))
+    driver = Driver(SECOND[second](counts.select("key", "n").key_by("key")))
+    rows = [{"key": "a", "at": at} for at in (1, 2, 15, 25)]
+    driver.send({"left": rows, "right": [{"key": "a", "seen": 20}]} if "join" in second else rows)
+    ended, out = driver.restarted().close().results, driver.snapshot().results
+    columns = [n for n in out.column_names if not n.startswith("pane_")]
+    assert output(out.select(columns)) == output(ended.select(columns))
+
+
 def outputs(out: Any) -> dict[str, list[tuple[Any, ...]]]:
     return {name: output(table) for name, table in out.by_output.items()}
 

@@ -283,7 +283,7 @@ class BucketProcessor:
         if not self._place.number and self._place.wakes is None:
             return early(self._stage, held, moment)
         packed = packed_results(self._stage, given, moment)
-        return as_if_ended(self._stage, held, moment.now_us, packed)
+        return as_if_ended(self._stage, held, moment, packed)
 
     def _hand_on(self, bucket: int, batch: int, results: pa.Table, shown: Sequence[pa.Table]) -> Iterator[Row]:
         give = encode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).give
