@@ -156,6 +156,17 @@ def test_rows_without_a_key_are_given_where_there_is_no_room_for_them(how: Any, 
     assert (driver.counters["limited"], driver.counters["unmatched"]) == (0, lost), "none has missed a partner"
 
 
+def test_explain_calls_a_join_a_join() -> None:
+    joins = [
+        (left().interval_join(right(), "key", lower=0, upper=5, how="left"), "Join left interval join, left + 0 µs"),
+        (left().asof_join(right(), "key"), "Join left as-of join"),
+        (left().window_join(right(), "key", window=windows.tumbling(10)), "Join inner join in windows"),
+    ]
+    for joined, line in joins:
+        text = joined.results().tumbling_window(10).agg(count()).explain()
+        assert line in text and text.count("WindowAggregate") == 1
+
+
 def given(out: StepOutput) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = out.results.to_pylist()
     return found

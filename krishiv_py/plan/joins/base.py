@@ -29,6 +29,7 @@ class Join(Window):
         Which rows are given.
     """
 
+    heading: ClassVar[str] = "Join"
     gives_rows: ClassVar[bool] = True
     late_by: ClassVar[LateBy] = "time"
     sides: JoinColumns
