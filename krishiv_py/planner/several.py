@@ -10,6 +10,7 @@ import attrs
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import unnamed
 from krishiv_py.plan.joins.base import Join
@@ -264,15 +265,18 @@ def _check_clocks(outputs: Sequence[Named]) -> None:
                         f"outputs of one query share one clock, and their {part} differ",
                         f"{first!r} has {value}, {name!r} has {found[part]}",
                         "rows of one output would be judged by the time of the other",
-                        "give both the same watermark (lags may differ), or start two queries",
+                        "give both the same watermark (lags may differ where no `initial` is set), or start two queries",
                     )
                 )
 
 
 def _clock(stage: StagePlan) -> dict[str, str]:
-    """What decides what time it is for a stage that reads a source: all of its watermark but the lag."""
+    """What decides what time it is for a stage that reads a source: all of its watermark but the lag.
+
+    A watermark that starts at a given time does not start behind it by a larger lag, so there the lag belongs to it.
+    """
     spec, mark = stage.spec, stage.watermark
-    shown = attrs.evolve(mark, lag_us=0) if isinstance(mark, WatermarkSpec) else mark
+    shown = attrs.evolve(mark, lag_us=0) if isinstance(mark, WatermarkSpec) and mark.initial_us == UNSET else mark
     options = spec.options
     return {
         "time columns": f"{spec.time_column} ({spec.time_kind}), from {_origin(stage.node, spec.time_column)!r}",

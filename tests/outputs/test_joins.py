@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py import MemorySink, PlanError, count
+from krishiv_py import MemorySink, PlanError, WatermarkSpec, count
 from krishiv_py.session import Session
 from krishiv_py.testing import Driver, collect, stream_of
 
@@ -161,3 +161,16 @@ def test_each_output_keeps_its_own_lag_whichever_stage_comes_first_on_a_clock() 
             given[name] += [t] * table.num_rows
     assert given["alone"] == [12, 22]
     assert given["both"] == [15, 20, 25, 25], "windows of the left side come at 10 and 20, of the right one at 15 and 25"
+
+
+def test_lags_differ_only_where_no_watermark_starts_at_a_given_time() -> None:
+    """A stage behind the clock by a larger lag would start behind the given time, and take late rows in."""
+
+    def counted(rows: Any, lag: int) -> Any:
+        return rows.with_watermark(WatermarkSpec.fixed_lag_ms(lag, initial=0), "at").tumbling_window(10).agg(count())
+
+    rows = stream_of("at bigint")
+    with pytest.raises(PlanError, match="lags may differ where no `initial` is set"):
+        Driver(counted(rows, lag).to(MemorySink()) for lag in (0, 5))
+    driver = Driver([counted(rows, 5).to(MemorySink(), name="one"), counted(rows, 5).to(MemorySink(), name="other")])
+    assert [late.num_rows for late in driver.send([{"at": -3}]).late_by_stage.values()] == [1, 1]
