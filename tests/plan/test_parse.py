@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pyarrow as pa
 import pytest
 
 from krishiv_py import col, func, lit
-from krishiv_py.errors import ExpressionError, SchemaError
+from krishiv_py.errors import DurationError, ExpressionError, SchemaError
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import parse_expr, parse_schema
 from krishiv_py.plan.schema import as_schema
@@ -36,7 +38,28 @@ A, B = col("a"), col("b")
         ("a IN (-1)", A.isin(-1)),
         ("a BETWEEN 1 AND b", (A >= 1) & (A <= B)),
         ("'it\\'s'", lit("it's")),
+        ("'it''s'", lit("it's")),
+        ("''''", lit("'")),
+        ("'\\\\'''", lit("\\'")),
+        ("'it' 's'", func("concat", "it", "s")),
+        ("r'a\\nb'", lit("a\\nb")),
         ("1.5", lit(1.5)),
+        ("a+.5", A + 0.5),
+        ("-128Y", lit(-128).cast("tinyint")),
+        ("-9223372036854775808L", lit(-(2**63)).cast("bigint")),
+        ("a + INTERVAL '1-2' YEAR TO MONTH", func("plus_months", A, 14)),
+        ("a - INTERVAL '-1-02' YEAR TO MONTH", func("plus_months", A, 14)),
+        ("a + INTERVAL -'0-11' YEAR TO MONTH", func("plus_months", A, -11)),
+        ("a + INTERVAL '1 year -2 months'", func("plus_months", A, 10)),
+        ("a + INTERVAL '1 week -2 days'", func("plus_days", A, 5)),
+        ("a + INTERVAL '1 2' DAY TO HOUR", A + lit(dt.timedelta(days=1, hours=2))),
+        ("a - INTERVAL '+1 02:03' DAY TO MINUTE", A - lit(dt.timedelta(days=1, hours=2, minutes=3))),
+        ("a + INTERVAL '-1 02:03:04.5' DAY TO SECOND", A + lit(-dt.timedelta(days=1, hours=2, minutes=3, seconds=4.5))),
+        ("a + INTERVAL '100:59' HOUR TO MINUTE", A + lit(dt.timedelta(hours=100, minutes=59))),
+        ("a + INTERVAL '1:02:03.000004' HOUR TO SECOND", A + lit(dt.timedelta(seconds=3723, microseconds=4))),
+        ("a + INTERVAL '90:00.1234567' MINUTE TO SECOND", A + lit(dt.timedelta(minutes=90, microseconds=123_456))),
+        ("a + INTERVAL '1 day -2 hours 1.5 seconds'", A + lit(dt.timedelta(hours=22, seconds=1.5))),
+        ("a + -INTERVAL '1' HOUR", A + lit(-dt.timedelta(hours=1))),
         ("1e3", lit(1000.0)),
         ("-1", lit(-1)),
         ("TRUE", lit(True)),
@@ -54,7 +77,12 @@ def test_what_is_read(text: str, expr: Expr) -> None:
 
 
 NO_EXPRESSIONS = ["", "a +", "a; b", "SELECT 1", "a > (SELECT 1)", "f(a)", "a LIKE b", "a IN (SELECT b)", "sum(a)"]
-NO_EXPRESSIONS += ["a[b, c]", "a[sum(b)]"]
+NO_EXPRESSIONS += ["a[b, c]", "a[sum(b)]", "1.5.2BD", "1.5D.2BD", "a.5", "f(a).5", "1 .5", "a.b.2BD"]
+NO_EXPRESSIONS += [f"a + INTERVAL {x}" for x in ("'1-12' YEAR TO MONTH", "'1 24' DAY TO HOUR", "'1:60' HOUR TO MINUTE")]
+NO_EXPRESSIONS += [
+    f"a + INTERVAL {x}" for x in ("'1:02:60' HOUR TO SECOND", "'1' DAY TO SECOND", "'1 month 1 day'", "'1.5 hours'")
+]
+NO_EXPRESSIONS += [f"a + INTERVAL {x}" for x in ("'1 2' HOUR TO DAY", "'-' DAY TO HOUR", "b DAYS")]
 
 
 @pytest.mark.parametrize("text", NO_EXPRESSIONS)
@@ -123,3 +151,19 @@ def test_arrow_schemas_are_brought_to_the_types_spark_knows() -> None:
 def test_reserved_names_are_refused() -> None:
     with pytest.raises(SchemaError, match="reserved"):
         as_schema("__krishiv_x int")
+
+
+@pytest.mark.parametrize("text", ["a + INTERVAL '1' M", "a + INTERVAL 5 M", "a + INTERVAL '5M'"])
+def test_a_capital_m_could_be_a_month(text: str) -> None:
+    with pytest.raises(DurationError, match="Hint:"):
+        parse_expr(text)
+    assert repr(parse_expr("a = 'INTERVAL 5 M'")) == repr(A == "INTERVAL 5 M")
+
+
+@pytest.mark.parametrize(
+    "length", ["1 day 2", "x 1 day", "1 day and", "one day", "1 day, 2 h", "1.5 hours 3", "1 day 2 3 hours"]
+)
+def test_nothing_of_an_interval_is_left_out(length: str) -> None:
+    """The parser takes the first number and unit it finds."""
+    with pytest.raises((DurationError, ExpressionError), match="Hint:"):
+        parse_expr(f"a + INTERVAL '{length}'")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+import attrs
 import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
@@ -15,9 +16,9 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, message
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
-from krishiv_py.plan.expressions.spans import moved, span_of
+from krishiv_py.plan.expressions.spans import check_precision, moved, span_of
 from krishiv_py.plan.expressions.spoken import spoken
-from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser
+from krishiv_py.plan.expressions.sqltext import check_points, check_units, one_kind_of_error, one_text, quiet_parser
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+",
@@ -70,11 +71,15 @@ def parse_expr(text: str) -> Expr:
     ------
     ExpressionError
         For text that is no SQL expression, or uses what the library cannot evaluate.
+    DurationError
+        For an interval of ``M``, which could be a minute or a month.
     """
     hint = "write for instance \"amount > 3 AND country = 'NO'\""
     try:
         with one_kind_of_error():
-            tree = sqlglot.parse_one(text, dialect="spark")
+            check_points(text)
+            tree = sqlglot.parse_one(one_text(text), dialect="spark")
+        check_units(text)
         return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
         raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0], hint)) from problem
@@ -178,6 +183,8 @@ def expr_of(node: sg.Expression) -> Expr:
         return Lit(bool(node.this))
     if isinstance(node, sg.Null):
         return Lit(None)
+    if isinstance(node, sg.RawString):  # r'a\nb': a backslash is one
+        return Lit(node.name)
     if isinstance(node, sg.HexString):
         return Lit(bytes.fromhex("0" * (len(node.name) % 2) + node.name))  # X'1' is X'01', as in Spark
     found = spoken(node, expr_of)
@@ -222,6 +229,10 @@ def _compound(node: sg.Expression) -> Expr:
         return UnOp("not", expr_of(node.this))
     if isinstance(node, sg.Neg):
         found = expr_of(node.this)
+        if isinstance(found, Cast) and pa.types.is_integer(found.type) and isinstance(found.arg, Lit):
+            number = found.arg.value
+            if type(number) is int and number > 0 and not found.tried:  # -128Y: 128Y alone is out of range
+                return attrs.evolve(found, arg=Lit(-number))
         return Lit(-found.value) if isinstance(found, Lit) and isinstance(found.value, (int, float)) else UnOp("-", found)
     if isinstance(node, sg.Is) and isinstance(node.expression, sg.Null):
         return UnOp("is_null", expr_of(node.this))
@@ -231,6 +242,7 @@ def _compound(node: sg.Expression) -> Expr:
         value = expr_of(node.this)
         return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))
     if isinstance(node, sg.Cast):  # sqlglot takes Spark's CAST for a lenient one too; only TRY_CAST is marked safe
+        check_precision(node.to)
         return Cast(expr_of(node.this), type_of(node.to), named=True, tried=bool(node.args.get("safe")))
     if isinstance(node, sg.Dot) and isinstance(node.expression, sg.Identifier):
         return Field(expr_of(node.this), node.expression.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Final, TypeAlias
@@ -32,6 +33,10 @@ _PARTS: Final = {
 _MONTHS: Final = {"year": 12, "month": 1}
 _MICROS: Final = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 _DAYS: Final = {"week": 7, "day": 1}
+_FIELDS: Final = ("day", "hour", "minute", "second")
+_LEAST_ABOVE: Final = {"hour": 24, "minute": 60, "second": 60}
+_UNITS: Final = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
+_YEARS: Final = re.compile(r"(\d+)-(\d{1,2})")
 
 
 @attrs.frozen
@@ -85,13 +90,71 @@ def span_of(node: sg.Expression | None) -> Span | None:
         if one is None or other is None or bool(one.months) != bool(other.months):
             return None
         return Span(one.months + other.months, one.days + other.days, one.us + other.us, one.by_day and other.by_day)
-    if not isinstance(node, sg.Interval) or not isinstance(node.unit, sg.Var):
+    if isinstance(node, sg.Neg):
+        span = span_of(node.this)
+        return None if span is None else _times(span, -1)
+    if not isinstance(node, sg.Interval):
         return None
-    unit, amount = node.unit.name.lower().removesuffix("s"), node.this
-    negative = isinstance(amount, sg.Neg)
-    text = amount.this.name if isinstance(amount, sg.Neg) else amount.name if isinstance(amount, sg.Literal) else ""
+    amount, sign = node.this, -1 if isinstance(node.this, sg.Neg) else 1
+    amount = amount.this if isinstance(amount, sg.Neg) else amount
+    text = amount.name.strip() if isinstance(amount, sg.Literal) else ""
+    if isinstance(node.unit, sg.IntervalSpan):
+        return _times(_by_fields(text, node.unit.this.name.lower(), node.unit.expression.name.lower(), node), sign)
+    if node.unit is None:
+        return _times(_by_units(text, node), sign)
+    return _times(_one(text, node.unit.name, node), sign)
+
+
+def _times(span: Span, sign: int) -> Span:
+    return Span(sign * span.months, sign * span.days, sign * span.us, span.by_day)
+
+
+def _by_units(text: str, node: sg.Expression) -> Span:
+    """``'1 day -2 hours'``."""
+    at, found = 0, Span()
+    while at < len(text) or not text:
+        match = _UNITS.match(text, at)
+        if match is None:
+            raise _unreadable(node)
+        one, at = _times(_one(match[2], match[3], node), -1 if match[1] == "-" else 1), match.end()
+        found = Span(found.months + one.months, found.days + one.days, found.us + one.us, found.by_day and one.by_day)
+    if found.months and (found.days or found.us or not found.by_day):
+        raise _unreadable(node)
+    return found
+
+
+def _by_fields(text: str, first: str, last: str, node: sg.Expression) -> Span:
+    """``'1-2' YEAR TO MONTH``, ``'1 02:03:04.5' DAY TO SECOND`` and what lies between; the first field has no upper bound."""
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if (first, last) == ("year", "month"):
+        years = _YEARS.fullmatch(digits)
+        if years is None or int(years[2]) > 11:
+            raise _unreadable(node)
+        return Span(months=sign * (12 * int(years[1]) + int(years[2])))
+    if first not in _FIELDS or last not in _FIELDS[_FIELDS.index(first) + 1 :]:
+        raise _unreadable(node)
+    fields = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
+    gaps = ["" if f == first else " " if fields[at - 1] == "day" else ":" for at, f in enumerate(fields)]
+    parts = [r"(\d+)" if f == first else r"(\d{1,2}(?:\.\d{1,9})?)" if f == "second" else r"(\d{1,2})" for f in fields]
+    match = re.fullmatch("".join(g + p for g, p in zip(gaps, parts, strict=True)), digits)
+    if match is None:
+        raise _unreadable(node)
+    days, us = 0, 0
+    for field, written in zip(fields, match.groups(), strict=True):
+        if field != first and Decimal(written) >= _LEAST_ABOVE[field]:
+            raise _unreadable(node)
+        if field == "day":
+            days = int(written)
+        else:
+            us += int(Decimal(written) * _MICROS[field])
+    return Span(days=sign * days, us=sign * us, by_day=False)
+
+
+def _one(text: str, unit: str, node: sg.Expression) -> Span:
+    """So many of one unit."""
+    unit = unit.lower().removesuffix("s")
     try:
-        number = -Decimal(text) if negative else Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         raise _unreadable(node) from None
     if unit == "second":
@@ -120,9 +183,31 @@ def moved(value: Expr, span: Span, sign: int) -> Expr:
 def _unreadable(node: sg.Expression) -> ExpressionError:
     return ExpressionError(
         message(
-            "an interval is a constant number of one unit",
+            "this interval is no constant number of units",
             node.sql("spark"),
             "it has no length",
-            "write INTERVAL 5 MINUTES; year, month, week, day, hour, minute, second, millisecond and microsecond are known",
+            "write INTERVAL 5 MINUTES, INTERVAL '1 day 2 hours' or INTERVAL '1 02:30:00' DAY TO SECOND; year, month, week, "
+            "day, hour, minute, second, millisecond and microsecond are known, and months stand alone",
         )
     )
+
+
+def check_precision(type_: sg.DataType) -> None:
+    """Refuse a cast to ``TIMESTAMP(3)``: it would have to cut off what is below a millisecond, and Spark knows no such type.
+
+    Raises
+    ------
+    ExpressionError
+        For a timestamp of another precision than 6.
+    """
+    name = getattr(type_.this, "name", "")
+    digits = [e.name for e in type_.expressions]
+    if name.startswith("TIMESTAMP") and digits not in ([], ["6"]):
+        raise ExpressionError(
+            message(
+                "a cast does not cut times",
+                f"{name}({', '.join(digits)})",
+                "times have microseconds",
+                "write date_trunc('millisecond', x), or CAST(x AS timestamp)",
+            )
+        )

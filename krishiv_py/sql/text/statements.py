@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, TypeAlias
 
 import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.durations import to_us
-from krishiv_py.plan.expressions.sqltext import one_kind_of_error
+from krishiv_py.plan.expressions.sqltext import check_points, check_units, one_kind_of_error, one_text
 from krishiv_py.sql.text.readable import readable
 from krishiv_py.sql.text.windows import interval_us
 
-_CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
 Query: TypeAlias = "sg.Select | sg.SetOperation"
 Statement: TypeAlias = "Query | sg.Set | sg.Insert"
 
@@ -29,6 +26,9 @@ _ON_RESULTS: Final = "do it on the results: what collect() returns, or in Spark 
 _TOP_N: Final = (
     "for the first rows of each window write SELECT * FROM ... QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, "
     "window_end ORDER BY n DESC) <= 3; else sort what collect() returns"
+)
+_JOINED: Final = (
+    "join the query around it: FROM a JOIN (SELECT ...) AS b ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"
 )
 _ONE_BY_ONE: Final = "run one query for each grouping"
 _UNDERSTOOD: Final = frozenset(
@@ -97,10 +97,11 @@ def statements_of(text: str) -> list[Statement]:
         raise PlanError(message("this is no SQL", shown(text), "a NUL stands in it", _SHOW))
     try:
         with one_kind_of_error():
-            found = [tree for tree in sqlglot.parse(readable(text), dialect="spark") if tree is not None]
+            check_points(text)
+            found = [tree for tree in sqlglot.parse(readable(one_text(text)), dialect="spark") if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
-    _check_units(text)
+    check_units(text)
     return [_statement(tree, text) for tree in found]
 
 
@@ -115,17 +116,6 @@ def _statement(tree: object, text: str) -> Statement:
     if construct == "SET":
         raise PlanError(message("this SET cannot be read", text.strip(), "nothing was set", _SET))
     raise refused(construct, text.strip(), _IN_SPARK if isinstance(tree, sg.Query) else _SHOW)
-
-
-def _check_units(text: str) -> None:
-    """Refuse ``INTERVAL '1' M`` as durations do: the parser makes a minute of it, and keeps no trace of what was written."""
-    tokens = [*sqlglot.tokenize(text, dialect="spark"), None, None]
-    for at, token in enumerate(tokens[:-2]):
-        value, unit = tokens[at + 1], tokens[at + 2]
-        if token is not None and token.text.upper() == "INTERVAL" and value is not None:
-            for written in (value.text, f"{value.text} {'' if unit is None else unit.text}"):
-                if _CAPITAL_M.fullmatch(written):
-                    to_us(written, "INTERVAL")
 
 
 def query_of(tree: object) -> Query | None:
@@ -174,8 +164,13 @@ def check_select(tree: sg.Select) -> None:
             raise refused(f"GROUP BY {item.sql('spark').split('(')[0].strip()}", item.sql("spark"), _ONE_BY_ONE)
     if group is not None:
         only(group, frozenset({"expressions"}))
+    for item in tree.expressions:
+        if item.find(sg.Query) is not None:
+            raise refused("a query inside of the SELECT list", item.sql("spark"), _JOINED)
     if clause_of(tree, "from") is None:
         raise PlanError(message("the query has no FROM", tree.sql("spark"), "there is nothing to read", _SHOW))
+    if not tree.expressions:
+        raise PlanError(message("the query selects nothing", tree.sql("spark"), "its rows have no column", "write SELECT *"))
 
 
 def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -12,9 +13,12 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import DurationError, PlanError, message
+from krishiv_py.errors import DurationError, ExpressionError, PlanError, message
 from krishiv_py.plan.durations import show_us, to_us
+from krishiv_py.plan.expressions.spans import span_of
 
+_SAID_AGAIN: Final = re.compile(r"^\s*interval\s+", re.IGNORECASE)
+"""Spark's ``window(ts, 'interval 1 minute')``."""
 Kind: TypeAlias = Literal["tumble", "hop", "cumulate", "session"]
 Bound: TypeAlias = Literal["start", "end"]
 
@@ -82,16 +86,16 @@ class WindowCall:
         return f"{self.kind}({', '.join(map(show_us, self.lengths))}{offset})"
 
 
-def window_call(node: object, event_time: str | None) -> tuple[WindowCall, Bound | None] | None:
-    """What a window function asks for; None for any other expression. `event_time` is the column it has to be over."""
+def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound | None] | None:
+    """What a window function asks for; None for any other expression. It has to be over one of `times`, the event time."""
     if isinstance(node, sg.Dot) and node.expression.name.lower() in ("start", "end"):
-        found = window_call(node.this, event_time) if is_struct_call(node.this) else None
+        found = window_call(node.this, times) if is_struct_call(node.this) else None
         return None if found is None else (found[0], "start" if node.expression.name.lower() == "start" else "end")
     if not isinstance(node, sg.Anonymous):
         return None
     name = node.name.lower()
     if name == "window":
-        return _sparks(node, event_time), None
+        return _sparks(node, times), None
     if name not in _CALLS:
         near = difflib.get_close_matches(name, WINDOW_CALLS, n=1, cutoff=0.75)
         if near:
@@ -104,12 +108,12 @@ def window_call(node: object, event_time: str | None) -> tuple[WindowCall, Bound
     least = 1 + len(names)
     if not least <= len(node.expressions) <= least + (kind != "session"):
         shown = _SHOWN.get(kind, names)
-        wanted = f"{name}({event_time}, {', '.join(shown)})"
+        wanted = f"{name}({_named(times)}, {', '.join(shown)})"
         raise PlanError(
             message(f"{name} takes {least} arguments", node.sql("spark"), "the window is not known", f"write {wanted}")
         )
     column, *lengths = node.expressions
-    check_time(column, event_time, name)
+    check_time(column, times, name)
     return call_of(kind, lengths, name), bound
 
 
@@ -133,7 +137,7 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
     return WindowCall(kind, told, offset_us % period_us)
 
 
-def _sparks(node: sg.Anonymous, event_time: str | None) -> WindowCall:
+def _sparks(node: sg.Anonymous, times: tuple[str, ...]) -> WindowCall:
     """``window(ts, size[, slide[, offset]])``."""
     if not 2 <= len(node.expressions) <= 4:
         raise PlanError(
@@ -141,11 +145,11 @@ def _sparks(node: sg.Anonymous, event_time: str | None) -> WindowCall:
                 "window takes 2 to 4 arguments",
                 node.sql("spark"),
                 "the window is not known",
-                f"write window({event_time}, '1 minute'), or window({event_time}, size, slide, offset)",
+                f"write window({_named(times)}, '1 minute'), or window({_named(times)}, size, slide, offset)",
             )
         )
     column, size, *more = node.expressions
-    check_time(column, event_time, "window")
+    check_time(column, times, "window")
     size_us = interval_us(size, "window")
     slide_us = interval_us(more[0], "window") if more else size_us
     offset_us = interval_us(more[1], "window offset", allow_zero=True, allow_negative=True) if len(more) > 1 else 0
@@ -154,11 +158,16 @@ def _sparks(node: sg.Anonymous, event_time: str | None) -> WindowCall:
     return WindowCall("hop", (slide_us, size_us), offset_us % slide_us)
 
 
-def check_time(column: sg.Expression, event_time: str | None, name: str) -> None:
+def _named(times: tuple[str, ...]) -> str:
+    """What the event time is called in a hint."""
+    return times[0] if times else "ts"
+
+
+def check_time(column: sg.Expression, times: tuple[str, ...], name: str) -> None:
     """Refuse another column than the event time; one with a table is a field of a struct."""
-    if not isinstance(column, sg.Column) or column.table or column.name != event_time:
-        known = f"the declared event time is {event_time!r}"
-        if event_time is None:
+    if not isinstance(column, sg.Column) or column.table or column.name not in times:
+        known = f"the declared event time is {_named(times)!r}"
+        if not times:
             known = "select the event time in the inner query, too"
         raise PlanError(
             message(
@@ -188,4 +197,17 @@ def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, all
         )
     unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
     text = value.name if unit is None else f"{value.name} {unit.sql('spark')}"
+    if isinstance(unit, sg.IntervalSpan):  # '1:30' MINUTE TO SECOND
+        text = _one_unit(node, text)
+    elif unit is None:
+        text = _SAID_AGAIN.sub("", text)
     return to_us(text, name, allow_zero=allow_zero, allow_negative=allow_negative)
+
+
+def _one_unit(node: sg.Expression, text: str) -> str:
+    """An interval of several fields as a number of microseconds; the `text` itself where it has no fixed length."""
+    try:
+        span = span_of(node)
+    except ExpressionError:
+        return text
+    return text if span is None or span.months else f"{span.days * 86_400_000_000 + span.us} us"

@@ -53,6 +53,9 @@ COMPARISONS: Final = frozenset(_ARROW)
 def compare(op: str, left: Value, right: Value) -> Value:
     """``== != < <= > >=``."""
     left, right = _paired(left, right)
+    if pa.types.is_null(left.type):
+        scalar = isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar)
+        return pa.scalar(None, pa.bool_()) if scalar else pa.nulls(len(arrays(left, right)[0][0]), pa.bool_())
     if pa.types.is_nested(left.type):
         return _nested(op, left, right)
     if is_floating(left.type):

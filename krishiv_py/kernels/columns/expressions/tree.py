@@ -197,6 +197,8 @@ def _call(expr: Func, batch: Rows) -> Value:
     if name in ("hash", "xxhash64", "distinct_key"):
         return CALLS[name]([value_of(a, batch) for a in args], [])
     values = [value_of(args[0], batch)]
+    if name == "item" and pa.types.is_struct(values[0].type) and isinstance(args[1], Lit) and isinstance(args[1].value, str):
+        return _field(values[0], Field(args[0], args[1].value))
     values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
     if name == "nullif":
         same = compare("==", *_beside_all(args, values))
@@ -301,11 +303,23 @@ def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
 def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     names = columns_of(expr)
     types = {f.name: str(f.type) for f in batch.schema if f.name in names}
+    told = str(problem).splitlines()[0]
     return ExpressionError(
         message(
             f"the types of {_brief(expr)} do not fit",
             types or "constants only",
-            f"there is no such operation on {str(problem).splitlines()[0]}",
-            'cast one side: col("x").cast("double")',
+            f"there is no such operation on {told}",
+            _way_out(told),
         )
     )
+
+
+def _way_out(types: str) -> str:
+    """What to write instead of an operation on these types."""
+    if "duration" in types:
+        return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
+    if types.startswith("struct"):
+        return "name a field: s.x in text, col('s').field('x') in Python"
+    if "string" in types:
+        return 'cast one side: CAST(x AS string) or CAST(x AS bigint) in text, col("x").cast("string") in Python'
+    return 'cast one side: CAST(x AS double) in text, col("x").cast("double") in Python'
