@@ -130,7 +130,12 @@ class Rows:
     @property
     def event_time(self) -> str | None:
         """The column of the stream with the event time; None where a query left it out."""
-        return next((c.actual for c in self.columns if c.role == "time" and c.actual), None)
+        return next(iter(self.times), None)
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns with the event time, :attr:`event_time` first: a query may select it under several names."""
+        return tuple(dict.fromkeys(c.actual for c in self.columns if c.role == "time" and c.actual))
 
     @property
     def panes(self) -> tuple[Column, ...]:

@@ -78,8 +78,9 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
         return _over(tree, rows, condition, env)
     if distinct and (group or aggregated):
         raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
-    if group and any(isinstance(w.this, sg.RowNumber) for e in tree.expressions for w in e.find_all(sg.Window)):
-        raise refused("ROW_NUMBER beside GROUP BY", tree.sql("spark"), "rank in a query around this one")
+    for over in [w for e in tree.expressions for w in e.find_all(sg.Window)] if group else ():
+        name = "ROW_NUMBER" if isinstance(over.this, sg.RowNumber) else "OVER"
+        raise refused(f"{name} beside GROUP BY", over.sql("spark"), "rank in a query around this one, or in QUALIFY")
     if group or (distinct and _in_windows(tree, rows)):
         return grouped(tree, rows, condition, env.lag_us, top=top)
     if aggregated or tree.args.get("having") is not None:

@@ -215,7 +215,7 @@ def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Side
 def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides, version: sg.Expression) -> JoinedStream:
     conditions, how, text = found.conditions, found.how, version.sql("spark")
     time = found.left.resolved(version)
-    if not isinstance(time, sg.Column) or time.name != found.left.event_time:
+    if not isinstance(time, sg.Column) or time.name not in found.left.times:
         raise refused("AS OF another time", text, "name the event time of the left side: FOR SYSTEM_TIME AS OF a.ts")
     if how not in ("inner", "left"):
         raise refused(f"a {how} join AS OF", text, "write JOIN or LEFT JOIN")

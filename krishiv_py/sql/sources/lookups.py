@@ -145,6 +145,6 @@ def _validity(node: sg.Expression, sorter: Sorter) -> tuple[str, str, bool] | No
     ours, theirs = sorter.both.resolved(time), sorter.both.resolved(bound)
     if not isinstance(ours, sg.Column) or not isinstance(theirs, sg.Column) or ours.table or theirs.table:
         return None
-    if ours.name != sorter.left.event_time and not pa.types.is_temporal(sorter.left.schema.field(ours.name).type):
+    if ours.name not in sorter.left.times and not pa.types.is_temporal(sorter.left.schema.field(ours.name).type):
         return None  # null is no bound of validity, but of a comparison of numbers
     return ours.name, theirs.name, kind is sg.GTE

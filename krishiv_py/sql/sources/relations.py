@@ -221,7 +221,7 @@ def _function(node: sg.Table, env: Env, inner: Inner) -> Rows:
         raise refused("a window function over another", node.sql("spark"), "group by the inner windows first")
     if not isinstance(told, sg.Anonymous) or told.name.lower() != "descriptor" or len(told.expressions) != 1:
         raise _no_call(kind, call)
-    check_time(rows.resolved(told.expressions[0]), rows.event_time, call.name.lower())
+    check_time(rows.resolved(told.expressions[0]), rows.times, call.name.lower())
     rows = _with_bounds(rows, call_of(kind, lengths, call.name.lower()), call)
     named = tuple(_name_of(rows.resolved(p.this if isinstance(p, sg.Paren) else p)) for p in partition)
     return attrs.evolve(rows, partition=named).named(node.alias) if node.alias else attrs.evolve(rows, partition=named)

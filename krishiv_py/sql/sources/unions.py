@@ -32,8 +32,7 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Rows:
     names = [c.name for c in first.visible]
     for rows in parts:
         _check(rows, first, tree)
-    time = next((at for at, c in enumerate(first.visible) if c.role == "time"), None)
-    keeps_time = time is not None and all(rows.visible[time].role == "time" for rows in parts)
+    times = [at for at in range(len(names)) if all(rows.visible[at].role == "time" for rows in parts)]
     streams: dict[str, Stream] = {}
     for rows in parts:
         assert isinstance(rows.stream, Stream)
@@ -41,10 +40,10 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Rows:
         streams[free("a" if rows.table is None else rows.table.name, streams)] = rows.stream.select(*picked)
     source = free("source", names)
     stream = union_of(streams, source, first.stream.runner)
-    columns = tuple(Column(None, n, n, "time" if keeps_time and at == time else None) for at, n in enumerate(names))
-    if not keeps_time or time is None:
+    columns = tuple(Column(None, n, n, "time" if at in times else None) for at, n in enumerate(names))
+    if not times:
         return Rows(stream, columns)
-    return Rows(stream, columns, _table(parts, list(streams), stream, names[time], source, env))
+    return Rows(stream, columns, _table(parts, list(streams), stream, names[times[0]], source, env))
 
 
 def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:

@@ -81,7 +81,7 @@ class _Made:
                 return dotted([direct])
             if isinstance(part, sg.Column):
                 raise neither(part)
-            if (call := window_call(part, self.rows.event_time)) is not None:
+            if (call := window_call(part, self.rows.times)) is not None:
                 raise PlanError(
                     message(
                         "a window is no value",
@@ -93,7 +93,7 @@ class _Made:
             return part
 
         made = node.transform(step)
-        if not found:
+        if not found and node.find(sg.Column, sg.Star) is not None:
             raise neither(node)
         return made
 
@@ -182,7 +182,7 @@ def _output(item: Item, made: _Made) -> Output:
 
 def _read(node: sg.Expression, rows: Rows) -> Expr | None:
     """The expression over rows; None where a window is named in it."""
-    windows = (role_of_mark(n) or window_call(n, rows.event_time) for n in node.find_all(sg.Anonymous))
+    windows = (role_of_mark(n) or window_call(n, rows.times) for n in node.find_all(sg.Anonymous))
     return None if any(windows) else expr_of(node)
 
 

@@ -205,7 +205,7 @@ def _structs(node: sg.Expression, names: set[str], rows: Rows, *, opened: bool) 
 
 def _bound(node: sg.Expression, rows: Rows) -> Role | None:
     found = role_of_mark(node)
-    call = None if found is not None else window_call(node, rows.event_time)
+    call = None if found is not None else window_call(node, rows.times)
     return found if call is None else call[1]
 
 
@@ -221,14 +221,14 @@ def _kept(node: sg.Expression, rows: Rows) -> Role | None:
 
 
 def _of_window(node: sg.Expression, rows: Rows, again: bool) -> bool:
-    if _roles(node) or window_call(node, rows.event_time) is not None:
+    if _roles(node) or window_call(node, rows.times) is not None:
         return True
     return again and _kept(node, rows) is not None
 
 
 def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows) -> tuple[WindowCall, bool]:
     """The one window of the query, and whether rows came out of it."""
-    calls = {call[0] for g in groups if (call := window_call(g, rows.event_time))}
+    calls = {call[0] for g in groups if (call := window_call(g, rows.times))}
     marks = {role for g in groups for role in _roles(g)}
     kept = {role for g in groups if (role := _kept(g, rows))} & {"start", "end"} if rows.window is not None else set()
     told = marks | kept if not calls else set()
@@ -257,7 +257,7 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows)
         )
     found = calls | ({rows.window} if rows.pending and rows.window is not None else set())
     for item in items:
-        found |= {call[0] for n in item.walk() if (call := window_call(n, rows.event_time))}
+        found |= {call[0] for n in item.walk() if (call := window_call(n, rows.times))}
     if len(found) > 1:
         shown = " and ".join(sorted(map(str, found)))
         raise PlanError(

@@ -98,7 +98,7 @@ def _named(item: sg.Expression) -> sg.Expression:
 def _frame(node: sg.Window, rows: Rows) -> _Frame:
     order, spec = node.args.get("order"), node.args.get("spec")
     by = order.expressions if order is not None else []
-    if len(by) != 1 or by[0].args.get("desc") or rows.resolved(by[0].this).sql() != dotted([rows.event_time or ""]).sql():
+    if len(by) != 1 or by[0].args.get("desc") or rows.resolved(by[0].this) not in [dotted([t]) for t in rows.times]:
         raise refused("OVER in another order than that of the event time", node.sql("spark"), _SHOW)
     if spec is None or spec.args.get("kind") != "RANGE" or spec.args.get("start_side") != "PRECEDING":
         raise refused("OVER without a range of time", node.sql("spark"), _SHOW)
@@ -108,7 +108,7 @@ def _frame(node: sg.Window, rows: Rows) -> _Frame:
         raise refused("EXCLUDE of other rows", node.sql("spark"), "EXCLUDE CURRENT ROW leaves the row itself out")
     size_us, end = _length(spec.args["start"], node, rows), spec.args.get("end")
     excludes = exclude is not None and exclude.name.upper() == "CURRENT ROW"
-    if end == "CURRENT ROW":
+    if end in (None, "CURRENT ROW"):  # RANGE INTERVAL '1' MINUTE PRECEDING
         return _Frame(size_us, False, excludes)
     if spec.args.get("end_side") != "FOLLOWING" or _length(end, node, rows) != size_us:
         hint = f"end with CURRENT ROW, or with as long a time FOLLOWING; {_SHOW}"

@@ -261,7 +261,7 @@ def _of_identities(rows: Rows, ranking: Ranking, most: int, partition: list[sg.E
     """The first row of each identity."""
     ordered, *more = _orders(ranking)
     order = rows.resolved(ordered.this)
-    first = not more and isinstance(order, sg.Column) and order.name == rows.event_time and not ordered.args.get("desc")
+    first = not more and isinstance(order, sg.Column) and order.name in rows.times and not ordered.args.get("desc")
     if most != 1 or not first or not partition:
         raise PlanError(
             message(

@@ -48,6 +48,7 @@ _NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
     "stddev_pop": more.stddev_pop,
     "var_pop": more.var_pop,
 }
+_WRAPPERS: Final = (sg.Filter, sg.IgnoreNulls, sg.RespectNulls, sg.WithinGroup)
 _FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
 _HINT: Final = (
     "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, STDDEV_POP, VAR_POP, FIRST, LAST, "
@@ -73,6 +74,10 @@ def aggregate(node: sg.Expression) -> AggCall | None:
         if call is None:
             raise _refused(node, "FILTER belongs to an aggregate")
         return call.filter(expr_of(node.expression.this))
+    if isinstance(node, (sg.IgnoreNulls, sg.RespectNulls)):
+        return _of_nulls(node)
+    if isinstance(node, sg.WithinGroup) and isinstance(node.this, sg.PercentileCont):
+        return _within_group(node)
     if isinstance(node, sg.Count):
         return _count(node)
     if isinstance(node, sg.ApproxQuantile):
@@ -91,21 +96,21 @@ def aggregate(node: sg.Expression) -> AggCall | None:
         return _NAMES[node.name.lower()](expr_of(node.expressions[0]))
     if _any(node):
         return more.bool_or(expr_of(node.this.unnest()))
-    if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup, sg.IgnoreNulls, sg.RespectNulls)):
+    if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup)):
         raise _refused(node, "this aggregate is not supported")
     return None
 
 
 def aggregates(node: sg.Expression) -> bool:
     """Whether an aggregate stands in an expression, outside of OVER."""
-    found = node.find_all(sg.AggFunc, sg.Filter, sg.Anonymous, sg.Any)
-    return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, sg.IgnoreNulls)) for n in found)
+    found = node.find_all(sg.AggFunc, *_WRAPPERS, sg.Anonymous, sg.Any)
+    return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, *_WRAPPERS)) for n in found)
 
 
 def is_aggregate(node: object) -> bool:
     """Whether a node is an aggregate, one the library has or not."""
     named = isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES
-    return named or isinstance(node, (sg.AggFunc, sg.Filter)) or _any(node)
+    return named or isinstance(node, (sg.AggFunc, *_WRAPPERS)) or _any(node)
 
 
 def _any(node: object) -> bool:
@@ -133,6 +138,26 @@ def _value(node: sg.Expression, part: object) -> Expr:
     if not isinstance(part, sg.Expression):
         raise _refused(node, "an argument of this aggregate is left out")
     return expr_of(part)
+
+
+def _of_nulls(node: sg.IgnoreNulls | sg.RespectNulls) -> AggCall:
+    """``FIRST(x) IGNORE NULLS``, ``FIRST(x, true)``: aggregates skip nulls in any case."""
+    call = aggregate(node.this)
+    if call is None:
+        raise _refused(node, "IGNORE NULLS belongs to an aggregate")
+    if isinstance(node, sg.RespectNulls):
+        hint = "write MIN_BY(x, ts) for the first value and MAX_BY(x, ts) for the last one, null or not"
+        raise _refused(node, "aggregates skip nulls", hint)
+    return call
+
+
+def _within_group(node: sg.WithinGroup) -> AggCall:
+    """``PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)``."""
+    by, rank = node.expression.expressions, node.this.this
+    if len(by) != 1 or not isinstance(rank, sg.Literal) or rank.is_string:
+        raise _refused(node, "PERCENTILE_CONT takes one constant rank, and one value", "write PERCENTILE(x, 0.95)")
+    part = _number(rank)
+    return agg.percentile(_value(node, by[0].this), 1 - part if by[0].args.get("desc") else part)
 
 
 def _count(node: sg.Count) -> AggCall:
