@@ -10,6 +10,7 @@ import pytest
 from krishiv_py import col, func, lit
 from krishiv_py.errors import DurationError, ExpressionError, SchemaError
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.known import FUNCTIONS
 from krishiv_py.plan.expressions.parse import parse_expr, parse_schema
 from krishiv_py.plan.schema import as_schema
 
@@ -77,7 +78,25 @@ def test_what_is_read(text: str, expr: Expr) -> None:
 
 
 NO_EXPRESSIONS = ["", "a +", "a; b", "SELECT 1", "a > (SELECT 1)", "f(a)", "a LIKE b", "a IN (SELECT b)", "sum(a)"]
-NO_EXPRESSIONS += ["a[b, c]", "a[sum(b)]", "1.5.2BD", "1.5D.2BD", "a.5", "f(a).5", "1 .5", "a.b.2BD"]
+NO_EXPRESSIONS += [
+    "a[b, c]",
+    "a[sum(b)]",
+    "1.5.2BD",
+    "1.5D.2BD",
+    "a.5",
+    "f(a).5",
+    "1 .5",
+    "a.b.2BD",
+    "datediff(a)",
+    "date_diff()",
+]
+NO_EXPRESSIONS += [
+    "datediff(a)",
+    "date_diff()",
+    "match_against(a, b)",
+    "parameterized_agg(a, b, 1)",
+    "ts_or_ds_add(a, b, 1, 2)",
+]
 NO_EXPRESSIONS += [f"a + INTERVAL {x}" for x in ("'1-12' YEAR TO MONTH", "'1 24' DAY TO HOUR", "'1:60' HOUR TO MINUTE")]
 NO_EXPRESSIONS += [
     f"a + INTERVAL {x}" for x in ("'1:02:60' HOUR TO SECOND", "'1' DAY TO SECOND", "'1 month 1 day'", "'1.5 hours'")
@@ -167,3 +186,37 @@ def test_nothing_of_an_interval_is_left_out(length: str) -> None:
     """The parser takes the first number and unit it finds."""
     with pytest.raises((DurationError, ExpressionError), match="Hint:"):
         parse_expr(f"a + INTERVAL '{length}'")
+
+
+FORGOTTEN = [
+    "round(a, 1, 2)",
+    "mod(a, b, c)",
+    "to_timestamp(a, 'yyyy', 'UTC')",
+    "date_trunc('hour', a, 'UTC')",
+    "like(a, 'x', '#')",
+]
+FORGOTTEN += [
+    "ltrim('x', a, 'y')",
+    "element_at(a, 1, 2)",
+    "named_struct('x', a, 'y')",
+    "CAST(a AS string FORMAT 'yy')",
+    "int(a, b)",
+]
+FORGOTTEN += ["coalesce(a, mod(a, [b, c][0], c))", "TRY_CAST(a AS int DEFAULT 0 ON CONVERSION ERROR)", "datediff(a, b, c, d)"]
+
+
+@pytest.mark.parametrize("text", FORGOTTEN)
+def test_arguments_that_the_parser_forgets_are_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"takes (at most|names)|a cast has a value and a type"):
+        parse_expr(text)
+
+
+@pytest.mark.parametrize("many", range(1, 7))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_no_function_forgets_an_argument(name: str, many: int) -> None:
+    for arguments in ([f"c{at}" for at in range(many)], [str(100 + at) for at in range(many)]):
+        try:
+            read = repr(parse_expr(f"{name}({', '.join(arguments)})"))
+        except ExpressionError:
+            continue
+        assert all(a in read for a in arguments)

@@ -201,3 +201,24 @@ def test_a_cast_of_times_keeps_all_digits_or_is_refused() -> None:
         run("SELECT CAST(timestamp_millis(at) AS TIMESTAMP(3)) FROM events")
     moment = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)
     assert run("SELECT CAST(timestamp_millis(at) AS TIMESTAMP(6)) AS t FROM events WHERE x = 5") == [(moment,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("PERCENTILE(x, 0.5, 2)", "percentile takes at most 2 arguments"),
+        ("LAST(x, false)", r"last skips nulls.*MAX_BY\(x, ts\)"),
+        ("FIRST_VALUE(x, who)", "first_value skips nulls"),
+        ("COLLECT_LIST(x, who)", "collect_list takes at most 1 argument,"),
+    ],
+)
+def test_arguments_of_aggregates_are_not_forgotten(call: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        run(f"SELECT {call} FROM events GROUP BY window(at, '1 h')")
+
+
+def test_a_query_may_have_many_columns_where_only_its_rows_count() -> None:
+    context = SqlContext()
+    context.register("events", stream_of("who string, x bigint, at bigint"), event_time="at", lag=0)
+    plan = context.sql("SELECT x FROM events e WHERE EXISTS (SELECT 1, 2, 3 FROM events f WHERE f.who = e.who AND f.at = e.at)")
+    assert plan is not None and plan.schema.names == ["x"]

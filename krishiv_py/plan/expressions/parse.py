@@ -16,9 +16,10 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, message
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
-from krishiv_py.plan.expressions.spans import check_precision, moved, span_of
+from krishiv_py.plan.expressions.lost import check_units, check_whole
+from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
 from krishiv_py.plan.expressions.spoken import spoken
-from krishiv_py.plan.expressions.sqltext import check_points, check_units, one_kind_of_error, one_text, quiet_parser
+from krishiv_py.plan.expressions.sqltext import one_kind_of_error, one_text, quiet_parser, spelled
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+",
@@ -77,7 +78,7 @@ def parse_expr(text: str) -> Expr:
     hint = "write for instance \"amount > 3 AND country = 'NO'\""
     try:
         with one_kind_of_error():
-            check_points(text)
+            check_whole(text)
             tree = sqlglot.parse_one(one_text(text), dialect="spark")
         check_units(text)
         return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
@@ -166,8 +167,10 @@ def _is_in(node: sg.In) -> Expr:
         return found
 
 
-def expr_of(node: sg.Expression) -> Expr:
+def expr_of(node: sg.Expression | None) -> Expr:
     """The expression of one sqlglot node."""
+    if node is None:  # datediff(a)
+        raise ExpressionError(message("an argument is left out", "nothing", "the function has no value", "name all of them"))
     if type(node) in _BINARY:
         return _chain(node)
     if type(node) in _CALLS:
@@ -242,7 +245,7 @@ def _compound(node: sg.Expression) -> Expr:
         value = expr_of(node.this)
         return BinOp("and", BinOp(">=", value, expr_of(node.args["low"])), BinOp("<=", value, expr_of(node.args["high"])))
     if isinstance(node, sg.Cast):  # sqlglot takes Spark's CAST for a lenient one too; only TRY_CAST is marked safe
-        check_precision(node.to)
+        check_cast(node)
         return Cast(expr_of(node.this), type_of(node.to), named=True, tried=bool(node.args.get("safe")))
     if isinstance(node, sg.Dot) and isinstance(node.expression, sg.Identifier):
         return Field(expr_of(node.this), node.expression.name)
@@ -255,7 +258,7 @@ def _compound(node: sg.Expression) -> Expr:
     raise ExpressionError(
         message(
             "this SQL is not supported in an expression",
-            node.sql("spark"),
+            spelled(node),
             "it cannot be evaluated without Spark",
             "do it in Spark and pass from_dataframe(df), or use map_batches",
         )

@@ -192,14 +192,18 @@ def _unreadable(node: sg.Expression) -> ExpressionError:
     )
 
 
-def check_precision(type_: sg.DataType) -> None:
-    """Refuse a cast to ``TIMESTAMP(3)``: it would have to cut off what is below a millisecond, and Spark knows no such type.
+def check_cast(node: sg.Cast) -> None:
+    """Refuse what a cast says besides its type, and ``TIMESTAMP(3)``, which would have to cut off what is below a millisecond.
 
     Raises
     ------
     ExpressionError
-        For a timestamp of another precision than 6.
+        For a format, a default, and a timestamp of another precision than 6.
     """
+    if any(node.args.get(part) for part in ("format", "default", "action")):
+        hint = "write CAST(x AS t) or TRY_CAST(x AS t); by a pattern date_format(x, p), to_date(x, p), to_timestamp(x, p)"
+        raise ExpressionError(message("a cast has a value and a type", node.sql("spark"), "the rest would be ignored", hint))
+    type_ = node.to
     name = getattr(type_.this, "name", "")
     digits = [e.name for e in type_.expressions]
     if name.startswith("TIMESTAMP") and digits not in ([], ["6"]):

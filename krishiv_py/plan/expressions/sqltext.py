@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,8 +11,6 @@ from typing import Any, Final
 import sqlglot
 from sqlglot.errors import ParseError
 
-from krishiv_py.plan.durations import to_us
-
 _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
 
 
@@ -21,11 +18,6 @@ def _of_others(record: Any) -> bool:
     """Whether a record is of somebody else's use of sqlglot."""
     return not _OURS.get()
 
-
-_CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
-_LETTER: Final = re.compile(r"[^\W\d_]")
-_UNITS: Final = re.compile(r"(\s*[+-]?\s*\d+(\.\d+)?\s*[A-Za-z]+)+\s*")
-_POINT: Final = re.compile(r"\.\s*[0-9]")
 
 sqlglot.logger.addFilter(_of_others)
 
@@ -55,48 +47,6 @@ def one_kind_of_error() -> Iterator[None]:
         raise ParseError(f"the parser stumbles: {problem}") from problem
 
 
-def check_points(text: str) -> None:
-    """Refuse a number behind a value and a point: of ``1.5.2BD`` the parser would keep the 2, and lose what stands before it.
-
-    Raises
-    ------
-    sqlglot.errors.ParseError
-        For such a text.
-    """
-    if _POINT.search(text) is None:
-        return
-    tokens = sqlglot.tokenize(text, dialect="spark")
-    for before, point, number in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if point.token_type is not sqlglot.TokenType.DOT or number.token_type is not sqlglot.TokenType.NUMBER:
-            continue
-        last = text[point.start - 1]
-        if before.token_type is sqlglot.TokenType.NUMBER or last.isalnum() or last in "_`'\")]":
-            told = text[before.start : number.end + 1]
-            raise ParseError(f"{told} is no number, and no name: a name in backquotes may begin with a digit")
-
-
-def check_units(text: str) -> None:
-    """Refuse ``INTERVAL '1' M`` as durations do, and ``INTERVAL '1 day 2'``.
-
-    The parser makes a minute of the one and a day of the other, and keeps no trace of what was written.
-
-    Raises
-    ------
-    DurationError
-        For such a text.
-    """
-    if "INTERVAL" not in text.upper():
-        return
-    tokens = [*sqlglot.tokenize(text, dialect="spark"), None, None]
-    for at, token in enumerate(tokens[:-2]):
-        value, unit = tokens[at + 1], tokens[at + 2]
-        if token is not None and token.text.upper() == "INTERVAL" and value is not None:
-            for written in (value.text, f"{value.text} {'' if unit is None else unit.text}"):
-                worded = written is value.text and value.token_type is sqlglot.TokenType.STRING and _LETTER.search(written)
-                if _CAPITAL_M.fullmatch(written) or (worded and not _UNITS.fullmatch(written)):
-                    to_us(written, "INTERVAL")
-
-
 def one_text(text: str) -> str:
     """The same with ``'it''s'`` written as ``'it\\'s'``: two quotes in a text are one, as in Spark from version 4 on.
 
@@ -112,3 +62,11 @@ def one_text(text: str) -> str:
             out += text[at : one.end] + "\\" + text[one.end]
             at = other.start + 1
     return out + text[at:]
+
+
+def spelled(node: Any) -> str:
+    """A node as text; its kind where the parser cannot write what it has read: ``match_against(a, b)``."""
+    try:
+        return str(node.sql("spark"))
+    except (ValueError, TypeError, AttributeError, LookupError):
+        return str(node.key)

@@ -13,6 +13,7 @@ from krishiv_py.plan.aggregates import calls as agg
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr, Lit
 from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.plan.expressions.sqltext import spelled
 
 _TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
     sg.Sum: agg.sum,
@@ -58,7 +59,7 @@ _HINT: Final = (
 
 
 def _refused(node: sg.Expression, what: str, hint: str = _HINT) -> PlanError:
-    return PlanError(message(what, node.sql("spark"), "the window would have no such result", hint))
+    return PlanError(message(what, spelled(node), "the window would have no such result", hint))
 
 
 def aggregate(node: sg.Expression) -> AggCall | None:

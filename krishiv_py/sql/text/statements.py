@@ -8,7 +8,8 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.expressions.sqltext import check_points, check_units, one_kind_of_error, one_text
+from krishiv_py.plan.expressions.lost import check_units, check_whole
+from krishiv_py.plan.expressions.sqltext import one_kind_of_error, one_text
 from krishiv_py.sql.text.readable import readable
 from krishiv_py.sql.text.windows import interval_us
 
@@ -97,7 +98,7 @@ def statements_of(text: str) -> list[Statement]:
         raise PlanError(message("this is no SQL", shown(text), "a NUL stands in it", _SHOW))
     try:
         with one_kind_of_error():
-            check_points(text)
+            check_whole(text)
             found = [tree for tree in sqlglot.parse(readable(one_text(text)), dialect="spark") if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem

@@ -1,0 +1,113 @@
+"""What the parser would lose of a text without a word: it is refused before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import sqlglot
+from sqlglot.errors import ParseError
+
+from krishiv_py.plan.durations import to_us
+
+_CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
+_LETTER: Final = re.compile(r"[^\W\d_]")
+_UNITS: Final = re.compile(r"(\s*[+-]?\s*\d+(\.\d+)?\s*[A-Za-z]+)+\s*")
+_POINT: Final = re.compile(r"\.\s*[0-9]")
+_MOST: Final[dict[str, int]] = {
+    **dict.fromkeys(("boolean", "date", "double", "float", "int", "string", "timestamp", "timestamp_ltz", "timestamp_ntz"), 1),
+    **dict.fromkeys(("array_agg", "array_size", "collect_list", "log10", "log2", "size"), 1),
+    **dict.fromkeys(
+        ("add_months", "array_append", "array_prepend", "array_remove", "date_format", "date_sub", "date_trunc"), 2
+    ),
+    **dict.fromkeys(
+        ("div", "element_at", "exists", "filter", "forall", "get_json_object", "ilike", "left", "like", "ltrim"), 2
+    ),
+    **dict.fromkeys(("mod", "percentile", "right", "round", "rtrim", "shiftleft", "shiftright", "sort_array", "to_date"), 2),
+    **dict.fromkeys(("to_timestamp", "transform", "trunc", "try_element_at"), 2),
+    **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), 2),
+    **dict.fromkeys(("date_diff", "datediff", "lpad", "rpad", "sequence", "slice"), 3),
+}
+"""Functions of which the parser takes further arguments and forgets them, and how many arguments they have."""
+_SKIPPING: Final = ("any_value", "first", "first_value", "last", "last_value")
+_COUNTED: Final = frozenset({*_MOST, "named_struct"})
+_CALL: Final = re.compile(rf"\b(?:{'|'.join(sorted(_COUNTED))})\s*\(", re.IGNORECASE)
+
+
+def check_whole(text: str) -> None:
+    """Refuse a text of which the parser would leave a part out.
+
+    Raises
+    ------
+    sqlglot.errors.ParseError
+        For a number behind a value and a point, of which only the number would be kept (``1.5.2BD``), and for arguments that
+        would be forgotten (``to_timestamp(s, 'yyyy', 'UTC')``).
+    """
+    if _POINT.search(text) is None and _CALL.search(text) is None:
+        return
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    for at, token in enumerate(tokens):
+        kind, before = token.token_type, tokens[at - 1] if at else None
+        if kind is sqlglot.TokenType.NUMBER and before is not None and before.token_type is sqlglot.TokenType.DOT and at > 1:
+            _check_point(tokens[at - 2], before, token, text)
+        if kind is sqlglot.TokenType.L_PAREN and before is not None and before.text.lower() in _COUNTED:
+            _check_call(before.text.lower(), _arguments(tokens[at + 1 :]))
+
+
+def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
+    last = text[point.start - 1]
+    if before.token_type is sqlglot.TokenType.NUMBER or last.isalnum() or last in "_`'\")]":
+        told = text[before.start : number.end + 1]
+        raise ParseError(f"{told} is no number, and no name: a name in backquotes may begin with a digit")
+
+
+def _arguments(tokens: Sequence[Any]) -> list[list[str]]:
+    """The texts of the arguments behind an opening bracket."""
+    depth = 0
+    found: list[list[str]] = [[]]
+    for token in tokens:
+        kind = token.token_type
+        if depth == 0 and kind is sqlglot.TokenType.COMMA:
+            found.append([])
+            continue
+        depth += kind in (sqlglot.TokenType.L_PAREN, sqlglot.TokenType.L_BRACKET)
+        depth -= kind in (sqlglot.TokenType.R_PAREN, sqlglot.TokenType.R_BRACKET)
+        if depth < 0:
+            break
+        found[-1].append(token.text)
+    return found
+
+
+def _check_call(name: str, arguments: list[list[str]]) -> None:
+    if name == "exists" and arguments and arguments[0][:1] and arguments[0][0].upper() in ("SELECT", "WITH"):
+        return
+    most = _MOST.get(name)
+    if most is not None and len(arguments) > most:
+        raise ParseError(f"{name} takes at most {most} argument{'s' if most > 1 else ''}, not {len(arguments)}")
+    if name in _SKIPPING and len(arguments) == 2 and [a.lower() for a in arguments[1]] != ["true"]:
+        raise ParseError(f"{name} skips nulls: its second argument is true; MIN_BY(x, ts) and MAX_BY(x, ts) give nulls too")
+    if name == "named_struct" and len(arguments) % 2:
+        raise ParseError(f"named_struct takes names and values by turns, not {len(arguments)} arguments")
+
+
+def check_units(text: str) -> None:
+    """Refuse ``INTERVAL '1' M`` as durations do, and ``INTERVAL '1 day 2'``.
+
+    The parser makes a minute of the one and a day of the other, and keeps no trace of what was written.
+
+    Raises
+    ------
+    DurationError
+        For such a text.
+    """
+    if "INTERVAL" not in text.upper():
+        return
+    tokens = [*sqlglot.tokenize(text, dialect="spark"), None, None]
+    for at, token in enumerate(tokens[:-2]):
+        value, unit = tokens[at + 1], tokens[at + 2]
+        if token is not None and token.text.upper() == "INTERVAL" and value is not None:
+            for written in (value.text, f"{value.text} {'' if unit is None else unit.text}"):
+                worded = written is value.text and value.token_type is sqlglot.TokenType.STRING and _LETTER.search(written)
+                if _CAPITAL_M.fullmatch(written) or (worded and not _UNITS.fullmatch(written)):
+                    to_us(written, "INTERVAL")
