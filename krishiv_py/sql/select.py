@@ -80,7 +80,9 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
         raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
     for over in [w for e in tree.expressions for w in e.find_all(sg.Window)] if group else ():
         name = "ROW_NUMBER" if isinstance(over.this, sg.RowNumber) else "OVER"
-        raise refused(f"{name} beside GROUP BY", over.sql("spark"), "rank in a query around this one, or in QUALIFY")
+        raise refused(
+            f"{name} beside GROUP BY", over.sql("spark"), "write OVER in a query around this one, or ranks in QUALIFY"
+        )
     if group or (distinct and _in_windows(tree, rows)):
         return grouped(tree, rows, condition, env.lag_us, top=top)
     if aggregated or tree.args.get("having") is not None:
