@@ -52,7 +52,7 @@ def a_text(value: object, name: str, hint: str) -> str:
 def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOST_ROWS) -> int:
     """`value`, which must be a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise PlanError(message(f"`{name}` is out of range", shown(value), "it counts nothing", hint))
+        raise PlanError(message(f"`{name}` is out of range", shown(value), f"it counts from {least} to {most:,}", hint))
     return value
 
 

@@ -93,7 +93,7 @@ def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
     """
     hint = "write histogram(col, [0, 10, 100])"
     if isinstance(bounds, (str, bytes)) or not isinstance(bounds, Sequence) or not 1 <= len(bounds) <= _MOST:
-        raise PlanError(message("`bounds` is no list of numbers", shown(bounds), "there are no bins", hint))
+        raise PlanError(message(f"`bounds` is no list of 1 to {_MOST:,} numbers", shown(bounds), "there are no bins", hint))
     for bound in bounds:
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
             raise PlanError(message("a bound is no number", shown(bound), "nothing lies beside it", hint))
