@@ -222,3 +222,17 @@ def test_a_query_may_have_many_columns_where_only_its_rows_count() -> None:
     context.register("events", stream_of("who string, x bigint, at bigint"), event_time="at", lag=0)
     plan = context.sql("SELECT x FROM events e WHERE EXISTS (SELECT 1, 2, 3 FROM events f WHERE f.who = e.who AND f.at = e.at)")
     assert plan is not None and plan.schema.names == ["x"]
+
+
+@pytest.mark.parametrize("end", ["; -- done", ";\n/* done */", " -- done\n;;", "; -- it's"])
+def test_a_comment_may_stand_behind_the_last_statement(end: str) -> None:
+    assert run(f"SELECT x FROM events WHERE x = 5{end}") == [(5,)]
+
+
+@pytest.mark.parametrize("text", ["SET 'watermark.lag' = '5 s'", "SET `watermark.lag` = '5 s'", "SET watermark.lag = '5 s';"])
+def test_settings_in_the_words_of_flink(text: str) -> None:
+    context = SqlContext()
+    context.register("events", stream_of("x bigint, at bigint"), event_time="at", lag=1_000)
+    assert context.sql(text) is None
+    plan = context.sql("SELECT COUNT(*) AS n FROM events GROUP BY window(at, '1 min')")
+    assert plan is not None and "max(event time) - 5 s" in plan.explain()

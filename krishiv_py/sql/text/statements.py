@@ -99,7 +99,8 @@ def statements_of(text: str) -> list[Statement]:
     try:
         with one_kind_of_error():
             check_whole(text)
-            found = [tree for tree in sqlglot.parse(readable(one_text(text)), dialect="spark") if tree is not None]
+            trees = sqlglot.parse(readable(one_text(text)), dialect="spark")
+            found = [tree for tree in trees if tree is not None and tree.key != "semicolon"]  # a comment behind the last one
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
     check_units(text)
@@ -141,6 +142,8 @@ def inserted(tree: Statement) -> tuple[str, Query]:
                 "a query without a sink", tree.sql("spark"), "its rows would go nowhere", "write INSERT INTO name SELECT ..."
             )
         )
+    if clause_of(tree, "with") is not None:
+        raise refused("WITH before INSERT INTO", tree.sql("spark"), "write INSERT INTO name WITH a AS (...) SELECT ...")
     if tree.args.get("overwrite"):
         raise refused("INSERT OVERWRITE", tree.sql("spark"), "write INSERT INTO: a sink keeps what it was given")
     query = query_of(tree.args.get("expression"))
@@ -193,7 +196,8 @@ def setting_of(statement: sg.Set) -> tuple[str, int]:
     setting = items[0].this if len(items) == 1 else None
     if not isinstance(setting, sg.EQ):
         raise PlanError(message("SET sets one thing", statement.sql("spark"), "nothing was set", _SET))
-    name = setting.this.sql("spark").replace("`", "").lower()
+    quoted = isinstance(setting.this, sg.Literal) and setting.this.is_string  # Flink's SET 'name' = 'value'
+    name = (setting.this.name if quoted else setting.this.sql("spark").replace("`", "")).lower()
     if name not in _SETTINGS:
         raise PlanError(message("there is no such setting", setting.this.sql("spark"), "nothing was set", _SET))
     return name, interval_us(setting.expression, name, allow_zero=name == "watermark.lag")
