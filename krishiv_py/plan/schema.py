@@ -19,9 +19,9 @@ from krishiv_py.plan.names import encodable
 from krishiv_py.plan.types import normal_type, spark_arrow
 
 if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import parse
+    from krishiv_py.plan.expressions import ddl
 else:
-    parse = lazy("krishiv_py.plan.expressions.parse")
+    ddl = lazy("krishiv_py.plan.expressions.ddl")
 
 SchemaLike: TypeAlias = "pa.Schema | str"
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
@@ -39,7 +39,7 @@ def as_schema(schema: object) -> pa.Schema:
         (see :func:`krishiv_py.plan.types.normal_type`).
     """
     if isinstance(schema, str):
-        found = parse.parse_schema(schema)
+        found = ddl.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         found = schema
     elif hasattr(schema, "jsonValue") and hasattr(schema, "fields"):

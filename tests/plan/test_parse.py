@@ -9,9 +9,10 @@ import pytest
 
 from krishiv_py import col, func, lit
 from krishiv_py.errors import DurationError, ExpressionError, SchemaError
+from krishiv_py.plan.expressions.ddl import parse_schema
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.known import FUNCTIONS
-from krishiv_py.plan.expressions.parse import parse_expr, parse_schema
+from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.plan.schema import as_schema
 
 A, B = col("a"), col("b")
@@ -69,6 +70,8 @@ A, B = col("a"), col("b")
         ("length(upper(a)) > 2", func("length", func("upper", A)) > 2),
         ("coalesce(a, b, 0)", func("coalesce", A, B, 0)),
         ("CAST(a AS DOUBLE)", A.cast("double")),
+        ("CAST(a AS TIMESTAMP WITHOUT TIME ZONE)", A.cast("timestamp_ntz")),
+        ("concat(a, ' TIMESTAMP WITHOUT TIME ZONE')", func("concat", A, " TIMESTAMP WITHOUT TIME ZONE")),
         ("a + 1 AS c", (A + 1).alias("c")),
         ("startswith(a, 'x')", func("starts_with", A, "x")),
     ],
@@ -126,6 +129,14 @@ def test_what_is_refused(text: str) -> None:
         ("date", pa.date32()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("timestamp_ntz", pa.timestamp("us")),
+        ("timestamp(3)", pa.timestamp("us", "UTC")),
+        ("timestamp without time zone", pa.timestamp("us")),
+        ("TIMESTAMP(3)  Without Time\nZone", pa.timestamp("us")),
+        ("timestamp with local time zone", pa.timestamp("us", "UTC")),
+        ("int NOT NULL", pa.int32()),
+        ("int NULL", pa.int32()),
+        ("int COMMENT 'it''s'", pa.int32()),
+        ("int -- of milliseconds\n", pa.int32()),
         ("decimal", pa.decimal128(10, 0)),
         ("decimal(20)", pa.decimal128(20, 0)),
         ("decimal(38,18)", pa.decimal128(38, 18)),
@@ -138,7 +149,21 @@ def test_types_of_a_schema(text: str, type_: pa.DataType) -> None:
     assert parse_schema(f"c {text}, d int") == pa.schema([("c", type_), ("d", pa.int32())])
 
 
-@pytest.mark.parametrize("text", ["c interval", "c void", "c variant", "c", "c int d int", "(c int)"])
+NO_SCHEMAS = [
+    "c interval",
+    "c void",
+    "c variant",
+    "c",
+    "c int d int",
+    "(c int)",
+    "c int) USING parquet (",
+    "c int); DROP TABLE t; --",
+]
+NO_SCHEMAS += ["c decimal(5,6)", "c decimal(5,2,1)", "c array<int,string>", "c map<int,int,int>", "c int DEFAULT 5", "a.b int"]
+NO_SCHEMAS += ["c int PRIMARY KEY", "c int GENERATED ALWAYS AS (1)", "c string COLLATE utf8_lcase", "c int UNIQUE"]
+
+
+@pytest.mark.parametrize("text", NO_SCHEMAS)
 def test_schemas_that_are_refused(text: str) -> None:
     with pytest.raises(SchemaError, match="Hint:"):
         parse_schema(text)

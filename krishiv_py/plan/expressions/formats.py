@@ -12,9 +12,9 @@ from krishiv_py.errors import ExpressionError, SchemaError, message, shown
 from krishiv_py.lazy import lazy
 
 if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import parse
+    from krishiv_py.plan.expressions import ddl
 else:
-    parse = lazy("krishiv_py.plan.expressions.parse")
+    ddl = lazy("krishiv_py.plan.expressions.ddl")
 
 _COUNTS: Final = {
     "y": (2, 4),
@@ -148,7 +148,7 @@ def json_type(text: str) -> pa.DataType:
         For what is no schema, and for types that are not read from JSON.
     """
     try:
-        schema = parse.parse_schema(text)
+        schema = ddl.parse_schema(text)
     except SchemaError as problem:
         raise ExpressionError(f"from_json: {problem}") from problem
     if len(set(schema.names)) < len(schema.names):

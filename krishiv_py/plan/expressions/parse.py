@@ -1,11 +1,9 @@
-"""SQL text to expressions and schemas, through sqlglot: ``filter("amount > 3")``, ``schema="id bigint, at timestamp"``."""
+"""SQL text to expressions, through sqlglot: ``filter("amount > 3")``."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -13,13 +11,14 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import ExpressionError, SchemaError, message
+from krishiv_py.errors import ExpressionError, message
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
+from krishiv_py.plan.expressions.ddl import type_of
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.lost import check_units, check_whole
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
 from krishiv_py.plan.expressions.spoken import spoken
-from krishiv_py.plan.expressions.sqltext import one_kind_of_error, one_text, quiet_parser, spelled
+from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser, respelled, spelled
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+",
@@ -39,24 +38,6 @@ _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
 _CALLS: Final[dict[type[sg.Expression], str]] = {
     sg.Round: "round",
     sg.Nullif: "nullif",
-}
-_SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
-    "BOOLEAN": pa.bool_,
-    "TINYINT": pa.int8,
-    "SMALLINT": pa.int16,
-    "INT": pa.int32,
-    "BIGINT": pa.int64,
-    "FLOAT": pa.float32,
-    "DOUBLE": pa.float64,
-    "TEXT": pa.string,
-    "VARCHAR": pa.string,
-    "BINARY": pa.binary,
-    "VARBINARY": pa.binary,
-    "DATE": pa.date32,
-    "TIMESTAMP": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPTZ": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPLTZ": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPNTZ": lambda: pa.timestamp("us"),
 }
 
 
@@ -79,7 +60,7 @@ def parse_expr(text: str) -> Expr:
     try:
         with one_kind_of_error():
             check_whole(text)
-            tree = sqlglot.parse_one(one_text(text), dialect="spark")
+            tree = sqlglot.parse_one(respelled(text), dialect="spark")
         check_units(text)
         return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
@@ -263,82 +244,3 @@ def _compound(node: sg.Expression) -> Expr:
             "do it in Spark and pass from_dataframe(df), or use map_batches",
         )
     )
-
-
-def type_of(node: sg.DataType) -> pa.DataType:
-    """The Arrow type of a parsed SQL type.
-
-    Raises
-    ------
-    SchemaError
-        For a type that is not known, or that lacks what it is made of: ``array``, ``decimal(99)``.
-    """
-    try:
-        return _type_of(node)
-    except (LookupError, AttributeError, TypeError, ValueError) as problem:
-        if isinstance(problem, SchemaError):
-            raise
-        raise SchemaError(
-            message(
-                "the type is not complete, or out of range",
-                node.sql("spark"),
-                "no column can have it",
-                "write for instance decimal(38,2), array<int> or map<string,int>",
-            )
-        ) from problem
-
-
-def _type_of(node: sg.DataType) -> pa.DataType:
-    kind = node.this.name if isinstance(node.this, sg.DataType.Type) else str(node.this)
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]()
-    if kind == "DECIMAL":
-        numbers = [int(e.this.this) for e in node.expressions] or [10]
-        return pa.decimal128(numbers[0], numbers[1] if len(numbers) > 1 else 0)
-    if kind in ("ARRAY", "LIST"):
-        return pa.list_(type_of(node.expressions[0]))
-    if kind == "MAP":
-        return pa.map_(type_of(node.expressions[0]), type_of(node.expressions[1]))
-    if kind == "STRUCT":
-        return pa.struct([pa.field(e.name, type_of(e.args["kind"])) for e in node.expressions])
-    raise SchemaError(
-        message(
-            "unknown type in the schema",
-            node.sql("spark"),
-            "no column can have it",
-            "use Spark SQL type names, or pass a pyarrow schema",
-        )
-    )
-
-
-@lru_cache(maxsize=256)  # a library that opens many streams says the same text again
-@quiet_parser()
-def parse_schema(text: str) -> pa.Schema:
-    """Read a DDL schema such as ``"user_id bigint, event_time timestamp"``."""
-    try:
-        with one_kind_of_error():
-            tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
-    except sqlglot.errors.SqlglotError as problem:
-        raise SchemaError(
-            message(
-                "this is no DDL schema",
-                text,
-                str(problem).splitlines()[0],
-                'write for instance "user_id bigint, event_time timestamp"',
-            )
-        ) from problem
-    columns = tree.this.expressions if isinstance(tree, sg.Create) and isinstance(tree.this, sg.Schema) else []
-    for column in columns:
-        if not isinstance(column, sg.ColumnDef) or column.args.get("kind") is None:
-            raise SchemaError(
-                message(
-                    "a column of the schema has no type",
-                    column.sql("spark"),
-                    "its values cannot be read",
-                    'write for instance "user_id bigint, event_time timestamp"',
-                )
-            )
-    fields = [pa.field(column.name, type_of(column.args["kind"])) for column in columns]
-    if not fields:
-        raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))
-    return pa.schema(fields)

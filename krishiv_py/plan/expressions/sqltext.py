@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import Any, Final
 import sqlglot
 from sqlglot.errors import ParseError
 
+_ZONELESS: Final = re.compile(r"\bwithout\s+time\s+zone\b", re.IGNORECASE)
 _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
 
 
@@ -47,12 +49,15 @@ def one_kind_of_error() -> Iterator[None]:
         raise ParseError(f"the parser stumbles: {problem}") from problem
 
 
-def one_text(text: str) -> str:
-    """The same with ``'it''s'`` written as ``'it\\'s'``: two quotes in a text are one, as in Spark from version 4 on.
+def respelled(text: str) -> str:
+    """The same in spellings that the parser reads.
 
-    The parser makes two texts of it that follow one another, and loses the quote between them.
+    Two quotes in a text are one, as in Spark from version 4 on: ``'it''s'`` becomes ``'it\\'s'``. The parser makes two texts of
+    it that follow one another, and loses the quote between them. ``TIMESTAMP WITHOUT TIME ZONE`` becomes ``TIMESTAMP_NTZ``: the
+    parser reads a timestamp with a zone.
     """
-    if "''" not in text and '""' not in text:
+    zoneless = _ZONELESS.search(text) is not None
+    if "''" not in text and '""' not in text and not zoneless:
         return text
     out, at, tokens = "", 0, sqlglot.tokenize(text, dialect="spark")
     for one, other in pairwise(tokens):
@@ -61,7 +66,22 @@ def one_text(text: str) -> str:
         if other.start == one.end + 1 and text[one.end] == text[other.start]:
             out += text[at : one.end] + "\\" + text[one.end]
             at = other.start + 1
-    return out + text[at:]
+    out += text[at:]
+    return _without_zone(out) if zoneless else out
+
+
+def _without_zone(text: str) -> str:
+    """``TIMESTAMP_NTZ`` for ``TIMESTAMP WITHOUT TIME ZONE``; not inside of texts, which are tokens of their own."""
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    words = [text[t.start : t.end + 1].upper() for t in tokens]
+    for at in range(len(words) - 3, 0, -1):
+        if words[at : at + 3] != ["WITHOUT", "TIME", "ZONE"]:
+            continue
+        type_ = at - 1 if words[at - 1] != ")" else at - 4  # TIMESTAMP(3) WITHOUT TIME ZONE
+        if type_ >= 0 and words[type_] == "TIMESTAMP":
+            behind = text[: tokens[at].start] + text[tokens[at + 2].end + 1 :]
+            text = behind[: tokens[type_].start] + "TIMESTAMP_NTZ" + behind[tokens[type_].end + 1 :]
+    return text
 
 
 def spelled(node: Any) -> str:

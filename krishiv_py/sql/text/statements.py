@@ -9,7 +9,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.expressions.lost import check_units, check_whole
-from krishiv_py.plan.expressions.sqltext import one_kind_of_error, one_text
+from krishiv_py.plan.expressions.sqltext import one_kind_of_error, respelled
 from krishiv_py.sql.text.readable import readable
 from krishiv_py.sql.text.windows import interval_us
 
@@ -99,7 +99,7 @@ def statements_of(text: str) -> list[Statement]:
     try:
         with one_kind_of_error():
             check_whole(text)
-            trees = sqlglot.parse(readable(one_text(text)), dialect="spark")
+            trees = sqlglot.parse(readable(respelled(text)), dialect="spark")
             found = [tree for tree in trees if tree is not None and tree.key != "semicolon"]  # a comment behind the last one
     except sqlglot.errors.SqlglotError as problem:
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
