@@ -236,3 +236,30 @@ def test_settings_in_the_words_of_flink(text: str) -> None:
     assert context.sql(text) is None
     plan = context.sql("SELECT COUNT(*) AS n FROM events GROUP BY window(at, '1 min')")
     assert plan is not None and "max(event time) - 5 s" in plan.explain()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "DATA => TABLE events, TIMECOL => DESCRIPTOR(at), SIZE => INTERVAL '1' MINUTE",
+        "SIZE => INTERVAL '1' MINUTE, TIMECOL => DESCRIPTOR(at), DATA => TABLE events",
+        "TIMECOL => DESCRIPTOR(at), DATA => (SELECT * FROM events WHERE x IN (5, 7, 1) OR x IS NULL), SIZE => '1 min'",
+        "TABLE events, DESCRIPTOR(at), SIZE => INTERVAL '1' MINUTE",
+    ],
+)
+def test_arguments_by_name_stand_in_any_order(arguments: str) -> None:
+    text = f"SELECT window_start, COUNT(*) AS n FROM TABLE(TUMBLE({arguments})) GROUP BY window_start, window_end"
+    assert run(text) == PER_MINUTE
+
+
+def test_the_table_of_sessions_may_be_named_last() -> None:
+    for last in ("DATA => TABLE events PARTITION BY who", "DATA => (SELECT * FROM events) PARTITION BY who"):
+        text = f"TABLE(SESSION(GAP => INTERVAL '2' MINUTE, TIMECOL => DESCRIPTOR(at), {last}))"
+        found = run(f"SELECT who, COUNT(*) AS n FROM {text} GROUP BY who, window_start, window_end")
+        assert found == [("it's", 1), ("a", 2), ("b", 1)]
+
+
+@pytest.mark.parametrize("twice", ["SIZE => '1 min', SIZE => '5 min'", "'1 min', SIZE => '5 min'"])
+def test_an_argument_comes_once(twice: str) -> None:
+    with pytest.raises(PlanError, match="arguments of TUMBLE cannot be read"):
+        run(f"SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), {twice})) GROUP BY window_start, window_end")

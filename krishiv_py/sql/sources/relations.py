@@ -236,6 +236,8 @@ def _arguments(kind: Kind, call: sg.Anonymous) -> tuple[sg.Expression, sg.Expres
         if isinstance(node, sg.Anonymous) and node.name.lower() == PARTITION and kind == "session":
             partition = node.expressions
         elif isinstance(node, sg.Kwarg):
+            if node.this.name.lower() in given:
+                raise _no_call(kind, call)
             given[node.this.name.lower()] = node.expression
         elif len(given) < len(names):
             given[names[len(given)]] = node

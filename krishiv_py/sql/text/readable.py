@@ -63,6 +63,11 @@ def _behind(tokens: list[Any], at: int, text: str) -> int:
 def _arguments(tokens: list[Any], at: int, text: str) -> list[tuple[int, int, str]]:
     """Changes in the arguments of a table function, which begin at a token."""
     changes: list[tuple[int, int, str]] = []
+    while _word(tokens, at + 1, text) == "=>" and _word(tokens, at, text) != "DATA":  # another one by name, before the table
+        at += 2
+        while _word(tokens, at, text) not in ("", ",", ")"):
+            at = _behind(tokens, at, text) if _word(tokens, at, text) == "(" else at + 1
+        at += 1
     if _word(tokens, at, text) == "DATA" and _word(tokens, at + 1, text) == "=>":
         at += 2
     if _word(tokens, at, text) == "TABLE" and _word(tokens, at + 1, text) not in ("(", "", ",", ")"):
@@ -79,7 +84,8 @@ def _arguments(tokens: list[Any], at: int, text: str) -> list[tuple[int, int, st
             if _word(tokens, at, text) == "," and (
                 _word(tokens, at + 1, text) == "DESCRIPTOR" or _word(tokens, at + 2, text) == "=>"
             ):
-                changes.append((tokens[at].start, tokens[at].start, ")"))
                 break
             at = _behind(tokens, at, text) if _word(tokens, at, text) == "(" else at + 1
+        if _word(tokens, at, text):
+            changes.append((tokens[at].start, tokens[at].start, ")"))
     return changes
