@@ -245,3 +245,12 @@ def test_no_function_forgets_an_argument(name: str, many: int) -> None:
         except ExpressionError:
             continue
         assert all(a in read for a in arguments)
+
+
+@pytest.mark.parametrize("name", ["load", "comment", "set", "SHOW", "use", "copy", "describe", "update", "begin", "call"])
+def test_a_column_may_be_called_as_statements_begin(name: str) -> None:
+    assert repr(parse_expr(f"{name} > 5 AND a = 1")) == repr((col(name) > 5) & (A == 1))
+    assert repr(parse_expr(f"  {name}")) == repr(col(name))
+    for statement in (f"{name} a = 1, b = 2", f"{name} > 5; DROP TABLE a", f"{name} > 5 FROM a", f"{name}, a"):
+        with pytest.raises(ExpressionError, match="Hint:"):
+            parse_expr(statement)

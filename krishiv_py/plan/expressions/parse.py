@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 from typing import Final
 
 import attrs
@@ -41,6 +42,15 @@ _CALLS: Final[dict[type[sg.Expression], str]] = {
 }
 
 
+_BEGINS: Final = re.compile(
+    r"\s*(alter|analyze|begin|cache|call|comment|commit|copy|create|declare|delete|desc|describe|drop|execute|explain|fetch|grant"
+    r"|insert|kill|load|merge|optimize|pivot|pragma|prepare|refresh|rename|revoke|rollback|set|show|truncate|uncache|unpivot"
+    r"|update|use|vacuum)\b",
+    re.IGNORECASE,
+)
+"""Words by which the parser knows a statement where a text begins with them."""
+
+
 class _NoConstantError(ExpressionError):
     """What stands in a list of IN is no constant."""
 
@@ -60,9 +70,9 @@ def parse_expr(text: str) -> Expr:
     try:
         with one_kind_of_error():
             check_whole(text)
-            tree = sqlglot.parse_one(respelled(text), dialect="spark")
+            tree = _tree(respelled(text))
         check_units(text)
-        return expr_of(tree)  # type: ignore[arg-type]  # sqlglot says Expr, which has what is used here
+        return expr_of(tree)
     except sqlglot.errors.SqlglotError as problem:
         raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0], hint)) from problem
     except RecursionError as problem:
@@ -74,6 +84,18 @@ def parse_expr(text: str) -> Expr:
                 "compute parts of it with .with_column(...) before",
             )
         ) from problem
+
+
+def _tree(text: str) -> sg.Expression:
+    """The node of an expression; a column may be called as statements begin: ``load > 5``, ``comment LIKE 'a%'``."""
+    if _BEGINS.match(text) is None:
+        return sqlglot.parse_one(text, dialect="spark")  # type: ignore[return-value]  # it says Expr, which has what is used here
+    found = sqlglot.parse_one(f"SELECT {text}", dialect="spark")
+    others = [part for part, value in found.args.items() if value and part != "expressions"]
+    if not isinstance(found, sg.Select) or others or len(found.expressions) != 1:
+        raise sqlglot.errors.ParseError("it is a statement")
+    one: sg.Expression = found.expressions[0]
+    return one
 
 
 def _literal(node: sg.Literal) -> Lit:
