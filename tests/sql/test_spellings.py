@@ -263,3 +263,10 @@ def test_the_table_of_sessions_may_be_named_last() -> None:
 def test_an_argument_comes_once(twice: str) -> None:
     with pytest.raises(PlanError, match="arguments of TUMBLE cannot be read"):
         run(f"SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), {twice})) GROUP BY window_start, window_end")
+
+
+@pytest.mark.parametrize(
+    "groups", ["(who, window(at, '1 hour'))", "(who), (window(at, '1 hour')), ()", "((who), ()), window(at, '1 hour')"]
+)
+def test_brackets_around_groups_mean_nothing(groups: str) -> None:
+    assert run(f"SELECT who, COUNT(*) AS n FROM events GROUP BY {groups}") == [("a", 2), ("it's", 1), ("b", 1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from sqlglot import expressions as sg
@@ -71,7 +71,7 @@ def read(tree: sg.Select, rows: Rows) -> Grouping:
     if group is None:
         groups = [i.node for i in items]
     else:
-        groups = [_group(g.unnest(), items, rows) for g in group.expressions]
+        groups = [_group(g, items, rows) for g in _flat(group.expressions)]
     having = tree.args.get("having")
     condition = None if having is None else _with_aliases(having.this, items, groups, rows)
     structs = {i.alias.lower() for i in items if i.alias is not None and is_struct_call(i.node)}
@@ -88,6 +88,15 @@ def read(tree: sg.Select, rows: Rows) -> Grouping:
     if rows.pending and rows.window is not None and rows.window.kind == "session":
         _check_partition(keys, rows)
     return Grouping(rows, tuple(found), tuple(keys), resolved, window, again)
+
+
+def _flat(groups: list[Any]) -> list[sg.Expression]:
+    """Groups without brackets: ``GROUP BY (a, b), ()`` is ``GROUP BY a, b``."""
+    found: list[sg.Expression] = []
+    for group in groups:
+        node = group.unnest()
+        found += _flat(node.expressions) if isinstance(node, sg.Tuple) else [node]
+    return found
 
 
 def _text(item: sg.Expression) -> str:
