@@ -270,3 +270,26 @@ def test_an_argument_comes_once(twice: str) -> None:
 )
 def test_brackets_around_groups_mean_nothing(groups: str) -> None:
     assert run(f"SELECT who, COUNT(*) AS n FROM events GROUP BY {groups}") == [("a", 2), ("it's", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("call", "window"),
+    [
+        ("TUMBLE_ROWTIME(at, '1 min')", "TUMBLE(at, '1 min')"),
+        ("window_time(window)", "window(at, '1 minute')"),
+        ("window_time(window(at, '1 minute'))", "window(at, '1 minute')"),
+    ],
+)
+def test_the_event_time_of_results_in_the_words_of_flink_and_spark(call: str, window: str) -> None:
+    inner = f"SELECT {call} AS t, COUNT(*) AS n FROM events GROUP BY {window}"
+    assert run(inner) == [(end - 1, n) for end, n in ((MINUTE, 2), (2 * MINUTE, 1), (4 * MINUTE, 1))]
+    assert run(f"SELECT MAX(n) AS m FROM ({inner}) GROUP BY tumble(t, '2 min')") == [(2,), (1,)]
+
+
+def test_a_rowtime_is_that_of_the_window_of_the_query() -> None:
+    hops = "SELECT HOP_ROWTIME(at, '1 min', '2 min') AS t FROM events GROUP BY HOP(at, '1 min', '2 min')"
+    assert [t for (t,) in run(hops)] == [59_999, 119_999, 179_999, 239_999, 299_999]
+    sessions = "SELECT SESSION_ROWTIME(at, '40 s') AS t FROM events GROUP BY SESSION(at, '40 s')"
+    assert [t for (t,) in run(sessions)] == [101_999, 224_999]
+    with pytest.raises(PlanError, match="more than one window"):
+        run("SELECT TUMBLE_ROWTIME(at, '2 min') AS t FROM events GROUP BY TUMBLE(at, '1 min')")

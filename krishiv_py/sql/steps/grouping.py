@@ -10,7 +10,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import PlanError, message
 from krishiv_py.sql.scope import Role, Rows, mark, role_of_mark
 from krishiv_py.sql.text.aggregates import is_aggregate
-from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WindowCall, is_struct_call, window_call
+from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, window_call
 
 _STRUCT: Final = ("start", "end")
 
@@ -194,6 +194,12 @@ def _structs(node: sg.Expression, names: set[str], rows: Rows, *, opened: bool) 
     def step(part: sg.Expression) -> sg.Expression:
         if isinstance(part, sg.Dot) and is_struct_call(part.this):
             return part.copy()
+        if isinstance(part, sg.Anonymous) and part.name.lower() == WINDOW_TIME and len(part.expressions) == 1:
+            of = part.expressions[0]
+            if is_struct_call(of):
+                return part.copy()
+            if isinstance(of, sg.Column) and not of.table and of.name.lower() in names - taken:
+                return mark("time")
         if opened and is_struct_call(part):
             return _pair([sg.Dot(this=part.copy(), expression=sg.to_identifier(b)) for b in _STRUCT])
         if not isinstance(part, sg.Column):

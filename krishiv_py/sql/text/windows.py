@@ -20,7 +20,7 @@ from krishiv_py.plan.expressions.spans import span_of
 _SAID_AGAIN: Final = re.compile(r"^\s*interval\s+", re.IGNORECASE)
 """Spark's ``window(ts, 'interval 1 minute')``."""
 Kind: TypeAlias = Literal["tumble", "hop", "cumulate", "session"]
-Bound: TypeAlias = Literal["start", "end"]
+Bound: TypeAlias = Literal["start", "end", "time"]
 
 LENGTHS: Final[dict[Kind, tuple[str, ...]]] = {
     "tumble": ("size",),
@@ -32,19 +32,24 @@ _SHOWN: Final = {"tumble": ("interval",)}
 _CALLS: Final[dict[str, tuple[Kind, Bound | None]]] = {
     "tumble_start": ("tumble", "start"),
     "tumble_end": ("tumble", "end"),
+    "tumble_rowtime": ("tumble", "time"),
     "hop_start": ("hop", "start"),
     "hop_end": ("hop", "end"),
+    "hop_rowtime": ("hop", "time"),
     "cumulate_start": ("cumulate", "start"),
     "cumulate_end": ("cumulate", "end"),
     "session_start": ("session", "start"),
     "session_end": ("session", "end"),
+    "session_rowtime": ("session", "time"),
     "tumble": ("tumble", None),
     "hop": ("hop", None),
     "cumulate": ("cumulate", None),
     "session": ("session", None),
     "session_window": ("session", None),
 }
-WINDOW_CALLS: Final = tuple(name for name, (_, bound) in _CALLS.items() if bound)
+WINDOW_CALLS: Final = tuple(name for name, (_, bound) in _CALLS.items() if bound in ("start", "end"))
+WINDOW_TIME: Final = "window_time"
+"""Spark's function of such a struct: the event time of results."""
 SPARKS: Final = ("window", "session_window")
 """Functions whose value is a struct of both bounds."""
 
@@ -94,6 +99,9 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
     if not isinstance(node, sg.Anonymous):
         return None
     name = node.name.lower()
+    if name == WINDOW_TIME and len(node.expressions) == 1 and is_struct_call(node.expressions[0]):
+        found = window_call(node.expressions[0], times)
+        return None if found is None else (found[0], "time")
     if name == "window":
         return _sparks(node, times), None
     if name not in _CALLS:
