@@ -6,13 +6,14 @@ import functools
 from typing import Final
 
 import attrs
+import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.sql.env import Env
 from krishiv_py.sql.scope import Column, Rows, free
@@ -183,7 +184,7 @@ def _items(tree: sg.Select, rows: Rows) -> list[tuple[Column, Expr | None]]:
     for item in tree.expressions:
         node = item.unalias().unnest()
         if isinstance(node, sg.Star) or (isinstance(node, sg.Column) and isinstance(node.this, sg.Star)):
-            found += [_taken(c, None) for c in _starred(node, rows)]
+            found += _fields(node, rows) or [_taken(c, None) for c in _starred(node, rows)]
             continue
         if isinstance(node, sg.Column):
             column, fields = rows.find(node)
@@ -203,6 +204,19 @@ def _taken(column: Column, alias: str | None) -> tuple[Column, Expr | None]:
         return attrs.evolve(column, table=None, name=name, hidden=False), None
     expr = col(column.actual) if column.actual == name else Alias(col(column.actual), name)
     return attrs.evolve(column, table=None, name=name, actual=name, hidden=False), expr
+
+
+def _fields(node: sg.Expression, rows: Rows) -> list[tuple[Column, Expr | None]]:
+    """The fields of a struct, ``place.*``; none where that is a table, or no struct."""
+    name, db = (node.table.lower(), node.args.get("db")) if isinstance(node, sg.Column) else ("", None)
+    tables = {c.table.lower() for c in rows.visible if c.table is not None}
+    named = [c for c in rows.visible if c.name.lower() == name and (db is None or (c.table or "").lower() == db.name.lower())]
+    if (db is None and name in tables) or len(named) != 1 or named[0].actual is None:
+        return []
+    type_ = rows.schema.field(named[0].actual).type
+    if not pa.types.is_struct(type_):
+        return []
+    return [(Column(None, f.name, f.name), Alias(Field(col(named[0].actual), f.name), f.name)) for f in type_]
 
 
 def _starred(node: sg.Expression, rows: Rows) -> list[Column]:

@@ -115,3 +115,18 @@ def test_an_expression_gives_no_rows(call: str) -> None:
 def test_a_column_that_is_there_is_not_taken_over() -> None:
     with pytest.raises(PlanError, match=r"write e\.k"):
         planned("SELECT k FROM t LATERAL VIEW explode(xs) e AS k")
+
+
+def test_a_star_behind_a_struct_is_its_fields() -> None:
+    context = SqlContext()
+    stream = stream_of("id bigint, place struct<city: string, zip: int>, at bigint")
+    context.register("events", stream, event_time="at", lag=0)
+    rows = [{"id": 1, "place": {"city": "Ulm", "zip": 5}, "at": 1}, {"id": 2, "place": None, "at": 2}]
+    for text in ("place.*, id", "events.PLACE.*, events.id"):
+        plan = context.sql(f"SELECT {text} FROM events")
+        assert plan is not None
+        found = Driver(plan).send(rows).results.to_pylist()
+        assert found == [{"city": "Ulm", "zip": 5, "id": 1}, {"city": None, "zip": None, "id": 2}]
+    for text in ("id.*", "other.place.*"):
+        with pytest.raises(PlanError, match=r"no table of the query \(got: .*\*\)"):
+            context.sql(f"SELECT {text} FROM events")
