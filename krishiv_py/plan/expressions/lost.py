@@ -52,7 +52,7 @@ def check_whole(text: str) -> None:
         if kind is sqlglot.TokenType.NUMBER and before is not None and before.token_type is sqlglot.TokenType.DOT and at > 1:
             _check_point(tokens[at - 2], before, token, text)
         if kind is sqlglot.TokenType.L_PAREN and before is not None and before.text.lower() in _COUNTED:
-            _check_call(before.text.lower(), _arguments(tokens[at + 1 :]))
+            _check_call(before.text.lower(), _arguments(tokens, at + 1))
 
 
 def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
@@ -62,11 +62,12 @@ def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
         raise ParseError(f"{told} is no number, and no name: a name in backquotes may begin with a digit")
 
 
-def _arguments(tokens: Sequence[Any]) -> list[list[str]]:
-    """The texts of the arguments behind an opening bracket."""
+def _arguments(tokens: Sequence[Any], at: int) -> list[list[str]]:
+    """The texts of the arguments that begin at a token, up to the bracket that closes."""
     depth = 0
     found: list[list[str]] = [[]]
-    for token in tokens:
+    for place in range(at, len(tokens)):  # no slice: a text may have thousands of calls
+        token = tokens[place]
         kind = token.token_type
         if depth == 0 and kind is sqlglot.TokenType.COMMA:
             found.append([])
