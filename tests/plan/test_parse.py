@@ -254,3 +254,9 @@ def test_a_column_may_be_called_as_statements_begin(name: str) -> None:
     for statement in (f"{name} a = 1, b = 2", f"{name} > 5; DROP TABLE a", f"{name} > 5 FROM a", f"{name}, a"):
         with pytest.raises(ExpressionError, match="Hint:"):
             parse_expr(statement)
+
+
+@pytest.mark.parametrize("text", ["a = ?", "a > :least", "a = ${x}", "a = $1", "a = @x"])
+def test_parameters_have_no_value(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"a parameter has no value .*lit\(value\)"):
+        parse_expr(text)

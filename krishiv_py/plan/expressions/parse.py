@@ -258,6 +258,9 @@ def _compound(node: sg.Expression) -> Expr:
         return Func("named_struct", tuple(x for e in node.expressions for x in (Lit(e.this.name), expr_of(e.expression))))
     if isinstance(node, sg.Alias):
         return Alias(expr_of(node.this), node.alias)
+    if isinstance(node, (sg.Placeholder, sg.Parameter)):
+        hint = "write the value, with quotes in it doubled: 'it''s'; in Python lit(value)"
+        raise ExpressionError(message("a parameter has no value in a text", spelled(node), "it cannot be evaluated", hint))
     raise ExpressionError(
         message(
             "this SQL is not supported in an expression",
