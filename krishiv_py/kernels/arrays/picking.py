@@ -22,18 +22,21 @@ PART_BYTES: Final = 1 << 29
 def pick(rows: Rows, at: pa.Array | Ints) -> Rows:
     """The rows of a table, or the values of a column, at some positions; nulls where a position is null."""
     at = pa.array(at) if isinstance(at, np.ndarray) else at
+    found: Rows
     try:
-        return rows.take(at)  # type: ignore[no-any-return]
+        found = rows.take(at)
     except pa.ArrowInvalid:
         if isinstance(rows, pa.Table):
-            return pa.Table.from_arrays([pick(column, at) for column in rows.columns], schema=rows.schema)  # type: ignore[no-any-return]
-        return in_parts(rows, at)  # type: ignore[no-any-return]
+            found = pa.Table.from_arrays([pick(column, at) for column in rows.columns], schema=rows.schema)
+        else:
+            found = in_parts(rows, at)
+    return found
 
 
 def in_parts(column: pa.Array | pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     """The values of a column at some positions, as arrays that are each small enough."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    places = at.fill_null(-1).to_numpy(zero_copy_only=False)
+    places = at.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     each = max(PART_BYTES * len(column) // max(column.nbytes, 1), 1)
     parts = [part for low in range(0, len(places), each) for part in _parts(chunks, places[low : low + each])]
     return pa.chunked_array(parts, column.type)

@@ -43,7 +43,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_values_in_parts_are_those_that_arrow_takes(texts: list[list[str | None]], data: st.DataObject) -> None:
     column = pa.chunked_array([pa.array(part, pa.string()) for part in texts], pa.string())
     place = st.none() if not len(column) else st.one_of(st.none(), st.integers(0, len(column) - 1))
-    at = pa.array(data.draw(st.lists(place, max_size=12)), pa.int64())
+    at = pa.array(data.draw(st.lists(place, max_size=12)), data.draw(st.sampled_from([pa.int64(), pa.uint64()])))
     values = column.to_pylist()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(picking, "PART_BYTES", data.draw(st.integers(1, 64)))
