@@ -25,6 +25,13 @@ from tests.spark.test_own_sinks import take_back
 COUNTER = CounterSource(900, 150, 7)
 
 
+def told(known: Path, end: int) -> None:
+    """Let the source find so many rows; a file that is written in place is empty for a moment."""
+    whole = known.with_suffix(".new")
+    whole.write_text(str(end))
+    whole.replace(known)
+
+
 class Ticks(Source):
     """Endless: as many rows as were asked for, one range a batch."""
 
@@ -88,7 +95,7 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(session: Session, 
 
 def test_an_endless_source_is_asked_again(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
-    known.write_text("5")
+    told(known, 5)
     source = Ticks(known)
     plan = session.read_source(source).watermark("at", 0).tumbling_window(10).agg(count())
     for refused in (plan.collect, plan.to_dataframe):
@@ -97,16 +104,16 @@ def test_an_endless_source_is_asked_again(session: Session, tmp_path: Path) -> N
     out = MemorySink()
     query = plan.start(out, checkpoint=str(tmp_path / "checkpoint"))
     for end in (12, 25, 40):
-        known.write_text(str(end))
+        told(known, end)
         while query.progress.rows < end:
             assert query.status == "running"
             time.sleep(0.02)
     query.process_all_available()
     assert [(r["window_start"], r["count"]) for r in query.results().to_pylist()] == [(0, 10), (10, 10), (20, 10)]
-    known.write_text("-1")
+    told(known, -1)
     with pytest.raises((OperatorError, SourceError), match=r"the source Ticks cannot plan .*position 40.*the broker is gone"):
         query.await_termination("60 s")
-    known.write_text("55")
+    told(known, 55)
     query = plan.start(out, checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now())
     query.await_termination()
     assert [(r["window_start"], r["count"]) for r in query.results().to_pylist()][3:] == [(30, 10), (40, 10)]

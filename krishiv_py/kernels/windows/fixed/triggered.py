@@ -279,10 +279,9 @@ class TriggeredOperator:
         snapped, flagged = order[stays & fires], order[stays & ~fires]
         kept = value.filter(pa.array(stays[fires]))
         for pairs, content, is_snap in ((snapped, kept, True), (flagged, None, False)):
-            if not len(pairs):
+            if not (n := len(pairs)):
                 continue
-            partials = self.log.nothing(len(pairs)) if content is None or self.discarding else content
-            n = len(pairs)
+            partials = self.log.nothing(n) if content is None or self.discarding else content
             counted = self.log.counted and is_snap
             entries = self.log.entries(
                 pick(keys, pairs),
