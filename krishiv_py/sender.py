@@ -135,7 +135,10 @@ class Sender:
             self._lingering.flush()
 
     def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
-        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime."""
+        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime.
+
+        Of several outputs those with a larger lag stay behind it by the difference.
+        """
         return self._control(time_point_us(to, "to"), source, "advance_watermark()")
 
     def close_windows_up_to(self, to: TimePoint) -> int:
