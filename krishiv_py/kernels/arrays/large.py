@@ -1,4 +1,4 @@
-"""What is too much to be worked on at once: it is taken in parts of whole groups."""
+"""What is too much to be worked on at once: parts of whole groups, slices by size, and what was made of them as one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import PART_BYTES, pick
+from krishiv_py.kernels.arrays.picking import pick, rows_a_part
 from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.splitting import portions
 from krishiv_py.kernels.arrays.types import Ints
@@ -35,16 +35,15 @@ def by_groups(rows: pa.Table, ids: Ints, n: int) -> Iterator[tuple[pa.Table, Int
     """
     order = stable_order(ids)
     ends = np.cumsum(np.bincount(ids, minlength=n))
-    each = max(PART_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
-    for low, high in portions(np.diff(ends, prepend=0), each):
+    for low, high in portions(np.diff(ends, prepend=0), rows_a_part(rows)):
         begin, end = (int(ends[low - 1]) if low else 0), int(ends[high - 1])
         at = order[begin:end]
         yield pick(rows, at), ids[at] - low, high - low
 
 
 def by_size(rows: pa.Table) -> Iterator[pa.Table]:
-    """Rows in slices of about :data:`PART_BYTES`: what is sent as one value may be too long for who takes it."""
-    each = max(PART_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
+    """Rows in slices of about half a gigabyte: what is sent as one value may be too long for who takes it."""
+    each = rows_a_part(rows)
     for low in range(0, rows.num_rows, each):
         yield rows.slice(low, each)
 

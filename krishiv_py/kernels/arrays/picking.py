@@ -33,11 +33,16 @@ def pick(rows: Rows, at: pa.Array | Ints) -> Rows:
     return found
 
 
+def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:
+    """How many of some rows are about :data:`PART_BYTES`."""
+    return max(int(PART_BYTES * len(rows) // max(rows.nbytes, 1)), 1)
+
+
 def in_parts(column: pa.Array | pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     """The values of a column at some positions, as arrays that are each small enough."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     places = at.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    each = max(PART_BYTES * len(column) // max(column.nbytes, 1), 1)
+    each = rows_a_part(column)
     parts = [part for low in range(0, len(places), each) for part in _parts(chunks, places[low : low + each])]
     return pa.chunked_array(parts, column.type)
 

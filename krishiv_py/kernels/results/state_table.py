@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.arrays.picking import pick
@@ -90,4 +91,4 @@ def in_order(tables: list[pa.Table], n_keys: int) -> pa.Table:
     """State tables of several buckets, of `n_keys` key columns, as one in ascending end order."""
     found = pa.concat_tables(tables)
     start, end = found.schema.names[n_keys : n_keys + 2]
-    return found.sort_by([(end, "ascending"), (start, "ascending")]) if found.num_rows else found
+    return pick(found, pc.sort_indices(found, [(end, "ascending"), (start, "ascending")]))

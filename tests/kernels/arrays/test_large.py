@@ -33,7 +33,6 @@ TEXTS = st.lists(st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=6)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever has more than a few bytes is worked on in parts."""
     monkeypatch.setattr(large, "WHOLE_BYTES", 24)
-    monkeypatch.setattr(large, "PART_BYTES", 24)
     monkeypatch.setattr(picking, "PART_BYTES", 24)
     monkeypatch.setattr(stage, "_CHUNK_BYTES", 24)
     yield
@@ -68,7 +67,7 @@ def test_parts_are_whole_groups_in_their_order(drawn: list[int], part_bytes: int
     n = int(groups.max()) + 1
     rows = pa.table({"group": groups, "at": np.arange(len(groups))})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(large, "PART_BYTES", part_bytes)
+        patched.setattr(picking, "PART_BYTES", part_bytes)
         parts = list(by_groups(rows, groups, n))
     assert sum(many for _, _, many in parts) == n
     base, seen = 0, []
@@ -147,7 +146,7 @@ def test_a_batch_of_more_than_two_gibibytes_of_text(window: str) -> None:
 def test_slices_are_all_rows_in_their_order(texts: list[str], part_bytes: int) -> None:
     rows = pa.table({"text": pa.array(texts, pa.string())})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(large, "PART_BYTES", part_bytes)
+        patched.setattr(picking, "PART_BYTES", part_bytes)
         parts = list(by_size(rows))
     assert [text for part in parts for text in part["text"].to_pylist()] == texts
 
