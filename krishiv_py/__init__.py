@@ -31,7 +31,7 @@ from krishiv_py.connectors.sinks.jsonlines import JsonSink
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.connectors.sinks.parquet import ParquetSink
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
-from krishiv_py.connectors.tables.iceberg import IcebergSink
+from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink
 from krishiv_py.errors import (
     AggregateOverflowError,

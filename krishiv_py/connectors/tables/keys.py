@@ -1,4 +1,4 @@
-"""The key of a table sink, and other columns that a user tells."""
+"""Arguments of table sinks: the key and other columns, switches, and how often a table is compacted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, SchemaError, message, shown, unknown_column
-from krishiv_py.plan.checks import a_switch, a_text
+from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
 
 OP: Final = "op"
 """The column of a change log that says what a row does (SEMANTICS §5.4)."""
@@ -39,6 +39,39 @@ def a_key(value: object) -> tuple[str, ...]:
 def create(value: object) -> bool:
     """Whether a table is made if it is missing."""
     return a_switch(value, "create")
+
+
+def evolve(value: object) -> bool:
+    """Return the switch by which columns that a table lacks are added to it."""
+    return a_switch(value, "evolve")
+
+
+def often(value: object, name: str) -> int | None:
+    """Return `value`, a number of batches or snapshots from 1; None means never, or all.
+
+    Raises
+    ------
+    PlanError
+        For anything else.
+    """
+    return None if value is None else a_number(value, name, 1, "pass a whole number, or None", most=MOST_ROWS)
+
+
+def compact_every(value: object) -> int | None:
+    """Return after how many batches small files are merged; None means never."""
+    return often(value, "compact_every")
+
+
+def file_size(value: object) -> int:
+    """Return `value`, a size of files in bytes.
+
+    Raises
+    ------
+    PlanError
+        For anything but a whole number from 1 MiB to 64 GiB.
+    """
+    hint = "pass bytes: target_file_size=128 * 1024 * 1024"
+    return a_number(value, "target_file_size", 1 << 20, hint, most=1 << 36)
 
 
 def columns(value: object, name: str) -> tuple[str, ...]:

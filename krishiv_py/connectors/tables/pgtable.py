@@ -45,6 +45,29 @@ def make_ledger(connection: Any, path: Sequence[str]) -> None:
     _make(connection, sql.SQL(text + "PRIMARY KEY (query_id, output, target))").format(sql.Identifier(*path)))
 
 
+def make_refused(connection: Any, path: Sequence[str]) -> None:
+    """Create the table for rows that PostgreSQL refuses, unless it is there."""
+    if _exists(connection, path):
+        return
+    text = "CREATE TABLE IF NOT EXISTS {} (query_id text, output text, target text, batch_id bigint, "
+    text += "reason text, refused_row text)"
+    _make(connection, driver().sql.SQL(text).format(driver().sql.Identifier(*path)))
+
+
+def add_columns(connection: Any, path: Sequence[str], columns: pa.Schema) -> None:
+    """Add the `columns` that a table lacks; two queries may do so at once."""
+    sql = driver().sql
+    if not _exists(connection, path):
+        return
+    parts = [
+        sql.SQL("ADD COLUMN IF NOT EXISTS {} {}").format(sql.Identifier(f.name), sql.SQL(column_type(f.type))) for f in columns
+    ]
+    asked = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    there = {name for (name,) in connection.execute(asked, (_oid(connection, path),)).fetchall()}
+    if not there.issuperset(columns.names):
+        _make(connection, sql.SQL("ALTER TABLE {} {}").format(sql.Identifier(*path), sql.SQL(", ").join(parts)))
+
+
 def _make(connection: Any, asked: Any) -> None:
     """Two queries may make one table at once: the one that comes second finds it made."""
     try:

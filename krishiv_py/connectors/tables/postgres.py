@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +12,36 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
-from krishiv_py.connectors.tables.keys import a_key, check_key, kept
+from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept
 from krishiv_py.connectors.tables.keys import create as told_create
 from krishiv_py.connectors.tables.pgplace import Place, driver
-from krishiv_py.connectors.tables.pgtable import check_table, make_ledger, make_table, takes_nulls_for_one
+from krishiv_py.connectors.tables.pgtable import (
+    add_columns,
+    check_table,
+    make_ledger,
+    make_refused,
+    make_table,
+    takes_nulls_for_one,
+)
 from krishiv_py.connectors.tables.pgtypes import check_types
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import CheckpointError, PlanError, message, shown
+from krishiv_py.errors import CheckpointError, OperatorError, PlanError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 
 if TYPE_CHECKING:
+    from krishiv_py.connectors.json import texts as jsontexts
     from krishiv_py.connectors.tables import changes, texts
 else:  # with the first batch: they need Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
+    jsontexts = lazy("krishiv_py.connectors.json.texts")
     texts = lazy("krishiv_py.connectors.tables.texts")
 
 _STAGE, _GONE = "krishiv$put", "krishiv$gone"  # as no other table is called: they hide one of the same name
 
 
 def _place(value: object) -> Place:
-    return Place.of(value)
+    return value if isinstance(value, Place) else Place.of(value)  # attrs.evolve passes what it finds
 
 
 def _table(value: object) -> str:
@@ -55,12 +65,17 @@ def _ledger(value: object) -> str:
     return text
 
 
+def _refused(value: object) -> str | None:
+    return None if value is None else _named(value, "refused")
+
+
 @attrs.define
 class _Open:
     """The connection of the batch that is being written."""
 
     connection: Any = None
     rows: list[pa.Table] = attrs.field(factory=list)
+    refused: int = 0
 
 
 @attrs.frozen(eq=False)
@@ -83,6 +98,14 @@ class PostgresSink(TransactionalSink):
         Whether the table is made if it is missing.
     ledger : str
         The table beside it that says which batches are written.
+    evolve : bool
+        Whether columns that the table lacks are added to it when a query starts. They are null in older rows. Without it such
+        a table is refused.
+    refused : str or None
+        A table for rows that PostgreSQL refuses: a text with U+0000, a year after 9999, a value too long for a column, a row
+        that breaks a constraint. It is created if it is missing, with the columns ``query_id``, ``output``, ``target``,
+        ``batch_id``, ``reason`` and ``refused_row`` (JSON as text), and is written in the transaction of the batch. With None
+        such a row stops the query.
 
     Raises
     ------
@@ -97,16 +120,25 @@ class PostgresSink(TransactionalSink):
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
     ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
+    evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
+    refused: str | None = attrs.field(default=None, kw_only=True, converter=_refused)
     _open: _Open = attrs.field(factory=_Open, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self._ledger_path == self._path:
             hint = "give the ledger another name, or leave it out"
             raise PlanError(message("`ledger` is the table of results", shown(self.table), "batches could not be noted", hint))
+        if self.refused is not None and self._refused_path in (self._path, self._ledger_path):
+            hint = 'give it a name of its own: refused="refused_rows"'
+            raise PlanError(message("`refused` is another table of the sink", shown(self.refused), "rows would be mixed", hint))
 
     @property
     def _ledger_path(self) -> tuple[str, ...]:
         return (*self._path[:-1], self.ledger)
+
+    @property
+    def _refused_path(self) -> tuple[str, ...]:
+        return tuple((self.refused or "").split("."))
 
     @property
     def _path(self) -> tuple[str, ...]:
@@ -141,6 +173,10 @@ class PostgresSink(TransactionalSink):
             if self.create:
                 make_table(connection, self._path, columns, self.key)
             make_ledger(connection, self._ledger_path)
+            if self.evolve:
+                add_columns(connection, self._path, columns)
+            if self.refused is not None:
+                make_refused(connection, self._refused_path)
             check_table(connection, self._path, self._ledger_path, columns, self.key)
             connection.commit()
 
@@ -171,7 +207,7 @@ class PostgresSink(TransactionalSink):
 
     def begin(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.begin`."""
-        self._open.rows = []
+        self._open.rows, self._open.refused = [], 0
         self._open.connection = self.conninfo.connect()
 
     def write(self, batch: OutputBatch, table: pa.Table) -> None:
@@ -180,22 +216,29 @@ class PostgresSink(TransactionalSink):
             self._open.rows.append(table)
         else:
             with self._explained():
-                self._copy(self._path, table)
+                self._take(batch, table, lambda rows: self._copy(self._path, rows))
 
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
         with self._explained():
             if self.key:
-                self._merge()
+                self._merge(batch)
             self._note(batch)
             self._open.connection.commit()
+        if self._open.refused:
+            warnings.warn(
+                f"PostgreSQL refused {self._open.refused} rows of batch {batch.batch_id} for table {self.table}; they are in "
+                f"table {self.refused}, with the reason",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self.abort(batch)
 
     def abort(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.abort`."""
         if self._open.connection is not None:
             self._open.connection.close()
-        self._open.connection, self._open.rows = None, []
+        self._open.connection, self._open.rows, self._open.refused = None, [], 0
 
     def _copy(self, path: Sequence[str], table: pa.Table) -> None:
         sql = driver().sql
@@ -206,13 +249,43 @@ class PostgresSink(TransactionalSink):
                 copy.write(text)
         self._see(cursor.rowcount, table.num_rows)
 
-    def _merge(self) -> None:
+    def _take(self, batch: OutputBatch, rows: pa.Table, write: Callable[[pa.Table], None]) -> None:
+        """Write `rows`. With `refused`, those that PostgreSQL refuses are found by halves and go to that table."""
+        if self.refused is None:
+            return write(rows)
+        try:
+            with self._open.connection.transaction():  # a savepoint: the batch goes on without the rows of this call
+                return write(rows)
+        except (driver().DataError, driver().IntegrityError) as problem:
+            reason = self.conninfo.clean(problem.diag.message_primary or str(problem))
+        except OperatorError as problem:  # a value that PostgreSQL lacks
+            reason = str(problem).splitlines()[0]
+        if rows.num_rows > 1:
+            half = rows.num_rows // 2
+            self._take(batch, rows.slice(0, half), write)
+            return self._take(batch, rows.slice(half), write)
+        self._refuse(batch, rows, reason)
+
+    def _refuse(self, batch: OutputBatch, row: pa.Table, reason: str) -> None:
+        sql = driver().sql
+        into = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s, %s, %s)").format(sql.Identifier(*self._refused_path))
+        try:
+            text = jsontexts.objects(row, row.schema.names)[0].as_py()
+        except OperatorError:  # JSON lacks the value as well, such as a time after year 9999
+            text = json.dumps(
+                [str(column.cast(pa.int64())[0]) if pa.types.is_temporal(column.type) else str(column[0]) for column in row]
+            )
+        values = (batch.query_id, batch.output, self.table, batch.batch_id, reason.replace("\0", ""), text)
+        self._open.connection.execute(into, values)
+        self._open.refused += 1
+
+    def _merge(self, batch: OutputBatch) -> None:
         """Put the last row of each key in place of what is there, and take out keys that are withdrawn."""
         changed = changes.net(self._open.rows, self.key, self.title)
         if changed.gone.num_rows:
             self._take_out(changed.gone)
         if changed.put.num_rows:
-            self._put(changed.put)
+            self._take(batch, changed.put, self._put)
 
     def _with_null(self) -> Any:
         """The condition that keys of `t` and `s` are one key with a null in it."""
@@ -250,6 +323,7 @@ class PostgresSink(TransactionalSink):
             )
             + (sql.SQL("UPDATE SET ") + sets if further else sql.SQL("NOTHING"))
         )
+        execute(sql.SQL("DROP TABLE pg_temp.{}").format(stage))
         if further:
             self._see(taken + put.rowcount, rows.num_rows)
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from krishiv_py.connectors.tables.delta.log import filesystem
+from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import RAISED, SourceError, message, shown, told
 
 _ROWS = 1 << 17

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.tables.delta.place import delta, found, without_secrets
+from krishiv_py.connectors.tables.delta.place import found, without_secrets
 from krishiv_py.errors import RAISED, SourceError, message, shown
 
 if TYPE_CHECKING:
@@ -133,15 +133,6 @@ def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
             if (data.get("configuration") or {}).get(_MAPPED, "none") != "none":
                 raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
     return Commit(tuple(added), removed, table, columns)
-
-
-def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
-    """The folder of a table, through delta-rs."""
-    delta()
-    import pyarrow.fs as pafs
-    from deltalake.fs import DeltaStorageHandler
-
-    return pafs.PyFileSystem(DeltaStorageHandler(path, dict(storage) or None))
 
 
 def _actions(text: bytes, path: str, version: int) -> Iterator[dict[str, Any]]:

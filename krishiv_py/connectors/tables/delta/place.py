@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
 
 from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import RAISED, OperatorError, PlanError, message, require_extra, shown, told
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
 
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+_RELOADED: Final = 20
+"""After so many uses a table that is held is loaded again."""
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 _ESCAPED: Final = re.compile("%[0-9a-fA-F]{2}")
 _STRANGE: Final = re.compile(r"[\x00-\x1f\x7f\\\[\]|^]")
@@ -81,6 +88,60 @@ def found(path: str, storage: Mapping[str, str], version: int | None = None) -> 
         return module.DeltaTable(path, version=version, storage_options=dict(storage) or None)
     except module.exceptions.TableNotFoundError:
         return None
+
+
+@attrs.define
+class Held:
+    """A Delta table that stays open between batches: loading it again costs more with each version since its last checkpoint.
+
+    delta-rs slows down over many updates of one object, so it is loaded again from time to time. It is also loaded again when
+    the log no longer has the version that is held: somebody restored or replaced the table.
+    """
+
+    _table: Any = None
+    _folder: Any = None
+    _uses: int = 0
+
+    def current(self, path: str, storage: Mapping[str, str]) -> Any:
+        """Return the table as it is now; None if there is none yet.
+
+        Raises
+        ------
+        OperatorError
+            When it cannot be read.
+        """
+        self._uses += 1
+        if self._table is not None and self._uses % _RELOADED:
+            try:
+                if self._is_there(path, storage):
+                    self._table.update_incremental()
+                    return self._table
+            except RAISED:
+                self._folder = None  # what is wrong is said by the next line, or it has passed
+        self._table = opened(path, storage)
+        return self._table
+
+    def forget(self) -> None:
+        """Load the table again at the next use, after a commit that failed."""
+        self._table = None
+
+    def _is_there(self, path: str, storage: Mapping[str, str]) -> bool:
+        if self._folder is None:
+            self._folder = filesystem(path, storage)
+        name = f"_delta_log/{self._table.version():020d}.json"
+        return bool(self._folder.get_file_info(name).size)
+
+    def __reduce__(self) -> tuple[type[Held], tuple[()]]:
+        return Held, ()
+
+
+def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
+    """Return the folder of a table, through delta-rs."""
+    delta()
+    import pyarrow.fs as pafs
+    from deltalake.fs import DeltaStorageHandler
+
+    return pafs.PyFileSystem(DeltaStorageHandler(path, dict(storage) or None))
 
 
 def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None = None) -> OperatorError:

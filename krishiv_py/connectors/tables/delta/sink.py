@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,11 +11,12 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
-from krishiv_py.connectors.tables.delta.place import a_place, delta, opened, options, refused
-from krishiv_py.connectors.tables.keys import a_key, check_key, columns, kept
+from krishiv_py.connectors.tables.delta.place import Held, a_place, delta, opened, options, refused, without_secrets
+from krishiv_py.connectors.tables.keys import a_key, check_key, columns, compact_every, evolve, file_size, kept
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
-from krishiv_py.errors import RAISED, KrishivError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, message, shown, unknown_column
 from krishiv_py.lazy import lazy
+from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
 
 if TYPE_CHECKING:
@@ -27,8 +29,21 @@ else:  # with the first batch: it needs Arrow's functions
 _GONE: Final = "__krishiv_gone"
 _LONGEST: Final = 120
 """Bytes of the name of a partition: its folder's name, of 255 bytes at most, has the value too."""
+_HOUR_US: Final = 3_600_000_000
 _TRIES: Final = 8
 """How often a batch is tried while others commit to the table."""
+_CREATED_WITH: Final[dict[str, str | None]] = {"delta.checkpointInterval": "25"}
+"""Whoever opens a table reads the versions after its last checkpoint one by one, and a stream writes many."""
+
+
+def _vacuum_us(value: Duration | None) -> int | None:
+    if value is None:
+        return None
+    length = to_us(value, "vacuum_after")
+    if length < _HOUR_US:
+        hint = 'pass "7 days", or how long a reader may take'
+        raise PlanError(message("`vacuum_after` is too short", shown(value), "readers would lose files", hint))
+    return length
 
 
 def _partition(value: object) -> tuple[str, ...]:
@@ -56,6 +71,16 @@ class DeltaSink(TransactionalSink):
         Columns by which a table that is made is partitioned. One that is there keeps its own.
     storage_options : mapping of str
         What delta-rs needs to reach an object store. Secrets are not shown.
+    evolve : bool
+        Whether columns that the table lacks are added to it when a query starts. They are null in older rows. Without it such
+        a table is refused.
+    compact_every : int or None
+        After how many batches small files are replaced by files of `target_file_size` (``OPTIMIZE``), from 1; None never does.
+    target_file_size : int
+        Bytes of a file that compacting writes, from 1 MiB.
+    vacuum_after : duration or None
+        With `compact_every`: files that no version needs are deleted when they are older, at least one hour. Queries that read
+        the table must not be further back. None deletes none.
 
     Raises
     ------
@@ -69,7 +94,17 @@ class DeltaSink(TransactionalSink):
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=_partition, kw_only=True)
     storage_options: Mapping[str, str] = attrs.field(factory=dict, converter=options, repr=_shown, kw_only=True)
+    evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
+    compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
+    target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
+    vacuum_after: int | None = attrs.field(default=None, kw_only=True, converter=_vacuum_us)
     _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
+    _held: Held = attrs.field(factory=Held, init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.vacuum_after is not None and self.compact_every is None:
+            hint = "pass compact_every=100 as well"
+            raise PlanError(message("`vacuum_after` needs `compact_every`", "none", "no file would be deleted", hint))
 
     @property
     def table_id(self) -> tuple[str, ...]:
@@ -107,9 +142,23 @@ class DeltaSink(TransactionalSink):
             raise SchemaError(message("Delta tells no upper from lower case", got, "two columns would have one name", hint))
         table = opened(self.path, self.storage_options)
         if table is not None:
+            if self.evolve:
+                table = self._evolved(table, rows)
             self._check_table(table, rows)
         else:
             _check_hidden_times(rows)
+
+    def _evolved(self, table: Any, rows: pa.Schema) -> Any:
+        """Add the columns of `rows` that the table lacks; return the table as it is then."""
+        has = {field.name for field in table.schema().fields}
+        added = [field for field in delta().Schema.from_arrow(rows).fields if field.name not in has]
+        if not added:
+            return table
+        try:
+            table.alter.add_columns(added)
+        except RAISED as problem:
+            raise refused(self.path, problem, self.storage_options) from None
+        return opened(self.path, self.storage_options)
 
     def _check_table(self, table: Any, rows: pa.Schema) -> None:
         there = delta().Schema.from_arrow(rows)
@@ -137,7 +186,7 @@ class DeltaSink(TransactionalSink):
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
-        table = opened(self.path, self.storage_options)
+        table = self._held.current(self.path, self.storage_options)
         found = None if table is None else table.transaction_version(_app(batch))
         return None if found is None else int(found)
 
@@ -156,21 +205,41 @@ class DeltaSink(TransactionalSink):
         try:
             for tried in range(_TRIES):
                 try:
-                    return self._try(batch, rows, net)
+                    self._try(batch, rows, net)
+                    break
                 except delta().exceptions.CommitFailedError:
+                    self._held.forget()
                     if tried == _TRIES - 1:
                         raise
                     time.sleep(0.1 * 2**tried)
         except KrishivError:
             raise
         except RAISED as problem:
+            self._held.forget()
             raise refused(self.path, problem, self.storage_options) from None
         finally:
             self._rows.clear()
+        if self.compact_every is not None and (batch.batch_id + 1) % self.compact_every == 0:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Merge small files after a batch. The batch is committed, so what goes wrong here is a warning."""
+        try:
+            table = self._held.current(self.path, self.storage_options)
+            table.optimize.compact(target_size=self.target_file_size)
+            if self.vacuum_after is not None:
+                hours = -(-self.vacuum_after // _HOUR_US)
+                table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+        except delta().exceptions.CommitFailedError:
+            self._held.forget()  # another writer came first; the next compaction takes these files too
+        except RAISED as problem:
+            self._held.forget()
+            got = without_secrets(problem, self.storage_options)
+            warnings.warn(f"small files of the Delta table {self.path} were not merged: {got}", RuntimeWarning, stacklevel=2)
 
     def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None) -> None:
         """Commit on top of the table as it is now, unless the batch is there: delta-rs would not see that it is."""
-        module, table = delta(), opened(self.path, self.storage_options)
+        module, table = delta(), self._held.current(self.path, self.storage_options)
         found = None if table is None else table.transaction_version(_app(batch))
         if found is not None and int(found) >= batch.batch_id:
             raise written_by_another(self.title, found, batch)
@@ -202,6 +271,7 @@ class DeltaSink(TransactionalSink):
             mode="append",
             partition_by=list(self.partition_by) or None,
             storage_options=(dict(self.storage_options) or None) if table is None else None,
+            configuration=_CREATED_WITH if table is None else None,
             commit_properties=noted,
         )
 

@@ -10,7 +10,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, files_at, filesystem, table_at
+from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, files_at, table_at
+from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import SourceError, message, shown
 from krishiv_py.lazy import lazy
 

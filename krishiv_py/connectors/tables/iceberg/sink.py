@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,16 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
-from krishiv_py.connectors.tables.delta.place import options
-from krishiv_py.connectors.tables.keys import a_key, check_key, kept
+from krishiv_py.connectors.tables.iceberg.place import (
+    a_catalog,
+    a_table,
+    iceberg,
+    opened,
+    properties,
+    shown_catalog,
+    without_secrets,
+)
+from krishiv_py.connectors.tables.keys import a_key, check_key, compact_every, evolve, file_size, kept, often
 from krishiv_py.connectors.tables.keys import create as told_create
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
 from krishiv_py.errors import (
@@ -23,18 +32,17 @@ from krishiv_py.errors import (
     message,
     require_extra,
     shown,
-    told,
 )
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_text
-from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import years
-    from krishiv_py.connectors.tables import changes, icebergmerge
+    from krishiv_py.connectors.tables import changes
+    from krishiv_py.connectors.tables.iceberg import merge, upkeep
 else:  # with the first batch: they need Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
-    icebergmerge = lazy("krishiv_py.connectors.tables.icebergmerge")
+    merge = lazy("krishiv_py.connectors.tables.iceberg.merge")
+    upkeep = lazy("krishiv_py.connectors.tables.iceberg.upkeep")
     years = lazy("krishiv_py.connectors.years")
 
 _NOTE: Final = "krishiv.batch"
@@ -42,40 +50,8 @@ _TRIES: Final = 8
 """How often a batch is tried while others commit to the table."""
 
 
-def iceberg(name: str) -> Any:
-    """A module of pyiceberg.
-
-    Raises
-    ------
-    MissingExtraError
-        When it is not installed.
-    """
-    require_extra("Iceberg", ("pyiceberg",), "iceberg", "no Iceberg table can be written")
-    import importlib
-
-    return importlib.import_module(f"pyiceberg.{name}")
-
-
-def _name(value: object) -> str:
-    hint = 'pass namespace and name: "reports.results"'
-    text = a_text(value, "table", hint)
-    if text.count(".") < 1 or not all(text.split(".")):
-        raise PlanError(message("`table` has no namespace", repr(text), "the catalog would not find it", hint))
-    iceberg("catalog")
-    return text
-
-
-def _catalog(value: object) -> Mapping[str, str]:
-    if isinstance(value, str):
-        return {"name": a_text(value, "catalog", "pass the name of a catalog of ~/.pyiceberg.yaml, or its properties")}
-    if not isinstance(value, Mapping):
-        hint = 'pass {"type": "sql", "uri": ..., "warehouse": ...}, or the name of a catalog of ~/.pyiceberg.yaml'
-        raise PlanError(message("`catalog` is no catalog", type(value).__name__, "the table would not be found", hint))
-    return options(value)
-
-
-def _shown(value: Mapping[str, str]) -> str:
-    return shown_settings(value.items())
+def _kept_snapshots(value: object) -> int | None:
+    return often(value, "keep_snapshots")
 
 
 @attrs.frozen(eq=False)
@@ -96,7 +72,19 @@ class IcebergSink(TransactionalSink):
     key : sequence of str
         The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
     create : bool
-        Whether namespace and table are made if they are missing.
+        Whether namespace and table are created if they are missing.
+    evolve : bool
+        Whether columns that the table lacks are added to it when a query starts. They are null in older rows. Without it such
+        a table is refused.
+    keep_snapshots : int or None
+        How many snapshots of this output are kept, from 1; None keeps all, and then each batch costs more than the one before.
+        Snapshots of other writers, and those with a tag or a branch, are never expired.
+    compact_every : int or None
+        After how many batches small files are replaced by files of `target_file_size`, from 1; None never does.
+    target_file_size : int
+        Bytes of a file that is written, from 1 MiB.
+    properties : mapping of str
+        Properties of a table that is created. One that is there keeps its own.
 
     Raises
     ------
@@ -106,10 +94,15 @@ class IcebergSink(TransactionalSink):
         Without pyiceberg.
     """
 
-    table: str = attrs.field(converter=_name)
-    catalog: Mapping[str, str] = attrs.field(converter=_catalog, repr=_shown, kw_only=True)
+    table: str = attrs.field(converter=a_table)
+    catalog: Mapping[str, str] = attrs.field(converter=a_catalog, repr=shown_catalog, kw_only=True)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
+    evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
+    keep_snapshots: int | None = attrs.field(default=20, kw_only=True, converter=_kept_snapshots)
+    compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
+    target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
+    properties: Mapping[str, str] = attrs.field(factory=dict, converter=properties, repr=shown_catalog, kw_only=True)
     _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
 
     @property
@@ -117,11 +110,6 @@ class IcebergSink(TransactionalSink):
         """See :class:`~krishiv_py.connectors.tables.keys.KeyedTable`."""
         where = (self.catalog.get(name, "") for name in ("name", "type", "uri", "warehouse"))
         return "Iceberg", *where, self.table
-
-    def _opened(self) -> Any:
-        module = iceberg("catalog")
-        given = dict(self.catalog)
-        return module.load_catalog(given.pop("name", "default"), **given)
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Make the table if it is missing; refuse one that does not take rows of this `schema` of an `output`.
@@ -145,11 +133,14 @@ class IcebergSink(TransactionalSink):
             _check_type(field)
         _check_names(self.key)
         try:
-            catalog = self._opened()
+            catalog = opened(self.catalog)
             if self.create:
                 catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-                catalog.create_table_if_not_exists(self.table, schema=rows)
+                created_with = {**upkeep.CREATED_WITH, **self.properties}
+                catalog.create_table_if_not_exists(self.table, schema=rows, properties=created_with)
             table = catalog.load_table(self.table)
+            if self.evolve:
+                table = self._evolved(table, _written(rows))
             there, parts = table.schema().as_arrow(), table.spec().fields
         except iceberg("exceptions").NoSuchTableError:
             hint = "create it, or leave create=True"
@@ -159,6 +150,19 @@ class IcebergSink(TransactionalSink):
         if not all(str(part.transform) in ("identity", "void") for part in parts):
             require_extra("partitions of Iceberg", ("pyiceberg_core",), "iceberg", "no row could be written")
         self._check_columns(there, _written(rows))
+
+    def _evolved(self, table: Any, rows: pa.Schema) -> Any:
+        """Add the columns of `rows` that the table lacks; return the table as it is then."""
+        there = table.schema().as_arrow().names
+        added = [field for field in rows if field.name not in there]
+        if not added:
+            return table
+        convert = iceberg("io.pyarrow").visit_pyarrow
+        with table.update_schema() as change:
+            for field in added:
+                kind = convert(pa.schema([field]), iceberg("io.pyarrow")._ConvertToIcebergWithoutIDs()).fields[0].field_type
+                change.add_column((field.name,), kind)
+        return opened(self.catalog).load_table(self.table)
 
     def _check_columns(self, there: pa.Schema, rows: pa.Schema) -> None:
         for field in rows:
@@ -177,18 +181,14 @@ class IcebergSink(TransactionalSink):
         return SchemaError(message(what, got, "rows would be refused", "cast or rename with .select(...), or name another"))
 
     def _refused(self, problem: BaseException) -> OperatorError:
-        text = told(problem)
-        for name, value in self.catalog.items():
-            if is_secret(name) and value:
-                text = text.replace(value, HIDDEN)
         hint = "see that the catalog can be reached, and start the query again: the batch is written again, or recognised"
-        got = f"table {self.table}: {redacted(text)}"
+        got = f"table {self.table}: {without_secrets(problem, self.catalog)}"
         return OperatorError(message("the catalog or table of Iceberg refuses", got, "the batch is not written", hint))
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
         try:
-            found = self._opened().load_table(self.table).properties.get(_note(batch))
+            found = opened(self.catalog).load_table(self.table).properties.get(_note(batch))
         except RAISED as problem:
             raise self._refused(problem) from None
         return None if found is None else int(found)
@@ -211,7 +211,7 @@ class IcebergSink(TransactionalSink):
             for tried in range(_TRIES):
                 try:
                     self._try(batch, rows, net, again=tried > 0)
-                    return
+                    break
                 except iceberg("exceptions").CommitFailedException:
                     if tried == _TRIES - 1:
                         raise
@@ -222,28 +222,41 @@ class IcebergSink(TransactionalSink):
             raise self._refused(problem) from None
         finally:
             self._rows.clear()
+        if self.compact_every is not None and (batch.batch_id + 1) % self.compact_every == 0:
+            self._compact(batch)
+
+    def _compact(self, batch: OutputBatch) -> None:
+        """Merge small files after a batch. The batch is committed, so what goes wrong here is a warning."""
+        try:
+            upkeep.compact(opened(self.catalog).load_table(self.table), _note(batch), self.target_file_size)
+        except iceberg("exceptions").CommitFailedException:
+            return  # another writer came first; the next compaction takes these files too
+        except RAISED as problem:
+            got = without_secrets(problem, self.catalog)
+            warnings.warn(f"small files of the Iceberg table {self.table} were not merged: {got}", RuntimeWarning, stacklevel=2)
 
     def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None, *, again: bool) -> None:
         """Commit on top of the table as it is now, unless the batch is there.
 
-        When another commit came first, it is looked at the table anew. pyiceberg's own repetition would put the same rows on
-        top of whatever was committed meanwhile, the same batch of another process too.
+        When another commit came first, the table is loaded again.
         """
-        table, note = self._opened().load_table(self.table), _note(batch)
+        table, note = opened(self.catalog).load_table(self.table), _note(batch)
         found = table.properties.get(note)
         if again and found == str(batch.batch_id):
             return  # it was committed, although the catalog said that it was not
         if found is not None and int(found) >= batch.batch_id:
             raise written_by_another(self.title, found, batch)
-        table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object; the catalog does not get it
+        upkeep.prepare(table, self.target_file_size)
         noted = {note: str(batch.batch_id)}
         with table.transaction() as transaction:
             if net is None:
                 transaction.append(rows.cast(_written(rows.schema)), snapshot_properties=noted)
             else:
                 put = net.put.cast(_written(net.put.schema))
-                icebergmerge.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
+                merge.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
             transaction.set_properties(noted)
+            if self.keep_snapshots is not None:
+                upkeep.expire(table, transaction, note, self.keep_snapshots)
 
     def abort(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.abort`."""

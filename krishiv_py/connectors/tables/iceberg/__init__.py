@@ -1,0 +1,5 @@
+"""Apache Iceberg through pyiceberg: a table as a sink, and its snapshots as a source.
+
+``sink`` writes batches, ``merge`` applies changes to a table with a key, ``upkeep`` keeps the table small. ``making`` checks
+the arguments of a source, ``source`` plans snapshots and reads their files. ``place`` opens catalogs and tables.
+"""

@@ -1,0 +1,90 @@
+"""Catalogs and tables of Iceberg: their arguments, how they are opened, and the errors of pyiceberg."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from krishiv_py.connectors.tables.delta.place import options
+from krishiv_py.errors import PlanError, message, require_extra, told
+from krishiv_py.plan.checks import a_text
+from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
+
+
+def iceberg(name: str) -> Any:
+    """Return a module of pyiceberg.
+
+    Raises
+    ------
+    MissingExtraError
+        When it is not installed.
+    """
+    require_extra("Iceberg", ("pyiceberg",), "iceberg", "no Iceberg table can be read or written")
+    return importlib.import_module(f"pyiceberg.{name}")
+
+
+def a_table(value: object) -> str:
+    """Return `value`, which must be a namespace and a name.
+
+    Raises
+    ------
+    PlanError
+        For anything else.
+    """
+    hint = 'pass namespace and name: "reports.results"'
+    text = a_text(value, "table", hint)
+    if text.count(".") < 1 or not all(text.split(".")):
+        raise PlanError(message("`table` has no namespace", repr(text), "the catalog would not find it", hint))
+    iceberg("catalog")
+    return text
+
+
+def a_catalog(value: object) -> Mapping[str, str]:
+    """Return the properties of a catalog; a text is the name of one in ``~/.pyiceberg.yaml``.
+
+    Raises
+    ------
+    PlanError
+        For anything else.
+    """
+    if isinstance(value, str):
+        return {"name": a_text(value, "catalog", "pass the name of a catalog of ~/.pyiceberg.yaml, or its properties")}
+    if not isinstance(value, Mapping):
+        hint = 'pass {"type": "sql", "uri": ..., "warehouse": ...}, or the name of a catalog of ~/.pyiceberg.yaml'
+        raise PlanError(message("`catalog` is no catalog", type(value).__name__, "the table would not be found", hint))
+    return options(value)
+
+
+def properties(value: object) -> Mapping[str, str]:
+    """Return the properties of a table.
+
+    Raises
+    ------
+    PlanError
+        For anything but texts by name.
+    """
+    if not isinstance(value, Mapping):
+        hint = 'pass a dict: {"write.parquet.compression-codec": "zstd"}'
+        raise PlanError(message("`properties` is not a dict", type(value).__name__, "the table cannot be created", hint))
+    return options(value)
+
+
+def shown_catalog(value: Mapping[str, str]) -> str:
+    """Return the properties of a catalog as text, without secrets."""
+    return shown_settings(value.items())
+
+
+def opened(catalog: Mapping[str, str]) -> Any:
+    """Return the catalog of these properties."""
+    given = dict(catalog)
+    return iceberg("catalog").load_catalog(given.pop("name", "default"), **given)
+
+
+def without_secrets(problem: BaseException, catalog: Mapping[str, str]) -> str:
+    """Return the text of an exception without the secrets of a catalog."""
+    text = told(problem)
+    for name, value in catalog.items():
+        if is_secret(name) and value:
+            text = text.replace(value, HIDDEN)
+    return redacted(text)
