@@ -12,7 +12,8 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.expressions.expr import Col, Expr, Field
+from krishiv_py.plan.expressions.constants import Doubled, Scalar
+from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import encodable
@@ -173,6 +174,7 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
 def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse an expression over columns that are not there."""
     refuse_left_out(sorted(columns_of(expr)), schema, where)
+    _refuse_doubled(expr, schema, where)
     for name in sorted(columns_of(expr) - {"*"}):
         if name in schema.names:
             continue
@@ -197,6 +199,31 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
                 )
             )
         raise unknown_column(name, schema.names, where)
+
+
+def _refuse_doubled(expr: Expr, schema: pa.Schema, where: str) -> None:
+    """Refuse a text in double quotes that is the name of a column."""
+    texts = [v for node in walk(expr) for v in _constants(node) if isinstance(v, Doubled)]
+    known = {n.lower(): n for n in schema.names} if texts else {}
+    for text in texts:
+        if text.lower() in known:
+            raise text_or_column(text, known[text.lower()], where)
+
+
+def _constants(node: Expr) -> tuple[Scalar, ...]:
+    return (node.value,) if isinstance(node, Lit) else node.values if isinstance(node, IsIn) else ()
+
+
+def text_or_column(text: str, column: str, where: str) -> ExpressionError:
+    """The error for a `text` in double quotes that is the name of a `column`."""
+    return ExpressionError(
+        message(
+            f"{where}: a text in double quotes has the name of a column",
+            f'"{text}"',
+            "double quotes mean a text here, in other systems a column",
+            f"write `{column}` in backquotes for the column, or '{text}' in single quotes for the text",
+        )
+    )
 
 
 def _path(node: Field) -> str:

@@ -16,7 +16,8 @@ from krishiv_py.errors import PlanError, message, unknown_column
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
-from krishiv_py.plan.schema import unknown_field
+from krishiv_py.plan.expressions.sqltext import is_doubled
+from krishiv_py.plan.schema import text_or_column, unknown_field
 from krishiv_py.sql.catalog import Registered
 from krishiv_py.sql.text.windows import WindowCall
 
@@ -214,6 +215,24 @@ class Rows:
                 f"{known}; a field of a struct is named by its column: column.field",
             )
         )
+
+    def check_quotes(self, tree: sg.Expression, also: Iterable[str] = ()) -> None:
+        """Refuse texts in double quotes that have the name of a column, or of `also`, aliases; not in queries inside of `tree`.
+
+        Raises
+        ------
+        ExpressionError
+            With both ways to write what may be meant.
+        """
+        known = {name.lower(): name for name in (*also, *(c.name for c in self.columns))}
+        tables = {c.table.lower(): c.table for c in self.columns if c.table is not None}
+        for node in tree.walk(prune=lambda n: n is not tree and isinstance(n, sg.Query)):
+            if is_doubled(node):
+                text = node.name
+                qualifies = isinstance(node.parent, sg.Dot) and node.parent.this is node
+                found = known.get(text.lower()) or (tables.get(text.lower()) if qualifies else None)
+                if found is not None:
+                    raise text_or_column(text, found, "sql")
 
     def resolved(self, node: sg.Expression, *, bounds: bool = False) -> sg.Expression:
         """A copy with the columns of the stream; bounds that are not known yet become marks, or are refused."""

@@ -67,6 +67,7 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStr
     assert isinstance(tree, sg.Select)
     check_select(tree)
     rows, wanted = from_clause(tree, env, inner)
+    rows.check_quotes(tree, [e.alias for e in tree.expressions if e.alias])
     if rows.ranking is not None:
         table = next((c.table for c in rows.columns), None)
         ranked, wanted = bounded(rows, wanted, env)

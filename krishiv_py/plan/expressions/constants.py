@@ -47,6 +47,12 @@ _TYPE_NAMES: Final[dict[str, pa.DataType]] = {
 _DECIMAL: Final = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)")
 
 
+class Doubled(str):
+    """A text that was written in double quotes, which may have been meant as the name of a column."""
+
+    __slots__ = ()
+
+
 def named_type(name: object) -> pa.DataType:
     """The Arrow type of a simple Spark type name, such as ``"double"`` or ``"decimal(10, 2)"``."""
     text = name.strip().lower() if isinstance(name, str) else ""
@@ -66,6 +72,11 @@ def named_type(name: object) -> pa.DataType:
             )
         )
     return found
+
+
+def plain(value: object) -> object:
+    """A text without the note of its quotes; anything else as it is."""
+    return str(value) if isinstance(value, Doubled) else value
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
@@ -91,7 +102,7 @@ def constant(value: Scalar) -> Scalar:
         raise ExpressionError(
             message("a length of time is too long", shown(value), "no column can hold it", "pass at most 292 000 years")
         )
-    if value is None or type(value) in (bool, str, bytes, float, dt.date, dt.timedelta):
+    if value is None or type(value) in (bool, str, Doubled, bytes, float, dt.date, dt.timedelta):
         return value
     if not is_scalar(value):
         raise ExpressionError(
@@ -190,7 +201,7 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
     _check_lambdas(name, args)
     _check_fixed(name, args)
     for label in args[::2] if name == "named_struct" else ():
-        if type(label) is not str:
+        if type(plain(label)) is not str:
             raise _not_fixed("a field of named_struct", "text", label)
 
 
@@ -217,7 +228,7 @@ def _check_fixed(name: str, args: Sequence[object]) -> None:
     for at, (type_, kind) in FIXED.get(name, {}).items():
         if at >= len(args):
             continue
-        if type(args[at]) is not type_:
+        if type(plain(args[at])) is not type_:
             raise _not_fixed("the digits of round" if name == "round" else f"argument {at + 1} of {name}", kind, args[at])
         got = args[at]
         if name != "round" and isinstance(got, int) and not -_INT <= got < _INT:

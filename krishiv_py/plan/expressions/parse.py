@@ -13,13 +13,13 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, message
-from krishiv_py.plan.expressions.constants import MAX_DIGITS, Scalar
+from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
 from krishiv_py.plan.expressions.ddl import type_of
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.lost import check_units, check_whole
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
 from krishiv_py.plan.expressions.spoken import spoken
-from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser, respelled, spelled
+from krishiv_py.plan.expressions.sqltext import is_doubled, note_quotes, one_kind_of_error, quiet_parser, respelled, spelled
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.Add: "+",
@@ -89,18 +89,22 @@ def parse_expr(text: str) -> Expr:
 def _tree(text: str) -> sg.Expression:
     """The node of an expression; a column may be called as statements begin: ``load > 5``, ``comment LIKE 'a%'``."""
     if _BEGINS.match(text) is None:
-        return sqlglot.parse_one(text, dialect="spark")  # type: ignore[return-value]  # it says Expr, which has what is used here
-    found = sqlglot.parse_one(f"SELECT {text}", dialect="spark")
+        tree: sg.Expression = sqlglot.parse_one(text, dialect="spark")  # type: ignore[assignment]  # it says Expr, which has what is used here
+        note_quotes(tree, text)
+        return tree
+    text = f"SELECT {text}"
+    found = sqlglot.parse_one(text, dialect="spark")
     others = [part for part, value in found.args.items() if value and part != "expressions"]
     if not isinstance(found, sg.Select) or others or len(found.expressions) != 1:
         raise sqlglot.errors.ParseError("it is a statement")
+    note_quotes(found, text)
     one: sg.Expression = found.expressions[0]
     return one
 
 
 def _literal(node: sg.Literal) -> Lit:
     if node.is_string:
-        return Lit(node.this)
+        return Lit(Doubled(node.this) if is_doubled(node) else node.this)
     number = node.this
     if any(mark in number for mark in ".eE"):
         try:

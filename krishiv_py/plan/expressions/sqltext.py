@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import sqlglot
+from sqlglot import expressions as sg
 from sqlglot.errors import ParseError
 
 _ZONELESS: Final = re.compile(r"\bwithout\s+time\s+zone\b", re.IGNORECASE)
@@ -82,6 +83,26 @@ def _without_zone(text: str) -> str:
             behind = text[: tokens[at].start] + text[tokens[at + 2].end + 1 :]
             text = behind[: tokens[type_].start] + "TIMESTAMP_NTZ" + behind[tokens[type_].end + 1 :]
     return text
+
+
+def note_quotes(tree: sg.Expression, text: str) -> None:
+    """Note on each text constant of a `tree` that was parsed from `text` whether it was written in double quotes.
+
+    Spark reads ``"a"`` as a text, other systems as the column ``a``. The parser keeps only the place of a constant.
+    """
+    if '"' not in text:
+        return
+    for node in tree.find_all(sg.Literal):
+        start = node.meta.get("start")
+        if isinstance(node.parent, (sg.Bracket, sg.Column)):
+            continue  # m["a"], the key of a map or a field; e."a", a name
+        if node.is_string and start is not None and text[start : start + 1] == '"':
+            node.meta["doubled"] = True
+
+
+def is_doubled(node: object) -> bool:
+    """Whether a node is a text constant in double quotes."""
+    return isinstance(node, sg.Literal) and bool(node.is_string) and bool(node.meta.get("doubled"))
 
 
 def spelled(node: Any) -> str:

@@ -108,7 +108,8 @@ def _token(value: object) -> object:
         return value
     if isinstance(value, tuple):
         return tuple(map(_token, value))
-    return type(value).__name__, repr(value)  # 1, 1.0 and True are equal in Python, but not the same constant
+    kind = "str" if isinstance(value, str) else type(value).__name__  # in whichever quotes
+    return kind, repr(value)  # 1, 1.0 and True are equal in Python, but not the same constant
 
 
 def listed(parts: Sequence[object], separator: str = ", ") -> tuple[object, ...]:

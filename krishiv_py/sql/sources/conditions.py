@@ -77,6 +77,7 @@ class Sorter:
         """The `parts`, between which AND stands, sorted."""
         found = Conditions()
         for part in parts:
+            self.both.check_quotes(part)
             if isinstance(part, sg.Between):
                 low = sg.GTE(this=part.this.copy(), expression=part.args["low"].copy())
                 high = sg.LTE(this=part.this.copy(), expression=part.args["high"].copy())
@@ -182,6 +183,9 @@ class Sorter:
     def _length(self, told: sg.Expression, side: SideName) -> int | None:
         """A length of time; a number is of milliseconds, beside a column of milliseconds."""
         node = told.unnest()
+        if isinstance(node, sg.Neg):  # x + -3000
+            length = self._length(node.this, side)
+            return None if length is None else -length
         if isinstance(node, sg.Interval):
             return interval_us(node, "INTERVAL", allow_zero=True, allow_negative=True)
         rows = self.left if side == "left" else self.right

@@ -12,7 +12,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.calls import AggCall, count
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.sql.scope import PANES, Column, Rows, dotted, free, role_of_mark
 from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
@@ -196,6 +196,9 @@ def _keys(grouping: Grouping, rows: Rows) -> list[Key]:
                 message("GROUP BY an aggregate", node.sql("spark"), "it is known only after grouping", "group by columns")
             )
         expr = expr_of(node)
+        if not columns_of(expr):
+            hint = "leave it out of GROUP BY; a column in quotes is written in backquotes: `customerId`"
+            raise PlanError(message("GROUP BY a constant", node.sql("spark"), "all rows would be in one group", hint))
         if any(expr.same_as(k.expr) for k in keys):
             continue
         item = next((i for i in grouping.items if i.node == node), None)

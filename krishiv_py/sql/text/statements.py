@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeAlias
 
 import sqlglot
@@ -9,7 +10,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.expressions.lost import check_units, check_whole
-from krishiv_py.plan.expressions.sqltext import one_kind_of_error, respelled
+from krishiv_py.plan.expressions.sqltext import note_quotes, one_kind_of_error, respelled
 from krishiv_py.sql.text.readable import readable
 from krishiv_py.sql.text.windows import interval_us
 
@@ -35,6 +36,33 @@ _ONE_BY_ONE: Final = "run one query for each grouping"
 _UNDERSTOOD: Final = frozenset(
     {"expressions", "from", "from_", "where", "group", "having", "qualify", "joins", "laterals", "distinct", "with", "with_"}
 )
+_OF_OTHERS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), construct, hint)
+    for pattern, construct, hint in (
+        (
+            r"\bMATCH_RECOGNIZE\b",
+            "MATCH_RECOGNIZE",
+            "for rows of one key that follow one another write a JOIN of the stream with itself with bounds of time, or "
+            "SESSION windows; in Python .lookback_window(...) with pairs(condition)",
+        ),
+        (
+            r"\bEMIT\s+(CHANGES|FINAL|STREAM|AFTER|ON)\b",
+            "EMIT",
+            'leave it out, and set it on the plan: session.sql(...).emit("updates"), .emit("final") or .emit("retractions")',
+        ),
+        (
+            r"\bWINDOW\s+(TUMBLING|HOPPING|SESSION)\b",
+            "WINDOW TUMBLING (...) of ksqlDB",
+            "write GROUP BY tumble(ts, INTERVAL '1' MINUTE), hop(ts, slide, size) or session(ts, gap)",
+        ),
+        (
+            r"\bWITHIN\s+(\(|\d+)",
+            "WITHIN in a JOIN",
+            "write ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts + INTERVAL '1' HOUR",
+        ),
+    )
+)
+"""Words of other systems for which the parser has no rules."""
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER BY", _TOP_N),
     "sort": ("SORT BY", _TOP_N),
@@ -99,9 +127,15 @@ def statements_of(text: str) -> list[Statement]:
     try:
         with one_kind_of_error():
             check_whole(text)
-            trees = sqlglot.parse(readable(respelled(text)), dialect="spark")
+            written = readable(respelled(text))
+            trees = sqlglot.parse(written, dialect="spark")
             found = [tree for tree in trees if tree is not None and tree.key != "semicolon"]  # a comment behind the last one
+            for tree in found:
+                note_quotes(tree, written)  # type: ignore[arg-type]  # it says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
+        for pattern, construct, hint in _OF_OTHERS:
+            if (match := pattern.search(text)) is not None:
+                raise refused(construct, match[0], hint) from problem
         raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
     check_units(text)
     return [_statement(tree, text) for tree in found]
