@@ -49,6 +49,7 @@ from krishiv_py.errors import (
     SenderClosedError,
     SessionClosedError,
     SourceError,
+    SpoolError,
 )
 from krishiv_py.plan.aggregates.binned import approx_percentile, histogram
 from krishiv_py.plan.aggregates.calls import (
@@ -170,6 +171,7 @@ __all__ = [
     "SlidingWindows",
     "SourceError",
     "SourceTracker",
+    "SpoolError",
     "StateTtlConfig",
     "Stream",
     "TableVersion",

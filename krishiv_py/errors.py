@@ -11,6 +11,7 @@ Every error says what is wrong, which value was given, what follows from it, and
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
     ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
     ├── SenderClosedError              a batch sent after ``close()`` (also RuntimeError)
+    ├── SpoolError                     a send that could not be written: a full disk, missing rights (also OSError)
     ├── SessionClosedError             a session used after ``stop()``, or whose JVM has ended (also RuntimeError)
     ├── CheckpointError                a checkpoint this plan cannot continue (also RuntimeError)
     ├── EnvironmentSetupError          Java or a supported Spark is missing (also RuntimeError)
@@ -81,6 +82,10 @@ class SourceError(KrishivError, RuntimeError):
 
 class SenderClosedError(KrishivError, RuntimeError):
     """A batch was sent after the sender was closed."""
+
+
+class SpoolError(KrishivError, OSError):
+    """A send could not be written; nothing of it was kept, and the sender goes on once there is room."""
 
 
 class SessionClosedError(KrishivError, RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -35,7 +36,7 @@ class Lingering:
     """
 
     def __init__(self, write: Callable[[pa.Table], int], linger_us: int, max_rows: int | None) -> None:
-        self._write = write
+        self._write, self._pid = write, os.getpid()
         self._linger_s = linger_us / 1_000_000
         self._max_rows = max_rows
         self._waiting: list[_Waiting] = []
@@ -66,6 +67,8 @@ class Lingering:
 
     def flush(self) -> None:
         """Write what waits now, and return when it is written or has failed; who sent it is told."""
+        if os.getpid() != self._pid:
+            return  # forked: who made it writes what waits
         with self._changed:
             waiting = [one.written for one in self._waiting]
             self._hurried = len(waiting)

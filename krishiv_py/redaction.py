@@ -44,7 +44,39 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
     (re.compile(rf"({_NAME}=)(['\"])(?:(?!\2)[^\\]|\\.){{0,2000}}\2", re.I), rf"\1\2{HIDDEN}\2"),
     (re.compile(rf"({_NAME}=)(?!\[redacted\])[^&;,\s'\"()<>\[\]{{}}]+", re.I), rf"\1{HIDDEN}"),
 )
-_SIGNS: Final = re.compile("[:='\"]|earer")
+_COMPARED: Final = r"(?!token\s+=)"
+"""A column called `token` in an expression: ``token = 'x'``."""
+_TYPE: Final = (
+    r"(?:string|large_string|utf8|binary|bigint|u?int(?:8|16|32|64)?|integer|smallint|tinyint|float|double|halffloat|bool(?:ean)?"
+    r"|decimal\w*|date(?:32|64)?|time\w*|timestamp\w*|duration|list|map|struct|array|null|nullable|none|true|false)\b"
+)
+_SPACED: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (
+        re.compile(
+            r"(\b(?:proxy-)?authorization\b['\"]?\s{0,9}[:=]\s{0,9}['\"]?(?:(?:basic|bearer|digest|negotiate|token|apikey)\s{1,9})?)"
+            r"(?!\[redacted\]|(?:basic|bearer|digest|negotiate|token|apikey)\b)[^\s'\"<>]{1,2000}",
+            re.I,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(\bBasic\s{1,9})[A-Za-z0-9+/_-]{6,2000}={1,2}", re.I), rf"\1{HIDDEN}"),
+    # password = 'x', password : "x"
+    (
+        re.compile(rf"({_COMPARED}{_NAME}\s{{0,9}}[:=]\s{{0,9}})(['\"])(?:(?!\2)[^\\]|\\.){{0,2000}}\2", re.I),
+        rf"\1\2{HIDDEN}\2",
+    ),
+    # password = x, password: x; a name of a type is no secret
+    (
+        re.compile(
+            rf"({_COMPARED}{_NAME}\s{{0,9}}[:=]\s{{0,9}})(?!\[redacted\]|{_TYPE})[^&;,\s'\"()<>\[\]{{}}=:]"
+            r"[^&;,\s'\"()<>\[\]{}]{0,2000}",
+            re.I,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+)
+"""Secrets as people, headers and libpq write them, with spaces."""
+_SIGNS: Final = re.compile("[:='\"]|earer|asic", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
@@ -61,6 +93,13 @@ def redacted(text: str) -> str:
     """
     if _SIGNS.search(text) is None:
         return text
+    text = _ruled(text)
+    for pattern, instead in _SPACED:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _ruled(text: str) -> str:
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)
     return text
@@ -107,7 +146,7 @@ def noted(text: str) -> str:
     >>> noted("sum(amount)"), noted("url = 's3a://k:a@b'") == noted("url = 's3a://k:c@b'")
     ('sum(amount)', False)
     """
-    shown = redacted(text)
+    shown = _ruled(text)  # by the rules under which kept notes were written
     return text if shown == text else f"{shown} #{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

@@ -8,6 +8,7 @@ processes. Names that begin with an underscore or a dot are not looked at; anyth
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.disk.checksums import missing, sealed_parquet
 from krishiv_py.disk.folders import create, locked, sync, take_name
-from krishiv_py.errors import CheckpointError, SenderClosedError, message
+from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
@@ -140,7 +141,15 @@ class ReplayLog:
         ------
         SenderClosedError
             When another sender has closed the stream.
+        SpoolError
+            When it cannot be written: the disk is full, or the folder lacks rights or was removed.
         """
+        try:
+            return self._append(table, what)
+        except OSError as problem:
+            raise _unwritten(self.folder, what, problem) from problem
+
+    def _append(self, table: pa.Table, what: str) -> int:
         held = pa.BufferOutputStream()
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})
         pq.write_table(table, held, compression="lz4")
@@ -155,9 +164,14 @@ class ReplayLog:
             hidden = f"{self.folder}/_{uuid.uuid4().hex}.tmp"
             # Spark takes files by modification time: strictly increasing, and never in the future, keeps the order of sending
             create(hidden, pieces, durable=self.durable, mtime_s=_FIRST_MTIME + number)
-            while not take_name(hidden, self._path(number)):  # where there are no locks, another sender was faster
-                number += 1
-                os.utime(hidden, (_FIRST_MTIME + number,) * 2)
+            try:
+                while not take_name(hidden, self._path(number)):  # where there are no locks, another sender was faster
+                    number += 1
+                    os.utime(hidden, (_FIRST_MTIME + number,) * 2)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(hidden)
+                raise
             self._next = number + 1
             os.pwrite(book, written_book(first, self._next, self._id), 0)
             if self.durable:
@@ -227,6 +241,20 @@ class ReplayLog:
                 )
             )
         return sorted(int(name[:12]) for name, _ in seen)
+
+
+def _unwritten(folder: str, what: str, problem: OSError) -> SpoolError:
+    reason = problem.strerror or str(problem)
+    error = SpoolError(
+        message(
+            f"{what}: the rows could not be written to {folder}",
+            reason,
+            "nothing of this send was kept; earlier ones are",
+            "see to room and rights there, and send the rows again",
+        )
+    )
+    error.errno = problem.errno
+    return error
 
 
 def told_closed(what: str) -> str:

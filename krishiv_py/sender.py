@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from krishiv_py.errors import SenderClosedError
+from krishiv_py.errors import SenderClosedError, SpoolError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.lingering import Lingering
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
@@ -44,7 +45,7 @@ class Sender:
         self._spool = spool
         self._clock = clock
         self._schema = schema
-        self._lock = threading.Lock()
+        self._lock, self._pid = threading.Lock(), os.getpid()
         spool.tidy()
         self._closed = spool.closed()
         self._lingering = Lingering(self._write, linger_us, max_batch_rows) if linger_us else None
@@ -73,6 +74,8 @@ class Sender:
             Naming column, wrong type and (for dicts) row.
         SenderClosedError
             After :meth:`close`.
+        SpoolError
+            When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
         """
         return self.send_soon(batch).result()
 
@@ -96,6 +99,8 @@ class Sender:
             Naming column, wrong type and (for dicts) row.
         SenderClosedError
             After :meth:`close`.
+        SpoolError
+            When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
         """
         table = pa.Table.from_batches(rows.as_batches(batch, self._schema))
         self._check("send()")
@@ -124,6 +129,8 @@ class Sender:
             Naming column, wrong type and (for dicts) row.
         SenderClosedError
             After :meth:`close`.
+        SpoolError
+            When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
         """
         if self._lingering is None:
             return await asyncio.to_thread(self.send, batch)
@@ -131,6 +138,7 @@ class Sender:
 
     def flush(self) -> None:
         """Write what waits for others, and wait until it is on disk; does nothing without ``linger``."""
+        self._in_this_process("flush()")
         if self._lingering is not None:
             self._lingering.flush()
 
@@ -156,6 +164,7 @@ class Sender:
 
     def close(self) -> None:
         """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless."""
+        self._in_this_process("close()")
         if not self._closed:
             with contextlib.suppress(SenderClosedError):  # another sender was faster
                 self._control(END_OF_TIME, None, "close()")
@@ -169,14 +178,31 @@ class Sender:
             return self._spool.append(with_time(table, self._clock()))
 
     def _control(self, watermark_us: int, source: str | None, what: str) -> int:
+        self._in_this_process(what)
         self.flush()  # what was sent before comes before
         with self._lock:
             self._check(what)
             return self._spool.control(Control(watermark_us, source, self._clock()), what)
 
     def _check(self, what: str) -> None:
+        self._in_this_process(what)
         if self._closed:
             raise SenderClosedError(told_closed(what))
+
+    def _in_this_process(self, what: str) -> None:
+        """After a fork the thread that writes is missing, and a lock may be held by one that is."""
+        if os.getpid() == self._pid:
+            return
+        if self._lingering is not None:
+            raise SpoolError(
+                message(
+                    f"{what} in a process that was forked",
+                    f"a sender with `linger` of process {self._pid}",
+                    "the thread that writes its rows is in that process only",
+                    "call memory_stream() after the fork, with the same spool",
+                )
+            )
+        self._lock, self._pid = threading.Lock(), os.getpid()
 
     def __enter__(self) -> Sender:
         return self

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.errors import AnalysisException
@@ -56,6 +56,23 @@ PLANTED = (
     f"{{'kafka.sasl.password': '{WORD} and \\' more'}}",
     f'(("ssl.keystore.Password", "{WORD}"),)',
     f"Authorization: Bearer {WORD}.{WORD}",
+    f"Authorization: Basic {WORD}==",
+    f"Authorization: Basic {WORD}",
+    f"{{'Authorization': 'Basic {WORD}'}}",
+    f"authorization={WORD}",
+    f"password = {WORD}",
+    f"password: {WORD}",
+    f"PASSWORD :\t{WORD}",
+    f"password = '{WORD} and more'",
+    f'"password": "{WORD}"',
+    f'{{"db_password" : "{WORD}"}}',
+    f"host=db user=me password={WORD} dbname=x",
+    f"host = db password = '{WORD} x' dbname = y",
+    f'PlainLoginModule required username="me" password="{WORD}";',
+    f'ScramLoginModule required username="me" password = "{WORD}" ;',
+    f"kafka+ssl://me:{WORD}@broker:9093",
+    f"api_key: {WORD}",
+    f"client_secret : {WORD}",
 )
 SCHEMA = "user string, at bigint, url string"
 
@@ -194,3 +211,27 @@ def test_a_long_text_takes_no_longer_than_its_length_allows() -> None:
     for piece in ("a", "secret", "://a:", "'", "s3a://", "x=1 ", "token='"):
         assert isinstance(redacted(piece * (200_000 // len(piece)) + "="), str)  # would not end if it took the square
     assert pa.schema([("token", pa.string())]).names == ["token"]
+
+
+@given(
+    name=st.sampled_from(
+        ["password", "db.password", "PASSWD", "api_key", "client-secret", "access.key", "token", "passphrase"]
+    ),
+    before=st.sampled_from(["", " ", "  ", "\t"]),
+    sign=st.sampled_from([":", "="]),
+    after=st.sampled_from(["", " ", "\t", "   "]),
+    quote=st.sampled_from(["", "'", '"']),
+    around=st.sampled_from(["{}", "x {} y", "({})", "user=me, {}; host=db", "line\n{}\nline"]),
+)
+def test_a_secret_is_found_however_it_is_spaced_and_quoted(
+    name: str, before: str, sign: str, after: str, quote: str, around: str
+) -> None:
+    assume(name != "token" or sign == ":" or not before)  # an expression over a column of this name
+    text = around.format(f"{name}{before}{sign}{after}{quote}{WORD}{quote}")
+    shown = redacted(text)
+    assert WORD not in shown and redacted(shown) == shown
+
+
+@pytest.mark.parametrize("text", ["token: string", "password: bigint, at: timestamp", "basic ideas", "the token was taken"])
+def test_types_of_columns_and_prose_stay(text: str) -> None:
+    assert redacted(text) == text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krishiv_py import SchemaError, SenderClosedError
+from krishiv_py import SchemaError, SenderClosedError, SpoolError
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.lingering import Lingering
 from krishiv_py.replay_log import ReplayLog, control_of
@@ -96,7 +98,7 @@ def test_who_sent_rows_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     feeding = sender(tmp_path)
     shutil.rmtree(tmp_path)
     problems = [f.exception(10) for f in (feeding.send_soon([{"n": 1}]), feeding.send_soon([{"n": 2}]))]
-    assert all(isinstance(p, FileNotFoundError) for p in problems), problems
+    assert all(isinstance(p, SpoolError) and p.errno == errno.ENOENT for p in problems), problems
     private_folder(str(tmp_path))
     assert feeding.send([{"n": 3}]) == 0, "a later send is written again"
 
@@ -132,3 +134,39 @@ def test_closing_while_others_send(tmp_path: Path) -> None:
     assert all(isinstance(f.exception(), SenderClosedError) for f in sent if f not in told)
     assert len(sent) + len(refused) == 1_200
     assert sum(map(len, batches(tmp_path))) == len(told)
+
+
+def test_a_disk_without_room_is_an_error_of_ours_that_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = Sender(ReplayLog(str(tmp_path)), pa.schema([("at", pa.int64())]))
+    sender.send([{"at": 1}])
+    before = sorted(os.listdir(tmp_path))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("utime", "link"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, full)
+            with pytest.raises(SpoolError, match="No space left") as caught:
+                sender.send([{"at": 2}])
+            assert isinstance(caught.value, OSError) and caught.value.errno == errno.ENOSPC
+        assert sorted(os.listdir(tmp_path)) == before
+    assert sender.send([{"at": 3}]) == 1
+
+
+@pytest.mark.parametrize("linger_us", [0, 50_000])
+def test_a_forked_sender_works_or_says_at_once_why_not(tmp_path: Path, linger_us: int) -> None:
+    sender = Sender(ReplayLog(str(tmp_path)), pa.schema([("at", pa.int64())]), linger_us=linger_us)
+    sender.send([{"at": 1}])
+    child = os.fork()
+    if child == 0:
+        found = 1
+        try:
+            sender.send([{"at": 2}])
+            found = 2
+        except SpoolError:
+            found = 3
+        finally:
+            os._exit(found)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == (3 if linger_us else 2)

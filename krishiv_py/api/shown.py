@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _MOST_NAMES: Final = 6
 _LONGEST: Final = 160
 
 
 class ShownInALine:
-    """A stream whose ``repr`` is one line: what it is, its columns, keys and window."""
+    """A stream whose ``repr`` is one line: what it is, its columns, keys and window. Nothing changes it: a copy is the same."""
 
     __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError(
+            message(
+                f"{type(self).__name__} cannot be pickled",
+                "a plan that belongs to its session",
+                "no other process has that session",
+                "send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
+            )
+        )
 
     def _said(self) -> list[str]:
         """The parts of the line."""

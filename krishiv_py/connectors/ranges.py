@@ -108,7 +108,7 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
     Raises
     ------
     SourceError
-        When it fails, or plans what cannot be noted; names the source.
+        When it fails, plans what cannot be noted, or gives ranges with the position it was given; names the source.
     """
     try:
         found = source.plan(None if last is None else json.loads(last))
@@ -130,7 +130,7 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
             )
         )
     try:
-        return NotedRanges(_noted(found.position), tuple(map(_noted, found.ranges)))
+        noted = NotedRanges(_noted(found.position), tuple(map(_noted, found.ranges)))
     except (TypeError, ValueError) as problem:
         raise SourceError(
             message(
@@ -140,6 +140,16 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
                 "use numbers, texts, lists and dicts with texts as keys",
             )
         ) from problem
+    if last is not None and json.loads(noted.position) == json.loads(last):
+        raise SourceError(
+            message(
+                f"the source {name} planned a batch that ends at the position it was given",
+                f"position {last} again, with ranges",
+                "the same rows would be read for ever",
+                f"let {type(source).__name__}.plan give the position after the ranges, or None if there is nothing new",
+            )
+        )
+    return noted
 
 
 def tell_finished(source: Source, name: str, position: str) -> None:

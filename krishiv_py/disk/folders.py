@@ -35,16 +35,23 @@ def sync(path: str) -> None:
 
 
 def create(path: str, pieces: Iterable[Any], *, durable: bool, mtime_s: int | None = None) -> None:
-    """Write a new file; FileExistsError if there is one. `durable` says whether it must survive a loss of power."""
+    """Write a new file, or none when that fails; FileExistsError if there is one.
+
+    `durable` says whether it must survive a loss of power."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with open(opened, "wb") as out:
-        for piece in pieces:
-            out.write(piece)
-        out.flush()
-        if mtime_s is not None:
-            os.utime(opened, (mtime_s, mtime_s))
-        if durable:
-            os.fsync(opened)
+    try:
+        with open(opened, "wb") as out:
+            for piece in pieces:
+                out.write(piece)
+            out.flush()
+            if mtime_s is not None:
+                os.utime(opened, (mtime_s, mtime_s))
+            if durable:
+                os.fsync(opened)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # on a full disk a part of it is all that there is
+        raise
 
 
 def take_name(hidden: str, final: str) -> bool:

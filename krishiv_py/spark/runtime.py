@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, SessionClosedError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
@@ -77,13 +78,25 @@ class SparkRunner:
         self._owned = owned
         self._warms = owned and given is not None and JVM_OPTIONS not in given
         self._folder: str | None = None
-        self._stopped = False
+        self._stopped, self._pid = False, os.getpid()
         remove_leftovers()
         self.queries: list[StreamQuery] = []
         self.clock: Callable[[], int] = wall_clock_us
         for name, value in query_settings(profile).items():
             spark.conf.set(name, (given or {}).get(name, value))
         use_stores_of(spark, given or {})
+
+    def _alive(self, what: str) -> None:
+        if os.getpid() != self._pid:
+            raise SessionClosedError(
+                message(
+                    f"{what} in a process that was forked",
+                    f"a session of process {self._pid}",
+                    "two processes cannot share its connection to Spark",
+                    "start the process before the session (multiprocessing: the method 'spawn'), and make one session in each",
+                )
+            )
+        require_alive(self.spark, what, stopped=self._stopped)
 
     def folder(self, name: str) -> str:
         """A new temporary folder that goes with the session."""
@@ -103,7 +116,7 @@ class SparkRunner:
         for sink in aside:
             check_free(sink)
         what = f"the run of {plan.title}"
-        require_alive(self.spark, "collect()", stopped=self._stopped)
+        self._alive("collect()")
         check_stores(self.spark, map(folder_of, aside), by_spark=False)
         check_hdfs(map(folder_of, aside), written=True)
         check_outputs(plan, ())
@@ -141,7 +154,7 @@ class SparkRunner:
         self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
-        require_alive(self.spark, "start()", stopped=self._stopped)
+        self._alive("start()")
         self._check_name(name)
         check_checkpoint(self.profile, checkpoint, mounted=folders_shared(self.spark))
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
@@ -215,7 +228,7 @@ class SparkRunner:
                     "call it from a session of Session.embedded(), builder() or from_spark()",
                 )
             )
-        require_alive(self.spark, "rescale()", stopped=self._stopped)
+        self._alive("rescale()")
         with as_own("session.rescale()"):
             rescale(self.spark, absolute(checkpoint).rstrip("/"), tasks, durable=self.profile != "dev-local")
 
@@ -259,6 +272,8 @@ class SparkRunner:
     def stop(self) -> None:
         """Stop all queries, remove temporary folders, and stop Spark if it was started here."""
         self._stopped = True
+        if os.getpid() != self._pid:
+            return  # forked: it is of the process that made it
         try:
             for query in self.queries:
                 if query.status == "running":

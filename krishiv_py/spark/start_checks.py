@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 import pyarrow.fs as pafs
@@ -16,7 +16,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import arrow_reads, file_system
 from krishiv_py.disk.folders import absolute, private_folder
 from krishiv_py.disk.hdfs.check import check_hdfs
-from krishiv_py.errors import KrishivError
+from krishiv_py.errors import CheckpointError, KrishivError, message
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
@@ -78,12 +78,30 @@ def open_checkpoint(
     check_stores(spark, written, by_spark=False)
     check_hdfs([home, *written], written=True)
     where = home if home is not None else temporary()
-    _make_private(where)
+    with _writable(where):
+        _make_private(where)
     outputs = [folder for folder in written if arrow_reads(folder)]
     places = [path for _, path in source.places if arrow_reads(path)]
     check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
-    return Opened(where, take(where, title), durable, home is not None)
+    with _writable(where):
+        lease = take(where, title)
+    return Opened(where, lease, durable, home is not None)
+
+
+@contextlib.contextmanager
+def _writable(checkpoint: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise CheckpointError(
+            message(
+                f"the checkpoint {checkpoint} cannot be written",
+                problem.strerror or str(problem),
+                "the query could not go on after a restart, so it was not started",
+                "see to room and rights there, or use another folder",
+            )
+        ) from problem
 
 
 def _make_private(checkpoint: str) -> None:

@@ -111,3 +111,11 @@ def test_a_failing_file_names_sink_and_batch(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("not a folder")
     with pytest.raises(OperatorError, match=r"the sink ParquetSink failed.*batch 0"):
         Driver(plan(), sink=ParquetSink(tmp_path / "out")).send(SENT[0])
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.duration("us"), pa.list_(pa.duration("us")), pa.struct([("d", pa.duration("us"))]), pa.timestamp("us", "UTC")]
+)
+def test_parquet_files_keep_durations(kind: pa.DataType, tmp_path: Path) -> None:
+    Driver(stream_of(pa.schema([("x", kind)])), sink=ParquetSink(str(tmp_path))).send([{"x": None}])
+    assert pq.read_table(tmp_path).schema.field("x").type == kind

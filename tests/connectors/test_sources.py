@@ -152,3 +152,21 @@ def test_the_log_of_ranges_says_where_to_go_on(tmp_path: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-9])
     with pytest.raises(CheckpointError, match="damaged"):
         RangeLog.open(folder, durable=False)
+
+
+@pytest.mark.parametrize("position", [1, "a", {"p": 1, "q": [2]}, [1, 2]])
+def test_the_same_position_again_is_an_error_and_no_endless_source(position: Any) -> None:
+    class Stuck(Source):
+        schema = pa.schema([("at", pa.int64())])
+
+        def plan(self, last: Any) -> Planned:
+            again = dict(reversed(position.items())) if isinstance(position, dict) else position
+            return Planned(position if last is None else again, [[0]])
+
+        def read(self, planned: Any, columns: Any) -> Any:
+            yield pa.RecordBatch.from_pylist([{"at": 1}], self.schema)
+
+    batches = micro_batches(Stuck())
+    next(batches)
+    with pytest.raises(SourceError, match="Stuck planned a batch that ends at the position it was given"):
+        next(batches)

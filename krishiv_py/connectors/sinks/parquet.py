@@ -15,11 +15,20 @@ from krishiv_py.redaction import shown_text
 
 @attrs.frozen
 class ParquetSink(FileSink):
-    """Parquet files in a folder: exactly once, replaceable by micro-batch (docs/outputs.md)."""
+    """Parquet files in a folder: exactly once, replaceable by micro-batch (docs/outputs.md).
+
+    Durations stay durations for readers that know Arrow's schema (pyarrow, pandas, Polars); Spark reads them as ``bigint``.
+    """
 
     path: str = attrs.field(converter=a_folder, repr=shown_text)
     suffix: ClassVar[str] = ".parquet"
 
     def write_table(self, table: pa.Table, stream: Any) -> None:
         """Write the rows of `table` to the open file `stream`."""
-        pq.write_table(table, stream, compression="snappy", store_schema=False)
+        # parquet has no durations: only Arrow's own schema tells a reader that such numbers are some
+        kept = any(map(_has_durations, table.schema.types))
+        pq.write_table(table, stream, compression="snappy", store_schema=kept)
+
+
+def _has_durations(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_duration(kind)) or any(_has_durations(kind.field(i).type) for i in range(kind.num_fields))
