@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark.setup.class_archive import archive_options
-from krishiv_py.spark.setup.config import JVM_OPTIONS, Profile, is_here, session_settings
+from krishiv_py.spark.setup.config import JVM_OPTIONS, Profile, cores_of, is_here, session_settings
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
@@ -34,7 +34,7 @@ def session(
     here = is_here(master)
     choose_worker_python(here=here)
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
-    ours = session_settings(profile, _cores(master), here=here)
+    ours = session_settings(profile, cores_of(master), here=here)
     ours[JVM_OPTIONS] += archive_options(java)
     every = {**ours, **_own_folder(master), **settings}
     for key, value in every.items():
@@ -78,8 +78,3 @@ def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
                 f"{shown_setting(key, running.conf.get(key, 'unset'))!r}. Hint: stop the running session first",
                 stacklevel=4,
             )
-
-
-def _cores(master: str | None) -> int | None:
-    inside = (master or "").removeprefix("local[").removesuffix("]")
-    return int(inside) if inside.isdigit() else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ SERVER: Final = "server-"
 _POLL_S: Final = 0.1
 _LOOK_S: Final = 1.0
 _LOOK_STORE_S: Final = 5.0
+_PARENT_S: Final = 0.5
 _PATIENCE_S: Final = 2.0
 """How long a process that was told to end may take before it is asked to by a file."""
 _END_S: Final = 150.0
@@ -84,6 +86,22 @@ def heed(checkpoint: str, stop: Callable[[], None]) -> None:
                     stop()
 
     threading.Thread(target=look, name="krishiv-stop", daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """In the server's process: end when the JVM that began this process has ended, however that was.
+
+    A batch in hand would go on asking that JVM for minutes, and hold the right to the checkpoint meanwhile. It is as good as
+    killed: whoever goes on runs the batch again.
+    """
+    parent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_S)
+        os._exit(1)
+
+    threading.Thread(target=look, name="krishiv-parent", daemon=True).start()
 
 
 def query_id(checkpoint: str) -> str | None:

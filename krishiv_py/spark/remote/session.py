@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message, require_extra, shown
 from krishiv_py.redaction import redacted
+from krishiv_py.spark.setup.config import cores_of, session_settings
 
 _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client imports, and the extra `connect` installs."""
@@ -57,7 +58,7 @@ def _serve(master: str) -> SparkSession:
     remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
     os.environ[_OWN] = "1"
     try:
-        remote._start_connect_server(master, {**_FREE})
+        remote._start_connect_server(master, {**session_settings("single-node-durable", cores_of(master)), **_FREE})
     except BaseException:
         del os.environ[_OWN]
         raise

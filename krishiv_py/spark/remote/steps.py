@@ -32,7 +32,7 @@ from krishiv_py.spark.publishing import check_outputs, outputs_of
 from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.reading.ranged.alignment import alignments
 from krishiv_py.spark.reading.ranged.planning import planners
-from krishiv_py.spark.remote.lease import heed, query_id, take_server
+from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
@@ -159,6 +159,7 @@ def begin(pickled: bytes) -> ServerSteps:
     KrishivError
         As sinks raise it that refuse their output.
     """
+    end_with_parent()
     told: Told = pickle.loads(pickled)  # the client's own program, which Spark unpickles too
     if told.version != __version__:
         raise EnvironmentSetupError(

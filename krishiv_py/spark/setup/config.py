@@ -165,6 +165,12 @@ def is_here(master: str | None) -> bool:
     return (master or "local").split("[")[0] == "local"
 
 
+def cores_of(master: str | None) -> int | None:
+    """How many cores a local `master` names; None if it names none."""
+    inside = (master or "").removeprefix("local[").removesuffix("]")
+    return int(inside) if inside.isdigit() else None
+
+
 def folders_shared(spark: SparkSession) -> bool:
     """Whether local paths are said to be mounted on every machine."""
     return str(spark.conf.get(SHARED, "false")).lower() == "true"
