@@ -11,7 +11,7 @@ name                                  kind     meaning
 ``rows_total``                        counter  rows read
 ``very_late_events_total``            counter  rows with ``t < W - L``
 ``mildly_late_events_total``          counter  rows with ``W - L <= t < W``
-``future_events_total``               counter  rows further ahead than the future tolerance
+``future_events_total``               counter  rows of clocks that run ahead: more than the future tolerance
 ``refused_events_total``              counter  rows that entered no window, by ``reason``
 ``firings_total``                     counter  result rows fired
 ``ttl_dropped_total``                 counter  windows (look-back windows: rows) dropped with the state of their key
@@ -130,7 +130,7 @@ SHOWN: Final = (
     _counted("rows", "Rows read", "rows"),
     _counted("very_late_events", "Rows with event time below watermark minus allowed lateness", "very_late"),
     _counted("mildly_late_events", "Rows behind the watermark by no more than the allowed lateness", "mildly_late"),
-    _counted("future_events", "Rows further ahead than the future tolerance", "future"),
+    _counted("future_events", "Rows of clocks that run ahead of the future tolerance", "future"),
     Shown("refused_events", "Rows that entered no window, by reason", "counter", _refused, "reason"),
     _counted("firings", "Result rows fired", "firings"),
     _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),

@@ -28,7 +28,7 @@ Samples = dict[tuple[str, tuple[str, ...]], float]
 
 def judged(stream: Stream) -> AggregatedStream:
     """The example of SEMANTICS §4.1: W = 200, L = 60, F = 60."""
-    keyed = stream.watermark("at", 0).key_by("user").allowed_lateness(60).future_tolerance(60)
+    keyed = stream.watermark("at", 0).key_by("user").allowed_lateness(60).future_tolerance(60, reference="watermark")
     return keyed.tumbling_window(1_000).agg(count())
 
 

@@ -169,11 +169,12 @@ class OptionMethods(ShownInALine):
             last two, such a row does not move the watermark. In a join it holds for the rows of both sides. Results of a stage
             are never too far ahead, so the last two are refused where there are no other rows.
         reference : {"watermark", "clock"}, optional
-            What rows are compared with; by default the clock for ``"drop"`` and ``"side_output"``, else the watermark.
+            What rows are compared with: the clock when the batch begins (default), or the watermark (default of the preset
+            ``ripple``). By the watermark a lull or a catch-up batch longer than `tolerance` puts rows ahead that come in order.
         """
         one_of(action, "action", ("warn", "drop", "side_output"))
-        chosen = reference if reference is not None else ("watermark" if action == "warn" else "clock")
-        one_of(chosen, "reference", ("watermark", "clock"))
+        if reference is not None:
+            one_of(reference, "reference", ("watermark", "clock"))
         future_us = to_us(tolerance, "tolerance", allow_zero=True)
         if action != "warn" and only_results(self.draft.input):
             raise PlanError(
@@ -184,7 +185,7 @@ class OptionMethods(ShownInALine):
                     "write it before the first window: .watermark(...).future_tolerance(...).key_by(...)",
                 )
             )
-        return self._told(future_us=future_us, future_action=action, future_reference=chosen)
+        return self._told(future_us=future_us, future_action=action, future_reference=reference)
 
     def max_listed(self, values: int) -> Self:
         """Set how many `values` the lists of one key may hold in one step; 50 million by default (docs/costs.md).

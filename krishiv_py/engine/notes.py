@@ -40,17 +40,21 @@ class Notes:
         Largest event time by source, µs.
     advances : list of Control
         What was told of the watermark.
+    ahead : dict
+        How many rows are too far ahead by source.
     """
 
     counters: dict[str, int] = attrs.field(factory=none_counted)
     maxima: dict[str, int] = attrs.field(factory=dict)
     advances: list[Control] = attrs.field(factory=list)
+    ahead: dict[str, int] = attrs.field(factory=dict)
 
     def take(self, prepared: Prepared) -> None:
         """Add what was learnt of a batch of rows."""
         count(self.counters, prepared.counters)
         for source, time_us in prepared.maxima.items():
             self.maxima[source] = max(self.maxima.get(source, UNSET), time_us)
+        count(self.ahead, prepared.ahead)
 
     def refuse(self, n: int) -> None:
         """Count malformed input."""
@@ -63,13 +67,13 @@ class Notes:
     def to_bytes(self) -> bytes:
         """As it travels through a shuffle."""
         told = [[a.watermark_us, a.source, a.now_us] for a in self.advances]
-        return json.dumps([self.counters, self.maxima, told]).encode()
+        return json.dumps([self.counters, self.maxima, told, self.ahead]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Notes:
         """What :meth:`to_bytes` wrote."""
-        counters, maxima, told = json.loads(data)
-        return cls(counters, maxima, [Control(*values) for values in told])
+        counters, maxima, told, ahead = json.loads(data)
+        return cls(counters, maxima, [Control(*values) for values in told], ahead)
 
 
 @attrs.frozen
@@ -102,14 +106,17 @@ class Report:
             "open_windows": self.open_windows,
             "open_rows": self.open_rows,
             "state_bytes": self.state_bytes,
-            "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances]] for n in self.notes],
+            "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances], n.ahead] for n in self.notes],
             "wakeup_now": self.wakeup_now_us,
         }
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> Report:
         """What :meth:`saved` gave."""
-        notes = (Notes({}, maxima, [Control(*told) for told in advances]) for maxima, advances in saved.get("notes", []))
+        notes = (
+            Notes({}, maxima, [Control(*told) for told in advances], dict(*ahead))  # earlier versions kept no `ahead`
+            for maxima, advances, *ahead in saved.get("notes", [])
+        )
         sizes = saved["open_windows"], saved["open_rows"], saved["state_bytes"]
         return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"))
 

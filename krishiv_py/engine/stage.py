@@ -117,7 +117,8 @@ class Packing:
 
     def take(self, batch: pa.RecordBatch) -> dict[str, int]:
         """Judge a batch of source rows; gives its largest event times by source."""
-        prepared = self._stage.prepare(batch, self._moment.watermark_us, self._moment.now_us, results=self._results)
+        now = self._moment
+        prepared = self._stage.prepare(batch, now.watermark_us, now.now_us, begun_us=now.begun_us, results=self._results)
         self.notes.take(prepared)
         if prepared.late.num_rows:
             self.late.append(prepared.late)

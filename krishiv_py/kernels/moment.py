@@ -25,6 +25,9 @@ class Moment:
         Processing time, µs since the epoch; needed by triggers that go by the clock and a processing-time TTL only.
     asks : bool
         Whether a user's trigger may be asked: not while windows fire before the rows of the batch are taken in.
+    begun_us : int or None
+        The clock of the machine when the batch began, µs since the epoch, for rows that are held against it; None where nobody
+        set a clock. It is on record before the batch runs.
     others : tuple of int
         Of a plan with several clocks, what is in force by the second and further ones; `watermark_us` is by the first.
     """
@@ -33,6 +36,7 @@ class Moment:
     now_us: int | None = None
     asks: bool = True
     others: tuple[int, ...] = ()
+    begun_us: int | None = None
 
     def at(self, times: Times) -> Moment:
         """The moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""

@@ -26,10 +26,12 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
             f"the lag ({show_us(lag_us)}) is not below the future tolerance ({show_us(options.future_us)}): rows "
             f'that come in order count as future; write future_tolerance("{enough}")'
         )
-    if options.future_action != "warn" and options.future_reference == "watermark":
+    refuses = options.future_action != "warn"
+    if options.future_reference == "watermark" and (refuses or not (from_stage or by_clock)):
+        fate = "would be refused, for refused rows do not move the watermark" if refuses else "counts as future"
         found.append(
-            f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)} every "
-            'row would be refused, for refused rows do not move the watermark; use reference="clock"'
+            f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)}, and in a "
+            f'catch-up batch of more time, every row {fate}; use reference="clock"'
         )
     waits = options.emit_mode == "final" and not spec.window.gives_as_it_fires
     if waits and (options.trigger != Trigger() or options.accumulation == "discarding"):

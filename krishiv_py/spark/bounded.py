@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
+from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
@@ -71,7 +72,7 @@ def _packed(
     spark: SparkSession, plan: PhysicalPlan, ids: tuple[int, ...], now_us: int, shuffle_files: ShuffleFiles
 ) -> tuple[DataFrame, tuple[TimedBatch, ...]]:
     """The rows of all streams, packed for the stages that read them; and the micro-batches they are in."""
-    when, begun = timetable(spark, plan, now_us), attrs.evolve(plan.clocks.initial, now_us=now_us)
+    when, begun = timetable(spark, plan, now_us), attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us)
     frames = []
     for at, read in enumerate(plan.reads):
         roots = tuple(root_of(plan.stages[n], n, branch) for n, branch in read.takers)
@@ -96,6 +97,10 @@ class Gathered:
     results: dict[str, list[pa.Table]] = attrs.field(factory=dict)
     late: dict[int, list[pa.Table]] = attrs.field(factory=dict)
     counters: dict[int, dict[str, int]] = attrs.field(factory=dict)
+    ahead: AheadLog = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.ahead = AheadLog(self.plan, self.plan.title)
 
     def take(self, named: str, blob: bytes, shuffle_files: ShuffleFiles) -> None:
         """Take what a task gave."""
@@ -103,7 +108,9 @@ class Gathered:
         if kind == RESULT:
             self.results.setdefault(named, []).append(shuffle_files.take(blob))
         elif kind == NOTES:
-            count(self.counters.setdefault(int(number), none_counted()), Notes.from_bytes(blob).counters)
+            noted = Notes.from_bytes(blob)
+            count(self.counters.setdefault(int(number), none_counted()), noted.counters)
+            self.ahead.take(int(number), [noted])
         else:
             self.late.setdefault(int(number), []).append(shuffle_files.take(blob))
 

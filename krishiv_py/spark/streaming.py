@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import Report
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
@@ -115,6 +116,7 @@ class BatchSteps:
     halt: Halt
     heartbeats: Heartbeats | None
     lease: Lease
+    ahead: AheadLog
     planners: tuple[RangePlanner, ...] = ()
     wakes: Wakes | None = None
     tables: Tables | None = None
@@ -167,6 +169,8 @@ class BatchSteps:
 
     def _account(self, batch_id: int, reported: dict[str, Report]) -> None:
         """Metrics; and for plans with a ledger what will be in force in the next batch."""
+        for bucket, report in reported.items():
+            self.ahead.take(stage_of(bucket, self.plan.last), report.notes)
         passing = [n for n, stage in enumerate(self.plan.stages) if stage.keeps_nothing]
         if passing:
             reported = self._totals(passing, batch_id, reported)
@@ -282,7 +286,20 @@ def start(
     begun = max(batches_of(checkpoint), default=-1)
     tables = Tables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables)
     steps = BatchSteps(
-        plan, outputs, begun, ledger, clock, now, shuffle_files, halt, heartbeats, opened.lease, planning, wakes, tables
+        plan,
+        outputs,
+        begun,
+        ledger,
+        clock,
+        now,
+        shuffle_files,
+        halt,
+        heartbeats,
+        opened.lease,
+        AheadLog(plan, title),
+        planning,
+        wakes,
+        tables,
     )
     writer = writing(frame, steps, checkpoint, batches, title)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import pyarrow as pa
 
+from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import BatchDone, Packed
@@ -32,6 +33,8 @@ class DrivenBatch:
         Its number.
     moment : Moment
         What is in force in it.
+    ahead : AheadLog
+        Warns of future rows.
     done : list of list of BatchDone
         What each stage has given so far.
     """
@@ -40,6 +43,7 @@ class DrivenBatch:
     stages: Sequence[DrivenStage]
     batch_id: int
     moment: Moment
+    ahead: AheadLog
     done: list[list[BatchDone]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -84,7 +88,9 @@ class DrivenBatch:
             if not sent:
                 return NO_ROWS
             moment = self.moment.at(stage.times)
-            return packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0))
+            found = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0))
+        self.ahead.take(number, found.notes)
+        return found
 
     def _turn(self, packs: Mapping[int, Packed], moment: Moment, roots: Sequence[int]) -> None:
         """One step of every stage in turn: of those that read a source only, of `roots`."""

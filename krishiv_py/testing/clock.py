@@ -25,6 +25,8 @@ class ManualClock:
     """
 
     now_us: int = attrs.field(default=0)
+    _advanced_us: int = attrs.field(default=0, init=False, eq=False, repr=False)
+    _set: bool = attrs.field(default=False, init=False, eq=False, repr=False)
 
     @now_us.validator
     def _in_range(self, _attribute: object, value: object) -> None:
@@ -32,10 +34,18 @@ class ManualClock:
 
     def advance(self, by: Duration) -> int:
         """Move on by a duration (``int`` is milliseconds); returns the new time in µs."""
-        self.now_us += to_us(by, "by")
+        by_us = to_us(by, "by")
+        self.now_us += by_us
+        self._advanced_us += by_us
         return self.now_us
 
     def set(self, to: TimePoint) -> int:
         """Move to a point in time (ms since the epoch, or a datetime); a wall clock may go back, and so may this one."""
         self.now_us = time_point_us(to, "to")
+        self._set = True
         return self.now_us
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it shows a point in time: one that was only moved on by :meth:`advance` does not."""
+        return self._set or self.now_us != self._advanced_us

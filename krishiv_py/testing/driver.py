@@ -14,6 +14,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
@@ -103,6 +104,7 @@ class Driver:
         self._clocks = Clocks(self.plan.clocks)
         self._in_force = self._clocks.settle(self.clock.now_us)
         self._advances = 0
+        self._ahead = AheadLog(self.plan, self.name)
 
     @property
     def operator(self) -> str:
@@ -316,7 +318,7 @@ class Driver:
         return again
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
-        batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment)
+        batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment, self._ahead)
         with tables_age_by(id(self.clock), self.clock.now_us):
             done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
             early = self._early() if snapshot else {}
@@ -342,7 +344,8 @@ class Driver:
     @property
     def _moment(self) -> Moment:
         """What is in force, now."""
-        return attrs.evolve(self._in_force, now_us=self.clock.now_us)
+        now_us = self.clock.now_us
+        return attrs.evolve(self._in_force, now_us=now_us, begun_us=now_us if self.clock.is_set else None)
 
     def _settled(self) -> Moment:
         before, self._in_force = self._in_force, self._clocks.settle(self.clock.now_us)

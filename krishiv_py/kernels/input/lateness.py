@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.errors import OperatorError, message
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import QueryOptions
@@ -43,21 +42,10 @@ def class_of(time_us: int, watermark_us: int, lateness_us: int, future_us: int) 
     return next(name for name, n in attrs.asdict(found).items() if n)
 
 
-def beyond(times: Ints, watermark_us: int, now_us: int | None, options: QueryOptions) -> Mask:
-    """Rows further ahead of the watermark, or of the clock, than tolerated (SEMANTICS §4.4)."""
-    reference = watermark_us
-    if options.future_reference == "clock":
-        if now_us is None:
-            raise OperatorError(
-                message(
-                    "rows are to be held against the clock",
-                    "no processing time",
-                    "none can be judged",
-                    'pass now_us, or use reference="watermark"',
-                )
-            )
-        reference = now_us
-    if reference in (UNSET, END_OF_TIME):
+def beyond(times: Ints, watermark_us: int, begun_us: int | None, options: QueryOptions) -> Mask:
+    """Rows further ahead of the watermark, or of the clock when their batch began, than tolerated (SEMANTICS §4.4)."""
+    reference = begun_us if options.future_reference == "clock" else watermark_us
+    if reference in (None, UNSET, END_OF_TIME):  # None: a clock that nobody set
         return np.zeros(len(times), np.bool_)
     return times > reference + options.future_us
 

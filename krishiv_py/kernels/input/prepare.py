@@ -67,12 +67,15 @@ class Prepared:
     maxima : dict
         Largest usable event time by source: what the watermark follows. Rows refused for being too far ahead are left out
         (SEMANTICS §4.4).
+    ahead : dict
+        How many rows are too far ahead by source; sources without any are left out.
     """
 
     rows: pa.Table
     late: pa.Table
     counters: dict[str, int]
     maxima: dict[str, int]
+    ahead: dict[str, int] = attrs.field(factory=dict)
 
 
 def refused(counters: dict[str, int]) -> dict[str, int]:
@@ -88,7 +91,13 @@ class Prepare:
         self.layout = Layout(spec)
 
     def __call__(
-        self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None = None, *, results: bool = False
+        self,
+        batch: pa.RecordBatch,
+        watermark_us: int,
+        now_us: int | None = None,
+        *,
+        begun_us: int | None = None,
+        results: bool = False,
     ) -> Prepared:
         """Judge and reduce one batch of source rows under the watermark in force.
 
@@ -99,7 +108,9 @@ class Prepare:
         watermark_us : int
             The watermark in force.
         now_us : int, optional
-            Processing time, µs since the epoch; needed by ``future_tolerance(..., reference="clock")`` only.
+            Processing time, µs since the epoch; needed by rows that go by the clock only.
+        begun_us : int, optional
+            The clock when the batch began, µs since the epoch, which future rows are ahead of; None where nobody set it.
         results : bool
             Whether the rows are results of a stage, which are never too far ahead: their times are no clock's.
         """
@@ -120,11 +131,12 @@ class Prepare:
             reasons[unknown & (reasons == 0)] = _UNKNOWN
             usable &= ~unknown
         options = spec.options
-        ahead = np.zeros(len(times), np.bool_) if results else usable & self._ahead(times, watermark_us, now_us)
+        ahead = np.zeros(len(times), np.bool_) if results else usable & self._ahead(times, watermark_us, begun_us)
         if options.future_action != "warn":
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
         maxima = self._maxima(rows, times, usable)
+        ahead_by_source = self._sources_of(rows, ahead)
         gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
         if gaps is not None:
             reasons[(reasons == 0) & (gaps <= 0)] = _GAP
@@ -160,7 +172,7 @@ class Prepare:
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
         accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us, spans)
-        return Prepared(accepted, self._refused(rows, times, reasons, watermark_us), counters, maxima)
+        return Prepared(accepted, self._refused(rows, times, reasons, watermark_us), counters, maxima, ahead_by_source)
 
     def _untimed(self, rows: pa.RecordBatch) -> Prepared:
         """Rows that need no event time: none is refused."""
@@ -169,7 +181,7 @@ class Prepare:
         taken = pa.Table.from_arrays(columns, schema=layout.row_schema)
         return Prepared(taken, layout.late_schema.empty_table(), {"rows": n}, {})
 
-    def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int) -> dict[str, int]:
+    def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int, begun_us: int | None = None) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
         rows = self._steps(batch, watermark_us, now_us)
         stamped = stamp(rows.column(self.spec.time_column), self.spec.time_kind)
@@ -178,7 +190,7 @@ class Prepare:
         if unknown is not None:
             usable &= ~unknown
         if self.spec.options.future_action != "warn":
-            usable &= ~self._ahead(stamped.times, watermark_us, now_us)
+            usable &= ~self._ahead(stamped.times, watermark_us, begun_us)
         return self._maxima(rows, stamped.times, usable)
 
     def _steps(self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None) -> pa.RecordBatch:
@@ -188,11 +200,11 @@ class Prepare:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
         return apply_prefix(prefix, batch)
 
-    def _ahead(self, times: Ints, watermark_us: int, now_us: int | None) -> Mask:
+    def _ahead(self, times: Ints, watermark_us: int, begun_us: int | None) -> Mask:
         """Rows too far ahead; the clock is never ahead of itself."""
         if self.spec.watermark.by_clock:
             return np.zeros(len(times), np.bool_)
-        return beyond(times, watermark_us, now_us, self.spec.options)
+        return beyond(times, watermark_us, begun_us, self.spec.options)
 
     def _maxima(self, rows: pa.RecordBatch, times: Ints, usable: Mask) -> dict[str, int]:
         if not usable.any():
@@ -202,6 +214,15 @@ class Prepare:
         named = pa.table({"source": rows.column(self.spec.source_column), "t": times}).filter(pa.array(usable))
         top = named.group_by("source").aggregate([("t", "max")]).to_pylist()
         return {str(entry["source"]): entry["t_max"] for entry in top}
+
+    def _sources_of(self, rows: pa.RecordBatch, ahead: Mask) -> dict[str, int]:
+        """How many of the rows `ahead` each source has."""
+        if not ahead.any():
+            return {}
+        if self.spec.source_column is None:
+            return {ONLY: int(np.count_nonzero(ahead))}
+        named = pc.value_counts(rows.column(self.spec.source_column).filter(pa.array(ahead)))
+        return {str(entry["values"]): entry["counts"] for entry in named.to_pylist()}
 
     def _null_keys(self, rows: pa.RecordBatch) -> Mask:
         mask = np.zeros(rows.num_rows, np.bool_)

@@ -64,7 +64,7 @@ class QueryOptions:
     accumulation: Accumulation = "accumulating"
     pane: bool = False
     future_action: FutureAction = "warn"
-    future_reference: FutureReference = "watermark"
+    future_reference: FutureReference = "clock"
     max_listed: int = MAX_LISTED
 
     @property

@@ -62,6 +62,10 @@ class Clock(Protocol):
         """What is in force in a micro-batch."""
         ...
 
+    def judging(self, batch: int) -> Moment:
+        """What rows of a micro-batch are judged by: what is in force, and when the batch was planned."""
+        ...
+
     def spark_ms(self, batch: int, next_us: int) -> int:
         """The value for Spark's watermark column, when this task would move the watermark to `next_us`."""
         ...
@@ -85,7 +89,12 @@ class SparkClock:
         """See Clock."""
         logged = planned(self.checkpoint, batch)
         found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
-        return Moment(max(found, self.initial_us), int(logged["batchTimestampMs"]) * 1_000)
+        return Moment(max(found, self.initial_us), _planned_us(logged))
+
+    def judging(self, batch: int) -> Moment:
+        """See Clock."""
+        found = self.in_force(batch)
+        return attrs.evolve(found, begun_us=found.now_us)
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""
@@ -110,6 +119,10 @@ class LedgerClock:
         """See Clock."""
         entry = self.read(batch)
         return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry.get("begun_us", entry["now_us"]))
+
+    def judging(self, batch: int) -> Moment:
+        """See Clock."""
+        return attrs.evolve(self.in_force(batch), begun_us=_planned_us(planned(self.checkpoint, batch)))
 
     def begin(self, batch: int, now_us: int) -> None:
         """Note when a batch begins, before its tasks run; one that is repeated began when it did first."""
@@ -152,6 +165,11 @@ class LedgerClock:
         _, old = self._at(batch - _KEPT)
         if system.get_file_info(old).type != pafs.FileType.NotFound:
             system.delete_file(old)
+
+
+def _planned_us(logged: dict[str, Any]) -> int:
+    """When Spark planned a batch, by its log."""
+    return int(logged["batchTimestampMs"]) * 1_000
 
 
 def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:

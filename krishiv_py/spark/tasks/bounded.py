@@ -159,14 +159,16 @@ class BoundedSteps:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read: dict[int, list[tuple[int, int, bytes]]] = {}
         given: dict[int, dict[int, list[pa.Table]]] = {}
-        counters = {**none_counted(), FIRINGS: 0}
+        counters, ahead = {**none_counted(), FIRINGS: 0}, dict[str, int]()
         for batch in batches:
             for row in batch.to_pylist():
                 kind, to, _ = address_of(row["kind"])
                 if to != self.place.number or STAGE in kind or kind == RESULT:
                     yield _row(row["bucket"], row["batch"], row["kind"], row["blob"], row["seq"])
                 elif kind == NOTES:
-                    count(counters, Notes.from_bytes(row["blob"]).counters)
+                    noted = Notes.from_bytes(row["blob"])
+                    count(counters, noted.counters)
+                    count(ahead, noted.ahead)
                 elif kind == LATE:
                     yield self._out(_told(LATE, to), row["blob"])
                 elif kind == NEXT:
@@ -179,7 +181,7 @@ class BoundedSteps:
             chunks = self._chunks(read.get(bucket, []))
             steps = self._behind(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
             yield from self._given(list(steps), counters)
-        yield self._out(_told(NOTES, self.place.number), Notes(counters).to_bytes())
+        yield self._out(_told(NOTES, self.place.number), Notes(counters, ahead=ahead).to_bytes())
 
     def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, Packed]:
         """What was read, by batch."""

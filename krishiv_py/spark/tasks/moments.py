@@ -156,18 +156,19 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
     readers = [stream_reader(read) for read in plan.reads]
     found: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
     timed: list[TimedBatch] = []
+    begun_us = now_us
     in_force = attrs.evolve(clocks.moment(), now_us=now_us)
     for number, batch in enumerate(batches):
         if plan.by_clock:
             now_us = max((us for at, path in batch for us in _sent_us(readers[at], path)), default=now_us)
-        timed.append(TimedBatch(number, attrs.evolve(in_force, now_us=now_us), idle))
+        timed.append(TimedBatch(number, attrs.evolve(in_force, now_us=now_us, begun_us=begun_us), idle))
         for at, path in batch:
             found[at][path] = timed[-1]
             wanted = takers[at] and (number + 1 < len(batches) or not idle)
             for scanned in readers[at](one_path(path)) if wanted else ():
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
                 for taker in takers[at]:
-                    taker.tell(clocks, scanned, in_force, now_us)
+                    taker.tell(clocks, scanned, timed[-1].moment, now_us)
         in_force = clocks.settle(now_us)
     if not idle:  # when the last files are done a query runs a batch without rows
         timed.append(TimedBatch(len(batches), attrs.evolve(in_force, now_us=now_us), idle))
@@ -195,7 +196,8 @@ class _Taker:
         if scanned.control is not None:
             clocks.advance(self.clock, scanned.control.watermark_us, scanned.control.source or self.source, now_us)
         elif scanned.batch is not None:
-            clocks.saw(self.clock, self.prepare.maxima(scanned.batch, in_force.at(self.times).watermark_us, now_us), now_us)
+            watermark_us = in_force.at(self.times).watermark_us
+            clocks.saw(self.clock, self.prepare.maxima(scanned.batch, watermark_us, now_us, in_force.begun_us), now_us)
 
 
 def _takers(plan: PhysicalPlan, read: Read) -> list[_Taker]:

@@ -210,7 +210,7 @@ class BucketProcessor:
             return self._clock.in_force(batch)
         self._mark.spark_ms = timers.getCurrentWatermarkInMs()
         found = watermark_of(self._mark.spark_ms, self._spec.tick_us)
-        return Moment(max(found, self._spec.watermark.initial_us), 0)
+        return Moment(max(found, self._spec.watermark.initial_us), 0)  # begun_us: it knows no clock
 
     def _judge(self, blob: bytes, in_force: Moment) -> Packed:
         """Rows that came unjudged: combined, and the late ones with their notes."""

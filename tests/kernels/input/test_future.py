@@ -25,7 +25,7 @@ def send(driver: Driver, *times: int) -> Any:
 
 
 def test_261_is_future_260_is_not() -> None:
-    driver = Driver(counted())
+    driver = Driver(counted(reference="watermark"))
     driver.advance_watermark(200)
     send(driver, 200, 260, 261)
     assert (driver.counters["future"], driver.watermark_us) == (1, 261_000)
@@ -59,6 +59,43 @@ def test_the_watermark_as_reference_shuts_out_what_follows_a_lull_and_the_plan_s
     assert "after a lull longer than 60 ms" in stream.explain()
     assert "lull" not in counted("drop").explain()
     assert "lull" not in counted().explain()
+
+
+def test_a_catch_up_batch_is_not_from_the_future() -> None:
+    """By the clock that a batch began at; a clock that nobody set knows no future, also when it was moved on."""
+    plain = counted(tolerance="60 s")
+    driver = Driver(plain)
+    driver.clock.advance("1 h")
+    for at in (0, 10**9, 2 * 10**12):
+        send(driver, at)
+    assert driver.counters["future"] == 0
+    clock = ManualClock()
+    clock.set(10**12)
+    driver = Driver(plain, clock=clock)
+    send(driver, 0)
+    send(driver, 5 * 10**11, 10**12, 10**12 + 60_000, 10**12 + 60_001)
+    assert driver.counters["future"] == 1
+    assert driver.restarted().spec.options.future_reference == "clock"
+
+
+def test_the_preset_ripple_goes_by_the_watermark() -> None:
+    timed = stream_of("at bigint").watermark("at", 0)
+    for keyed in (timed.key_by().preset("ripple"), timed.preset("ripple").future_tolerance("5 s")):
+        assert keyed.options.future_reference == "watermark"
+    assert timed.preset("ripple").future_tolerance(5, reference="clock").options.future_reference == "clock"
+    assert timed.future_tolerance(5).options.future_reference == "clock"
+
+
+def test_a_log_line_names_the_source_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    spec = kv.MultiSourceWatermarkSpec.new()
+    spec = spec.source("good", kv.WatermarkSpec.fixed_lag(0)).source("fast clock", kv.WatermarkSpec.fixed_lag(0))
+    timed = stream_of("s string, at bigint").with_watermark(spec, "at", source_column="s")
+    driver = Driver(timed.tumbling_window(10).agg(kv.count()), clock=ManualClock(1_000_000))
+    for at in (61_002, 61_003):
+        driver.send([{"s": "good", "at": 1}, {"s": "fast clock", "at": at}])
+    lines = [r.getMessage() for r in caplog.records if r.name == "krishiv_py.future"]
+    assert len(lines) == 1 and "fast clock" in lines[0] and "good" not in lines[0]
+    assert driver.counters["future"] == 2
 
 
 def test_settings_are_checked() -> None:
