@@ -124,14 +124,26 @@ def _settle_signature(cls: Class, pkg: Module, shown: set[str]) -> None:
         itself = Parameter("self", kind=ParameterKind.positional_or_keyword)
         cls.set_member("__init__", Function("__init__", parameters=Parameters(itself, *map(_parameter, fields)), parent=cls))
     made = cls.members.get("__init__")
-    if isinstance(made, Function) and any(_is_internal(p, pkg, shown) for p in list(made.parameters)[1:]):
-        cls.del_member("__init__")
+    if not isinstance(made, Function):
+        return
+    described = cls.docstring is not None and "Parameters\n----------\n" in cls.docstring.value
+    for parameter in list(made.parameters)[1:]:
+        if described and _has_internal_type(parameter, pkg, shown):
+            parameter.annotation = None  # a type after conversion; the table of parameters says what can be passed
+        elif not described and _is_internal(parameter, pkg, shown):
+            cls.del_member("__init__")
+            return
 
 
 def _is_internal(parameter: Parameter, pkg: Module, shown: set[str]) -> bool:
     """Whether a user cannot know what to pass: a private name, an error's arguments, or a class without an entry."""
     if parameter.name.startswith("_") or parameter.kind is ParameterKind.var_positional:
         return True
+    return _has_internal_type(parameter, pkg, shown)
+
+
+def _has_internal_type(parameter: Parameter, pkg: Module, shown: set[str]) -> bool:
+    """Whether the annotation names a class of this package without an entry."""
     names = (
         [e.canonical_path for e in parameter.annotation.iterate() if isinstance(e, ExprName)]
         if isinstance(parameter.annotation, Expr)
