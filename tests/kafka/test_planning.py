@@ -38,6 +38,14 @@ def numbers(broker: Broker, topic: str, first: int, n: int, partitions: int = 1)
     send(broker, topic, [(i % partitions, json.dumps({"n": i}).encode()) for i in range(first, first + n)])
 
 
+def numbers_at(broker: Broker, topic: str, partition: int, times: range) -> None:
+    """Write numbers that are also the times of their records, in ms after some moment."""
+    to = confluent_kafka.Producer({"bootstrap.servers": broker.address})
+    for at in times:
+        to.produce(topic, json.dumps({"n": at}).encode(), partition=partition, timestamp=1_700_000_000_000 + at)
+    assert to.flush(30) == 0
+
+
 def taken(source: Source) -> list[int]:
     """All numbers that a source gives."""
     return [n for table in micro_batches(source) for n in table["n"].to_pylist()]
@@ -235,6 +243,25 @@ def test_the_end_waits_for_commits_on_their_way(broker: Broker, topic: Topic, mo
     assert taken(kafka_source(name, **told, options={"isolation.level": "read_uncommitted"})) == [0, 1, 2]
     to.abort_transaction(10)
     assert taken(kafka_source(name, **told)) == [0, 2]
+
+
+@pytest.mark.parametrize("most", [7, 100, 900])
+def test_a_backlog_is_read_in_the_order_of_time(broker: Broker, topic: Topic, most: int) -> None:
+    """One partition has a tenth of the records, one was silent for half of the time, one is empty, one was written last."""
+    name = topic(4)
+    of = {0: range(0, 10_000, 20), 1: range(0, 10_000, 200), 2: range(5_000, 10_000, 10)}
+    for partition, times in of.items():
+        numbers_at(broker, name, partition, times)
+    source = kafka_source(
+        name, bootstrap_servers=broker.address, schema="n bigint", max_offsets_per_batch=most, ending="latest"
+    )
+    batches = [table["n"].to_pylist() for table in micro_batches(source)]
+    assert sorted(n for batch in batches for n in batch) == sorted(n for times in of.values() for n in times)
+    highest = -1
+    for batch in batches:
+        assert len(batch) <= most
+        assert min(batch, default=highest) >= highest
+        highest = max(batch, default=highest)
 
 
 def test_partitions_are_watermark_sources(broker: Broker, topic: Topic) -> None:

@@ -12,6 +12,8 @@ import pyarrow as pa
 from krishiv_py.connectors.kafka.client import Offsets, Place, commit, identities, offsets, partitions, wait_for_commits
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
 from krishiv_py.connectors.kafka.settings import Connection
+from krishiv_py.connectors.kafka.sharing import Cut, in_time_order
+from krishiv_py.connectors.kafka.sharing import shares as shares
 from krishiv_py.connectors.kafka.starting import Where, resolved
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import JsonValue, Planned, Source
@@ -29,6 +31,8 @@ ValueFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]
 _LOOK_S = 5.0
 """How often new partitions are looked for."""
+_AHEAD_MS = 3_600_000
+"""How far ahead of the driver's clock timestamps of records may be; brokers refuse more by default."""
 
 
 @attrs.define(eq=False)
@@ -37,7 +41,7 @@ class _Looked:
 
     places: list[Place] = attrs.field(factory=list)
     at_s: float = float("-inf")
-    begun: Offsets | None = None
+    cut: Cut | None = None
 
     def __reduce__(self) -> tuple[type[_Looked], tuple[()]]:
         return _Looked, ()
@@ -147,7 +151,7 @@ class KafkaSource(Source):
         latest = offsets(self.connection, dict.fromkeys(at, "latest"), self.within_s)
         goals = latest if bounds is None else {p: max(min(latest[p], bounds.get(p, at[p])), at[p]) for p in at}
         at = self._kept(at if ends is None else {p: max(o, ends.get(p, o)) for p, o in at.items()}, at, latest, goals)
-        ranges = shares({p: (at[p], max(goals[p], at[p])) for p in at}, self.most)
+        ranges = self._shared({p: (at[p], max(goals[p], at[p])) for p in at})
         full = [(place, begin, end) for place, (begin, end) in ranges.items() if end > begin]
         if not full and not (always or len(at) > len(known)):
             return None
@@ -188,6 +192,16 @@ class KafkaSource(Source):
         reading.warn_passed(where, sum(first - at[p] for p, first in gone.items()), to)
         return {**at, **gone}
 
+    def _shared(self, waiting: dict[Place, tuple[int, int]]) -> dict[Place, tuple[int, int]]:
+        """Return what the next batch reads of all that waits: records in the order of their timestamps."""
+
+        def at_time(at_ms: int) -> Offsets:
+            return offsets(self.connection, dict.fromkeys(waiting, at_ms), self.within_s)
+
+        limit = int(time.time() * 1_000) + _AHEAD_MS
+        ranges, self._looked.cut = in_time_order(waiting, self.most, at_time, limit, self._looked.cut)
+        return ranges
+
     def _places(self) -> list[Place]:
         if time.monotonic() > self._looked.at_s + _LOOK_S:
             self._looked.places = partitions(self.connection, self.topics, self.within_s)
@@ -225,24 +239,6 @@ def _made_anew(topic: str, consequence: str) -> SourceError:
             "begin with a new checkpoint; what the old topic held and was not read is lost",
         )
     )
-
-
-def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:
-    """At most so many offsets of all ranges, each partition in proportion to what waits in it.
-
-    >>> shares({("a", 0): (0, 90), ("a", 1): (5, 15)}, 10)
-    {('a', 0): (0, 9), ('a', 1): (5, 6)}
-    """
-    waiting = sum(end - begin for begin, end in ranges.values())
-    if most is None or waiting <= most:
-        return ranges
-    found, seen, given = {}, 0, 0
-    for place, (begin, end) in ranges.items():
-        seen += end - begin
-        upto = seen * most // waiting  # of all so far: what is cut off a share goes to a later one
-        found[place] = (begin, begin + upto - given)
-        given = upto
-    return found
 
 
 def _written(found: Offsets) -> dict[str, dict[str, int]]:
