@@ -102,7 +102,7 @@ class RangedSources:
         ending : the same, optional
             Where the stream ends; without it, it does not. ``"latest"`` is what is there when the query begins.
         max_offsets_per_batch : int, optional
-            The most offsets of one micro-batch, from 1, in the order of the records' timestamps; everything there is by default.
+            The most offsets of one micro-batch, from 1, in the order of the records' timestamps; all there is by default.
         on_malformed : {"fail", "side_output"}
             What to do with a record that is no row: stop the query with an error that names it, or add it to the late rows.
         on_lost : {"fail", "warn"}
