@@ -42,6 +42,7 @@ from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.alignment import alignments
+from krishiv_py.spark.reading.ranged.converted import convert
 from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
 from krishiv_py.spark.rows import row_kinds, rows_given
@@ -217,6 +218,7 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[Ch
     check_log(opened.checkpoint, len(sources))
     forget_unplanned(opened.checkpoint)
     follow(opened.checkpoint, sources)
+    convert(opened.checkpoint, sources, durable=opened.durable)
     return notes, notes.claim(plan, buckets_wanted(spark))
 
 
@@ -277,7 +279,8 @@ def start(
     heartbeats = beats.heartbeats(controls, now, lambda: bool(ledger.open))
     wakes = beats.wakes(controls, now)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
-    planning = planners(sources, checkpoint, now, aligned, durable=durable)
+    interval = batches.interval_us if batches.kind == "every" else None
+    planning = planners(sources, checkpoint, now, aligned, durable=durable, interval_us=interval)
     blobs = chunk_folder(spark, opened)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, checkpoint)

@@ -41,6 +41,7 @@ OF_PLAN: Final = {
     "ledger": {
         "cp/krishiv/ledger/N.json",
         "cp/krishiv/controls/N.parquet",
+        "cp/krishiv/ranges/N/N.parquet",
         "cp/krishiv/tables/N.arrow",
         "cp/krishiv/tables/_in_use.json",
         "out/_krishiv_staging/N/_SUCCESS",
@@ -56,8 +57,9 @@ ELSEWHERE: Final = {
     "cp/krishiv/streams.json.tmp",
     "cp/krishiv/ledger/N.json.tmp",
     "cp/krishiv/controls/N.parquet.tmp",
-    "cp/krishiv/ranges/N/N.parquet",
     "cp/krishiv/ranges/N/_next.tmp",
+    "cp/krishiv/files/N/N-N.parquet",
+    "cp/krishiv/files/N/N-N.parquet.tmp",
     "cp/krishiv/tables/N.arrow.tmp",
     "cp/krishiv/tables/_in_use.json.tmp",
     "cp/krishiv/handed/_home.json",
@@ -67,7 +69,7 @@ ELSEWHERE: Final = {
     "cp/krishiv/handed/failed-N.parquet",
     "cp/krishiv/handed/failed-N.tmp",
 }
-"""Ranges of a source (tests/spark/test_own_sources.py), results
+"""Names of files of long ago (tests/test_listing.py), results
 for plain Spark (tests/spark/test_frames.py), a note on object stores (tests/spark/test_lease.py), and what a crash leaves of a
 file before it has its name."""
 CHECKSUM: Final = ".crc"

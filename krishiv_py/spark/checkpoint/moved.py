@@ -139,6 +139,11 @@ def _gone(uri: str, streams: list[str]) -> bool:
     return ours and uri.startswith("file:") and not os.path.exists(path)
 
 
+def own_uri(folder: str, name: str) -> str:
+    """A file of the library's own as Spark writes it into its log."""
+    return f"{_uri(file_system(folder)[1])}/{name}" if is_local_path(folder) else f"{folder}/{name}"
+
+
 def _uri(folder: str) -> str:
     """A local folder as Spark writes it into its log: Java leaves letters of all scripts as they are."""
     kept = {c for c in folder if ord(c) > 127 and c.isprintable() and not c.isspace()}

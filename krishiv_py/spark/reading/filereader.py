@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
+from krishiv_py.disk.listing import passed_over
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import SourceError, message
-from krishiv_py.spark.reading.listing import partitions, passed_over
+from krishiv_py.spark.reading.listing import partitions
 from krishiv_py.spark.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 
@@ -36,9 +37,10 @@ class FileReader:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         for path in batch.column(0).to_pylist():
             if not passed_over(path):
-                yield from self._file(path)
+                yield from self.read_file(path)
 
-    def _file(self, uri: str) -> Iterator[Scanned]:
+    def read_file(self, uri: str) -> Iterator[Scanned]:
+        """The rows of a file, and what of it is put aside."""
         system, path = file_system(uri)
         shown, rows = shown_path(uri), 0
         with opened(system, path, shown, as_lines=self.as_lines) as found:

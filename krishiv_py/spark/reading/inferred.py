@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.disk.files import arrow_reads
 from krishiv_py.errors import SourceError, message
 from krishiv_py.plan.schema import checked
-from krishiv_py.spark.reading.listing import Located, listed, passed_over, with_partitions
+from krishiv_py.spark.reading.listing import Located, listed, with_partitions
 from krishiv_py.spark.setup.types import arrow_schema
 
 
@@ -30,7 +30,7 @@ def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str
     try:
         found = arrow_schema(reader.load(at.for_spark))
         by_folders = kind == "parquet" and arrow_reads(at.path)
-        paths = [path for _, path in listed(spark, at) if not passed_over(path)] if by_folders else []
+        paths = listed(spark, at) if by_folders else []
     except AnalysisException as problem:
         raise _unknown(at, "no file says which columns there are", problem) from problem
     except (PySparkException, Py4JError) as problem:

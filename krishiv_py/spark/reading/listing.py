@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from krishiv_py.disk.listing import PATTERN, files_at
 from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import flat_type
@@ -25,10 +27,7 @@ from krishiv_py.spark.setup.types import flat_type
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"
 """Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not told otherwise."""
-UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
-"""How names of files end that somebody is still writing; they get another name when they are whole."""
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 _PARTITION: Final = re.compile(r"/([^/=]+)=([^/]*)(?=/)")
 
 
@@ -65,7 +64,7 @@ def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
         return Located(path, literal=False)
     own = os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
     if not os.path.exists(own):
-        if not _PATTERN.search(own):
+        if not PATTERN.search(own):
             raise SourceError(
                 message(
                     "there is no such file or folder",
@@ -105,11 +104,31 @@ def listing(spark: SparkSession, at: Located, *, streaming: bool, max_files: int
     return loaded(reader, at).select("path")
 
 
-def listed(spark: SparkSession, at: Located) -> list[tuple[int, str]]:
-    """The files that are there now, each with its modification time in ms."""
-    reader = spark.read.format("binaryFile").schema(_LISTING).option("recursiveFileLookup", "true")
-    found = loaded(reader, at).selectExpr("unix_millis(modificationTime)", "path").toArrow()
-    return list(zip(*(c.to_pylist() for c in found.columns), strict=True))
+def listed(spark: SparkSession, at: Located) -> list[str]:
+    """The files that are there now, as a streaming query takes them; over Spark Connect those that the server sees.
+
+    Raises
+    ------
+    SourceError
+        For a folder that cannot be listed or entered; names it.
+    """
+    if not is_connect(spark):
+        return [file.path for file in files_at(at.path, literal=at.literal)]
+    listing = _Listing(at)
+    found = spark.range(0, 1, 1, 1).mapInArrow(listing.__call__, "path string").toArrow()
+    return list(found.column(0).to_pylist())
+
+
+@attrs.frozen
+class _Listing:
+    """The mapInArrow function that lists where a task runs."""
+
+    at: Located
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            paths = [file.path for file in files_at(self.at.path, literal=self.at.literal)]
+            yield pa.record_batch([pa.array(paths, pa.string())], names=["path"])
 
 
 def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: int | None) -> DataFrame:
@@ -123,7 +142,7 @@ def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: i
 
 def literal_path(path: str) -> str:
     """A path as Spark is to be told that takes some characters for a pattern."""
-    return _PATTERN.sub(r"\\\g<0>", path)
+    return PATTERN.sub(r"\\\g<0>", path)
 
 
 def every_file(reader: Any, max_files: int | None) -> Any:
@@ -148,16 +167,6 @@ def loaded(reader: Any, at: Located) -> DataFrame:
             message("Spark cannot read from the path", at.path, str(problem).splitlines()[0], "correct the path")
         ) from problem
     return frame
-
-
-def passed_over(path: str) -> bool:
-    """Whether a file is not finished, by its name; Spark leaves hidden ones out."""
-    return path.lower().endswith(UNFINISHED)
-
-
-def hidden(name: str) -> bool:
-    """Whether Spark leaves a file or folder out, by its name."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def partitions(path: str) -> dict[str, str | None]:

@@ -18,7 +18,7 @@ from krishiv_py.disk.files import arrow_reads
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.spark.reading.filereader import FileReader
 from krishiv_py.spark.reading.json.files import JsonReader
-from krishiv_py.spark.reading.listing import Located, listing, own_files
+from krishiv_py.spark.reading.listing import Located, listed, listing, own_files
 from krishiv_py.spark.reading.malformed import Rules
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.ranges import RangeReader, empty_frame, range_frame
@@ -96,7 +96,11 @@ def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
     if arrow_scanned(source):
-        found = listing(spark, located_source(source), streaming=streaming, max_files=source.max_files_per_batch)
+        at = located_source(source)
+        if streaming:  # of a frame that a query of the user's reads: there is no checkpoint that could note what was planned
+            found = listing(spark, at, streaming=True, max_files=source.max_files_per_batch)
+        else:
+            found = spark.createDataFrame([(path,) for path in listed(spark, at)], "path string")
         return Scan(found, file_reader(source, schema))
     rules = Rules(aside=source.on_malformed == "side_output")
     return Scan(spark_read(spark, source, schema, streaming=streaming), RecordReader(schema, rules, spark_ddl(source.schema)))

@@ -24,10 +24,11 @@ from krishiv_py.connectors.fit import fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
+from krishiv_py.disk.listing import UNFINISHED
 from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
-from krishiv_py.spark.reading.listing import UNFINISHED, Located, every_file, loaded
+from krishiv_py.spark.reading.listing import Located, every_file, loaded
 from krishiv_py.spark.reading.malformed import Rules, opened, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl

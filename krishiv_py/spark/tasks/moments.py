@@ -7,7 +7,6 @@ source plans its batches.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import attrs
@@ -23,8 +22,7 @@ from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.reading.filereader import FileReader
-from krishiv_py.spark.reading.listing import Located, hidden, listed
-from krishiv_py.spark.reading.malformed import shown_path
+from krishiv_py.spark.reading.listing import Located, listed
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.ranges import RangeReader, tokens
 from krishiv_py.spark.reading.scan import arrow_scanned, file_reader
@@ -98,9 +96,9 @@ def _batches_of(spark: SparkSession, source: Source) -> list[list[str]]:
     if isinstance(source, RangeSource):
         return tokens(all_ranges(source.source, source.name))
     assert isinstance(source, FileSource)
-    paths = _by_time(spark, source)
+    paths = listed(spark, Located(source.path, source.literal))
     size = source.max_files_per_batch or max(len(paths), 1)
-    return [[p for p in paths[start : start + size] if p is not None] for start in range(0, len(paths), size)]
+    return [paths[start : start + size] for start in range(0, len(paths), size)]
 
 
 def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
@@ -116,29 +114,6 @@ def replay_log_of(source: Source) -> ReplayLog:
     """The replay log of a memory stream."""
     assert isinstance(source, MemorySource)
     return ReplayLog(source.spool)
-
-
-def _by_time(spark: SparkSession, source: FileSource) -> list[str | None]:
-    """The files of a source as a query takes them: by modification time, equal ones as the file system lists them.
-
-    None stands for a file of zero bytes: it has its place in a batch, but Spark does not hand it on.
-    """
-    found = listed(spark, Located(source.path, source.literal))
-    walked = _walked(source.path) if source.literal else []
-    empty = {f"file:{p}": os.stat(p).st_mtime_ns // 1_000_000 for p in walked if not os.path.getsize(p)}
-    rank = {path: n for n, path in enumerate(walked)}
-    everything = [*found, *((at, path) for path, at in empty.items())]
-    ordered = sorted((at, rank.get(shown_path(path), -1), path) for at, path in everything)
-    return [None if path in empty else path for _, _, path in ordered]
-
-
-def _walked(root: str) -> list[str]:
-    """Files of a local folder as Spark lists them: those of a folder in the system's order, then those of its folders."""
-    if not os.path.isdir(root):
-        return []
-    entries = [e for e in os.scandir(root) if not hidden(e.name)]
-    files = [e.path for e in entries if not e.is_dir()]
-    return files + [path for e in entries if e.is_dir() for path in _walked(e.path)]
 
 
 def _side_by_side(sources: list[list[list[str]]]) -> list[list[tuple[int, str]]]:

@@ -88,13 +88,38 @@ class RangeLog:
         self._write(control_table(control))
         self.ended = True
 
+    def ranges_of(self, number: int) -> list[str]:
+        """The ranges of a file; none if it notes the end of input."""
+        noted = open_sent(file_system(self.folder)[0], self._path(number)).read()
+        return list(noted.column(RANGE).to_pylist()) if RANGE in noted.column_names else []
+
+    def numbers(self) -> list[int]:
+        """The files that are there."""
+        return self._numbers()
+
+    def read_long_ago(self, taken: int) -> list[int]:
+        """The files that no batch will read again, when the one numbered `taken` is being read."""
+        return [number for number in self._numbers() if number < min(taken - _KEPT, self.last)]
+
     def drop_read(self, taken: int) -> None:
         """Remove files that no batch will read again, when the one numbered `taken` is being read."""
+        self._drop(self.read_long_ago(taken))
+
+    def forget_after(self, taken: int) -> None:
+        """Remove what no batch has taken."""
+        self._drop([number for number in reversed(self._numbers()) if number > taken])
+        self.last = min(self.last, taken)
+        self.position = None if self.last < 0 else self.position_of(self.last)
+
+    def begin_at(self, number: int) -> None:
+        """Let the next file have a number."""
+        self.last = number - 1
+
+    def _drop(self, numbers: list[int]) -> None:
         system, _ = file_system(self.folder)
-        for number in self._numbers():
-            if number < min(taken - _KEPT, self.last):
-                with contextlib.suppress(FileNotFoundError):
-                    system.delete_file(self._path(number))
+        for number in numbers:
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_file(self._path(number))
 
     def _numbers(self) -> list[int]:
         system, root = file_system(self.folder)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -14,15 +16,23 @@ from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.nodes import MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.spark.reading.ranged.alignment import Alignment
+from krishiv_py.spark.reading.ranged.folders import FolderSource, as_folder, check_place, files_in
 from krishiv_py.spark.reading.ranged.log import RangeLog
 from krishiv_py.spark.reading.ranged.sent import SentSource, as_ranges
+from krishiv_py.spark.reading.ranged.taken import Taken
+from krishiv_py.spark.reading.scan import arrow_scanned, file_reader
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _MOST_BATCHES: Final = 100_000
+_MOST_S: Final = 5.0
+_LEAD_S: Final = 0.1
+"""How long before Spark looks for files they are planned."""
+_TOGETHER: Final = 16
+"""Names of so many batches at least are written together."""
 
 
 @attrs.define(eq=False)
@@ -36,6 +46,13 @@ class RangePlanner:
     now: Callable[[], int]
     aligned: tuple[Alignment, str] | None = None
     """Who says whether it may go on, and what it is called there."""
+    interval_us: int | None = None
+    """How long Spark waits between two batches, where it does."""
+    _names: Taken | None = None
+    _busy: bool = False
+    _begun_us: int = 0
+    _at_once: bool = True
+    _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1
     _told: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
@@ -44,6 +61,10 @@ class RangePlanner:
 
     def plan_next(self) -> bool:
         """Note the next batch, or the end of a finite source; False if there is nothing to note."""
+        with self._planning:
+            return self._plan_next()
+
+    def _plan_next(self) -> bool:
         if self.log.ended:
             return False
         planned = next_ranges(self.node.source, self.node.name, self.log.position)
@@ -78,6 +99,8 @@ class RangePlanner:
             self._look(batches[-1])
         if self.log.last < self._taken:
             raise missing(f"{self.log.folder}/{self._taken:020d}.parquet", BEGIN_ANEW)
+        if isinstance(self.node.source, FolderSource):
+            self._open_folder(self.node.source)
         if self.log.ended:
             self._tell(False)
         if everything:
@@ -85,12 +108,39 @@ class RangePlanner:
         elif self.log.last <= self._taken:
             self.plan_next()
 
+    def _open_folder(self, source: FolderSource) -> None:
+        self.log.forget_after(self._taken)  # it is planned again, and files that came meanwhile are with it
+        home = self.log.folder.replace("/krishiv/ranges/", "/krishiv/files/")
+        self._names = names = Taken.open(home, durable=self.log.durable)
+        numbers = self.log.numbers()
+        names.check(numbers[0] if numbers else 0)
+        for number in numbers:
+            names.loaded += [(file[3], file[2] or 0) for file in files_in(self.log.ranges_of(number))]
+        names.add(names.loaded)
+        check_place(source.files, names)
+        source.plans(names)
+
+    def _drop_read(self) -> None:
+        names = self._names
+        if names is None:
+            if not isinstance(self.node.source, FolderSource):  # a run that plans nothing keeps no names
+                self.log.drop_read(self._taken)
+            return
+        over = self.log.read_long_ago(self._taken)
+        if len(over) >= _TOGETHER:
+            files = [file for n in over if n > names.upto for file in files_in(self.log.ranges_of(n))]
+            if over[-1] > names.upto:
+                names.keep([(file[3], file[2] or 0) for file in files], over[-1])
+            self.log.drop_read(self._taken)
+
     def _plan_all(self) -> None:
         if not self.node.bounded:
             self.node = attrs.evolve(self.node, source=self.node.source.until_now())
-        for _ in range(_MOST_BATCHES):
+        planned = 0
+        while planned < _MOST_BATCHES or self._names is not None:
             if not self.plan_next():
                 return
+            planned += 1
         raise SourceError(
             message(
                 f"the source {self.node.name} has no end that can be planned",
@@ -110,8 +160,9 @@ class RangePlanner:
     def taken(self, batch_id: int) -> None:
         """A batch begins: the next one may be planned, and files of finished ones go."""
         self._look(batch_id)
+        self._busy, self._begun_us = self._names is not None, time.time_ns() // 1_000
         self._woken.set()
-        self.log.drop_read(self._taken)
+        self._drop_read()
 
     def published(self) -> None:
         """The batch that was taken last is done.
@@ -122,6 +173,10 @@ class RangePlanner:
             When the source fails over it.
         """
         source = self.node.source
+        if self._busy:  # files that came during the batch are in the next one
+            self._busy = False
+            self._at_once = self._turn() != self._turn(self._begun_us)
+            self._woken.set()
         if type(source).finished is UserSource.finished or self._taken == self._told or self._taken < 0:
             return
         position, self._told = self.log.position_of(self._taken), self._taken
@@ -130,7 +185,12 @@ class RangePlanner:
 
     def behind(self) -> bool:
         """Whether there are sends that no batch has taken; of other sources nobody asks."""
-        if self._thread is None or not isinstance(self.node.source, SentSource):
+        if self._thread is None:
+            return False
+        if isinstance(self.node.source, FolderSource):
+            with self._planning:
+                return self.log.last > self._taken or self.node.source.any_new()
+        if not isinstance(self.node.source, SentSource):
             return False
         return self.log.last > self._taken or next_ranges(self.node.source, self.node.name, self.log.position) is not None
 
@@ -149,20 +209,37 @@ class RangePlanner:
         while not self._stopped.is_set() and not self.log.ended and running():
             self._woken.clear()
             try:
-                noted = self.log.last <= self._taken and self._may_go_on() and self.plan_next()
+                noted = self.log.last <= self._taken and self._wait_s() <= 0 and self._may_go_on() and self.plan_next()
             except KrishivError as problem:
                 return fail(problem)
             except RAISED as problem:
                 what = f"what the source {self.node.name} planned cannot be noted"
                 return fail(SourceError(message(what, self.log.folder, told(problem), "see to the checkpoint's folder")))
             if not noted:
-                self._woken.wait(self.node.source.poll_seconds)
+                wait_s = self._wait_s()
+                self._woken.wait(min(wait_s, _MOST_S) if wait_s > 0 else self.node.source.poll_seconds)
+
+    def _turn(self, now_us: int | None = None) -> int:
+        """In which of Spark's intervals a time is."""
+        return 0 if not self.interval_us else (time.time_ns() // 1_000 if now_us is None else now_us) // self.interval_us
+
+    def _wait_s(self) -> float:
+        """For how long files need not be planned: a batch runs, or Spark looks for them only at the end of an interval."""
+        if self._busy:
+            return _MOST_S
+        if not self.interval_us or self._names is None or self._at_once:
+            self._at_once = not self.interval_us
+            return 0.0
+        left_us = self.interval_us - time.time_ns() // 1_000 % self.interval_us
+        return left_us / 1e6 - _LEAD_S
 
 
 def logged(source: Source, checkpoint: str, at: int, *, waits: bool) -> Source:
     """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there."""
     if waits and isinstance(source, MemorySource):
         source = as_ranges(source)
+    if isinstance(source, FileSource) and arrow_scanned(source):
+        source = as_folder(source, file_reader(source, source.schema), os.cpu_count() or 1)
     return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
 
 
@@ -173,11 +250,14 @@ def planners(
     aligned: Mapping[int, tuple[Alignment, str]],
     *,
     durable: bool,
+    interval_us: int | None = None,
 ) -> tuple[RangePlanner, ...]:
     """What plans for the sources of a query; some of them wait for one another."""
     found = [(at, logged(source, checkpoint, at, waits=at in aligned)) for at, source in enumerate(sources)]
     return tuple(
-        RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at))
+        RangePlanner(
+            source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at), interval_us
+        )
         for at, source in found
         if isinstance(source, RangeSource)
     )

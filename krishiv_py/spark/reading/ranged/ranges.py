@@ -19,6 +19,7 @@ from krishiv_py.kernels.input.rows import as_batches
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import control_of
 from krishiv_py.spark.reading.listing import own_files
+from krishiv_py.spark.reading.ranged.folders import FolderSource
 from krishiv_py.spark.reading.ranged.log import RANGE
 from krishiv_py.spark.reading.ranged.sent import SentSource
 from krishiv_py.spark.reading.scanned import Scanned
@@ -59,6 +60,9 @@ class RangeReader:
     def _rows(self, planned: str) -> Iterator[Scanned]:
         if isinstance(self.source, SentSource):
             yield from self.source.scanned(int(planned), self.schema)
+            return
+        if isinstance(self.source, FolderSource):
+            yield from self.source.scanned(json.loads(planned), self.schema)
             return
         found = read_range(self.source, self.name, planned, self.schema.names)
         for is_bad, group in itertools.groupby(found, lambda one: isinstance(one, Malformed)):

@@ -1,0 +1,219 @@
+"""A folder of files as a source: the driver lists files and plans them by time and name, tasks read what was planned.
+
+A range notes the path, size and modification time of its files. So when a batch is repeated, a file that has gone or was
+changed meanwhile is an error and not other rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource
+from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.listing import File, facts_of, files_at
+from krishiv_py.errors import CheckpointError, SourceError, message
+from krishiv_py.plan.nodes import FileSource
+from krishiv_py.spark.checkpoint.changed import warn_if_files_changed
+from krishiv_py.spark.reading.filereader import FileReader
+from krishiv_py.spark.reading.malformed import gone, shown_path
+from krishiv_py.spark.reading.ranged.taken import Taken
+from krishiv_py.spark.reading.scanned import Scanned
+
+_LEAST_S: Final = 0.02
+_LEAST_FAR_S: Final = 0.2
+_MOST_S: Final = 5.0
+_SHARE: Final = 10
+"""A listing is repeated after so many times as long as it took."""
+_PAR1: Final = b"PAR1"
+
+
+@attrs.define(eq=False)
+class _Driver:
+    """What the driver knows of the folder. It stays behind when a source is sent to a task."""
+
+    taken: Taken | None = None
+    pending: list[File] = attrs.field(factory=list)
+    listed_s: float = 0.0
+    no_more: bool = False
+
+    def __reduce__(self) -> tuple[type[_Driver], tuple[()]]:
+        return _Driver, ()
+
+
+@attrs.frozen(eq=False)
+class FolderSource(Source):
+    """Files below a path; made of a :class:`~krishiv_py.plan.nodes.FileSource`.
+
+    Attributes
+    ----------
+    files : FileSource
+        Where they are and how they are read.
+    reader : FileReader
+        Reads one.
+    parallelism : int
+        How many tasks read the files of a batch.
+    """
+
+    files: FileSource
+    reader: FileReader
+    parallelism: int
+    _driver: _Driver = attrs.field(factory=_Driver, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self.files.schema
+
+    @property
+    def poll_seconds(self) -> float:  # type: ignore[override]
+        """A listing that takes long is not repeated soon."""
+        least = _LEAST_S if is_local_path(self.files.path) else _LEAST_FAR_S
+        return min(max(least, _SHARE * self._driver.listed_s), _MOST_S)
+
+    def plans(self, taken: Taken) -> None:
+        """Plan from here on, without the files that were taken."""
+        self._driver.taken, self._driver.pending, self._driver.no_more = taken, [], False
+
+    def until_now(self) -> FolderSource:
+        """The files that are there now."""
+        self._list()
+        self._driver.no_more = True
+        return self
+
+    def plan(self, last: JsonValue) -> Planned | None:
+        """Plan the next files."""
+        if not self.any_new():
+            return None
+        driver = self._driver
+        assert driver.taken is not None
+        most = self.files.max_files_per_batch or len(driver.pending)
+        batch, driver.pending = driver.pending[:most], driver.pending[most:]
+        driver.taken.add((file.real, file.mtime_ns) for file in batch)
+        noted = [[file.path, file.size, file.mtime_ns, file.real] for file in batch]
+        return Planned({"files": driver.taken.count}, _shares(noted, self.parallelism))
+
+    def any_new(self) -> bool:
+        """Whether there are files that are not planned yet."""
+        driver = self._driver
+        if not driver.pending and not driver.no_more:
+            self._list()
+        return bool(driver.pending)
+
+    def _list(self) -> None:
+        driver, begun = self._driver, time.monotonic()
+        assert driver.taken is not None
+        driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known)
+        driver.listed_s = time.monotonic() - begun
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
+        """Not used: what a file gives may be malformed as a whole; see :meth:`scanned`."""
+        raise NotImplementedError
+
+    def scanned(self, planned: Any, schema: pa.Schema) -> Iterator[Scanned]:
+        """The rows of the files of a range, each of which is as it was planned."""
+        reader = attrs.evolve(self.reader, schema=schema)
+        for path, size, mtime_ns, _ in planned:
+            _check(path, size, mtime_ns, parquet=self.files.format == "parquet")
+            yield from reader.read_file(path)
+
+
+def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:
+    """Files in at most so many runs of about equal size."""
+    whole, shares, size = sum(file[1] for file in noted), [list[Any]()], 0
+    for file in noted:
+        if shares[-1] and size >= whole * len(shares) / most:
+            shares.append([])
+        shares[-1].append(file)
+        size += file[1]
+    return shares
+
+
+def _check(path: str, size: int | None, mtime_ns: int | None, *, parquet: bool) -> None:
+    """See that a file is as it was planned.
+
+    Raises
+    ------
+    SourceError
+        When it is not; names the file.
+    """
+    now = facts_of(path)
+    if now is None:
+        raise gone(shown_path(path))
+    if now == (size, mtime_ns) or (size is None and now[0]):
+        return
+    if parquet and size is not None and now[0] > size and not _was_whole(path, size):
+        return  # it was not finished when it was planned, so no row of it was read
+    then = "its size is not noted" if size is None else f"{size} bytes, modified at {_seconds(mtime_ns)}"
+    raise SourceError(
+        message(
+            "a file was changed after a batch had planned it",
+            f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
+            "its rows would be others than those that were planned",
+            "put it back as it was, with its modification time (cp -p, touch -d @...), or begin anew with a new checkpoint; "
+            "a file that is still written needs a hidden name until it is complete",
+        )
+    )
+
+
+def _seconds(mtime_ns: int | None) -> str:
+    return "an unknown time" if mtime_ns is None else f"{mtime_ns // 10**9}.{mtime_ns % 10**9:09d} s"
+
+
+def _was_whole(path: str, size: int) -> bool:
+    system, where = file_system(path)
+    with system.open_input_file(where) as file:
+        file.seek(max(size - len(_PAR1), 0))
+        return bool(file.read(len(_PAR1)) == _PAR1)
+
+
+def as_folder(source: FileSource, reader: FileReader, parallelism: int) -> RangeSource:
+    """Files as a source that plans ranges."""
+    most = source.max_files_per_batch or parallelism
+    folder = FolderSource(source, reader, min(parallelism, most))
+    return RangeSource(source.detail(), folder, source.schema, False)
+
+
+def files_in(noted: NotedRanges | Sequence[str]) -> list[list[Any]]:
+    """The files of noted ranges."""
+    ranges = noted.ranges if isinstance(noted, NotedRanges) else noted
+    return [file for text in ranges for file in json.loads(text)]
+
+
+def check_place(source: FileSource, names: Taken) -> None:
+    """Refuse a folder that has, under the same names, files that were read in another folder; warn of files that were changed.
+
+    Raises
+    ------
+    CheckpointError
+        For the first of them.
+    """
+    if not is_local_path(source.path):
+        return
+    warn_if_files_changed(names.loaded)
+    names.loaded = []
+    if not source.literal:
+        return
+    root = os.path.realpath(file_system(source.path)[1])
+    folders = list(names.folders())
+    if any(folder == root or folder.startswith(f"{root}/") for folder, _ in folders):
+        return
+    for folder, found in folders:
+        same = next((name for name in sorted(found) if os.path.exists(f"{root}/{name}")), None)
+        if same is not None:
+            raise CheckpointError(
+                message(
+                    f"files were read from {folder}, and are in {source.path} now",
+                    f"{same} in both",
+                    "they would be read a second time",
+                    "give the source the folder it had, or begin anew with a new checkpoint and output folder",
+                )
+            )

@@ -1,0 +1,259 @@
+"""Which files a path names, in which order, and what a query remembers of those it has planned."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from krishiv_py.connectors.ranges import RangeSource, next_ranges
+from krishiv_py.disk.listing import files_at
+from krishiv_py.errors import CheckpointError, SourceError
+from krishiv_py.plan.nodes import FileSource
+from krishiv_py.spark.reading.ranged.converted import convert
+from krishiv_py.spark.reading.ranged.folders import FolderSource, as_folder, files_in
+from krishiv_py.spark.reading.ranged.log import RangeLog
+from krishiv_py.spark.reading.ranged.planning import RangePlanner
+from krishiv_py.spark.reading.ranged.taken import Taken
+from krishiv_py.spark.reading.scan import file_reader
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def put(path: Path, text: str = '{"n": 1}\n', at_s: float = 5) -> Path:
+    """A file of some age."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (at_s, at_s))
+    return path
+
+
+def names(path: Path | str, root: Path, *, literal: bool = True) -> list[str]:
+    """What is listed, below a folder."""
+    return [file.path.removeprefix(f"file:{root}/") for file in files_at(str(path), literal=literal)]
+
+
+def test_files_are_listed_by_time_then_name_whatever_order_the_folder_has(tmp_path: Path) -> None:
+    wanted = [(at, f"{folder}{n}.json") for at in (3, 9) for folder in ("", "a/", "user=7/") for n in range(4)]
+    for at, name in random.Random(1).sample(wanted, len(wanted)):
+        put(tmp_path / f"{name}", at_s=at)
+    put(tmp_path / "old.json", at_s=-(10**9))
+    put(tmp_path / "new.json", at_s=5.05e9)
+    for name in ("_x", ".x", "_f/x", "x.TMP", "x.partial", "x._COPYING_"):
+        put(tmp_path / name)
+    put(tmp_path / "empty.json", "")
+    last = {name: at for at, name in random.Random(1).sample(wanted, len(wanted))}
+    assert names(tmp_path, tmp_path) == ["old.json", *sorted(last, key=lambda n: (last[n], str(tmp_path / n))), "new.json"]
+
+
+def test_a_link_gives_no_file_twice_and_loops_end(tmp_path: Path) -> None:
+    put(tmp_path / "in/a.json")
+    put(tmp_path / "in/sub/b.json")
+    put(tmp_path / "else/c.json")
+    put(tmp_path / "else/d.json")
+    for name, target in {
+        "self": ".",
+        "sub/up": "..",
+        "a-again.json": "a.json",
+        "b-again.json": "sub/b.json",
+        "other": "../else",
+        "third": "../else",
+        "c.json": "../else/c.json",
+        "nowhere": "gone",
+        "l1": "l2",
+        "l2": "l1",
+    }.items():
+        (tmp_path / "in" / name).symlink_to(target)
+    assert sorted(names(tmp_path / "in", tmp_path / "in")) == ["a.json", "other/c.json", "other/d.json", "sub/b.json"]
+    (tmp_path / "in/other").unlink()
+    (tmp_path / "in/third").unlink()
+    assert sorted(names(tmp_path / "in", tmp_path / "in")) == ["a.json", "c.json", "sub/b.json"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.json", ["a.json", "b.json"]),
+        ("{a,c}.*", ["a.json", "c.txt"]),
+        ("[a-b].json", ["a.json", "b.json"]),
+        ("[^a].json", ["b.json"]),
+        ("?/*", ["d/x.json"]),
+        ("*/x.json", ["d/x.json"]),
+        ("{a.json,d/x.json}", ["a.json", "d/x.json"]),
+        ("\\*.json", []),
+        ("d*", ["d/x.json"]),
+        ("no/*/no", []),
+    ],
+)
+def test_patterns_are_those_of_hadoop(tmp_path: Path, pattern: str, found: list[str]) -> None:
+    for name in ("a.json", "b.json", "c.txt", "d/x.json", "_h.json"):
+        put(tmp_path / name)
+    assert names(f"{tmp_path}/{pattern}", tmp_path, literal=False) == found
+
+
+def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
+    put(tmp_path / "in/locked/a.json")
+    code = f"""
+import os
+from krishiv_py.disk.listing import files_at
+from krishiv_py.errors import SourceError
+if os.geteuid() == 0: os.setuid(65534)
+try: files_at({str(tmp_path / "in")!r}, literal=True)
+except SourceError as problem: print(problem)
+"""
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.stat().st_uid == os.geteuid() and folder.as_posix().startswith(str(tmp_path.parents[1])):
+            folder.chmod(0o755)
+    for mode in (0o000, 0o644):
+        (tmp_path / "in/locked").chmod(mode)
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert "a folder cannot be read" in told and "in/locked" in told and "Hint" in told
+    (tmp_path / "in/locked").chmod(0o755)
+
+
+def planner(tmp_path: Path, most: int | None = None, *, taken: int = -1, form: Any = "json") -> RangePlanner:
+    """A planner over a folder, as a query has it that has begun some batches."""
+    source = FileSource(str(tmp_path / "in"), form, SCHEMA, bounded=False, max_files_per_batch=most, literal=True)
+    node: RangeSource = as_folder(source, file_reader(source, SCHEMA), 2)
+    checkpoint = tmp_path / "cp"
+    if taken >= 0:
+        (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+        (checkpoint / "offsets" / str(taken)).write_text(f'v1\n{{}}\n{{"logOffset":{taken}}}')
+    log = RangeLog.open(f"{checkpoint}/krishiv/ranges/0", durable=False)
+    return RangePlanner(node, 0, str(checkpoint), log, lambda: 0)
+
+
+def planned(one: RangePlanner) -> list[list[str]]:
+    """The files of every batch in the log."""
+    return [[Path(file[0]).name for file in files_in(one.log.ranges_of(n))] for n in one.log.numbers()]
+
+
+def test_batches_are_planned_in_order_and_empty_files_wait(tmp_path: Path) -> None:
+    for n in (3, 1, 2):
+        put(tmp_path / f"in/{n}.json")
+    put(tmp_path / "in/0.json", "", at_s=1)
+    one = planner(tmp_path, 2)
+    one.begin(everything=True)
+    assert planned(one) == [["1.json", "2.json"], ["3.json"]]
+    again = planner(tmp_path, 2, taken=0)  # the second batch was not begun: it is planned again
+    put(tmp_path / "in/0.json", at_s=1)
+    again.begin(everything=True)
+    assert planned(again) == [["1.json", "2.json"], ["0.json", "3.json"]]
+    put(tmp_path / "in/late.json", at_s=0)
+    last = planner(tmp_path, 2, taken=1)
+    last.begin(everything=True)
+    assert planned(last)[2:] == [["late.json"]]
+
+
+@pytest.mark.parametrize("change", ["removed", "renamed", "emptied", "longer", "touched"])
+def test_a_planned_file_that_is_not_as_it_was_is_named(tmp_path: Path, change: str) -> None:
+    path = put(tmp_path / "in/a.json")
+    one = planner(tmp_path)
+    one.begin(everything=True)
+    source = one.node.source
+    assert isinstance(source, FolderSource)
+    (text,) = one.log.ranges_of(0)
+    ranges = [file for file in files_in([text])]
+    assert sum(s.batch.num_rows for s in source.scanned(ranges, SCHEMA) if s.batch) == 1
+    if change == "removed":
+        path.unlink()
+    elif change == "renamed":
+        path.rename(path.with_name("b.json"))
+    elif change == "touched":
+        os.utime(path, (6, 6))
+    else:
+        put(path, "" if change == "emptied" else '{"n": 1}\n{"n": 2}\n')
+    with pytest.raises(SourceError, match=r"in/a\.json.*Hint"):
+        list(source.scanned(ranges, SCHEMA))
+
+
+def test_a_parquet_file_that_was_not_finished_is_read_when_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "in/a.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"n": [1, 2]}), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    one = planner(tmp_path, form="parquet")
+    one.begin(everything=True)
+    source = one.node.source
+    assert isinstance(source, FolderSource)
+    ranges = files_in(one.log.ranges_of(0))
+    with pytest.raises(SourceError, match="not a whole parquet file"):
+        list(source.scanned(ranges, SCHEMA))
+    path.write_bytes(whole)
+    assert [s.batch.num_rows for s in source.scanned(ranges, SCHEMA) if s.batch] == [2]
+
+
+def test_names_are_kept_in_few_parts_and_none_is_forgotten(tmp_path: Path) -> None:
+    taken = Taken(str(tmp_path / "files"), durable=False)
+    seeded, every = random.Random(5), set[str]()
+    for batch in range(200):
+        new = {f"/in/{seeded.randrange(10)}/{batch}-{n}.json" for n in range(seeded.choice([1, 1, 1, 30]))}
+        taken.add((name, 1) for name in new)
+        taken.keep([(name, 1) for name in new], batch)
+        every |= new
+    again = Taken.open(str(tmp_path / "files"), durable=False)
+    assert again.count == len(every) and again.upto == 199
+    assert all(os.path.basename(n) in again.known(os.path.dirname(n)) for n in every)
+    parts = sorted((tmp_path / "files").glob("*.parquet"))
+    assert len(parts) < 30
+    parts[len(parts) // 2].unlink()
+    with pytest.raises(CheckpointError, match="is missing"):
+        Taken.open(str(tmp_path / "files"), durable=False)
+
+
+def test_many_names_are_small_and_are_not_written_again(tmp_path: Path) -> None:
+    taken = Taken(str(tmp_path / "files"), durable=False)
+    taken.keep([(f"/in/part-{n:07d}.json", n) for n in range(100_000)], 0)
+    size = sum(p.stat().st_size for p in (tmp_path / "files").iterdir())
+    assert size < 1_000_000
+    taken.keep([("/in/x.json", 1)], 1)
+    sizes = sorted(p.stat().st_size for p in (tmp_path / "files").iterdir())
+    assert len(sizes) == 2 and sizes[0] < 5_000
+
+
+@pytest.mark.parametrize("broken_off", [False, True])
+def test_what_spark_has_read_is_taken_over(tmp_path: Path, broken_off: bool) -> None:
+    """A checkpoint of a version in which Spark planned files: two batches, of which the last one may not be finished."""
+    for n in range(4):
+        put(tmp_path / f"in/{n}.json")
+    for folder in ("sources/0", "offsets"):
+        (tmp_path / "cp" / folder).mkdir(parents=True)
+    for batch, read in enumerate(("01", "2")):
+        lines = [f'{{"path":"file://{tmp_path}/in/{n}.json","timestamp":5000,"batchId":{batch}}}' for n in read]
+        (tmp_path / f"cp/sources/0/{batch}").write_text("\n".join(["v1", *lines]))
+        (tmp_path / f"cp/offsets/{batch}").write_text(f'v1\n{{}}\n{{"logOffset":{batch}}}')
+    source = FileSource(str(tmp_path / "in"), "json", SCHEMA, bounded=False, literal=True)
+    if broken_off:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RangeLog, "note", lambda *_: (_ for _ in ()).throw(OSError("full")))
+            with pytest.raises(OSError, match="full"):
+                convert(str(tmp_path / "cp"), [source], durable=False)
+    convert(str(tmp_path / "cp"), [source], durable=False)
+    convert(str(tmp_path / "cp"), [source], durable=False)
+    for batch in (0, 1):
+        (entry,) = (tmp_path / f"cp/sources/0/{batch}").read_text().splitlines()[1:]
+        assert f"/krishiv/ranges/0/{batch:020d}.parquet" in entry and f'"batchId":{batch}' in entry
+    one = planner(tmp_path, taken=1)
+    one.begin(everything=True)
+    assert planned(one) == [["2.json"], ["3.json"]]
+    folder = one.node.source
+    assert isinstance(folder, FolderSource)
+    assert sum(s.batch.num_rows for s in folder.scanned(files_in(one.log.ranges_of(1)), SCHEMA) if s.batch) == 1
+
+
+def test_a_range_is_noted_as_text(tmp_path: Path) -> None:
+    put(tmp_path / "in/ä #1%20.json")
+    one = planner(tmp_path)
+    assert isinstance(one.node.source, FolderSource)
+    one.node.source.plans(Taken(str(tmp_path / "files"), durable=False))
+    found = next_ranges(one.node.source, "files", None)
+    assert found is not None and files_in(found)[0][0] == f"file:{tmp_path}/in/ä #1%20.json"
+    assert next_ranges(one.node.source, "files", found.position) is None
