@@ -244,9 +244,9 @@ def test_what_spark_has_read_is_taken_over(tmp_path: Path, broken_off: bool) -> 
     one = planner(tmp_path, taken=1)
     one.begin(everything=True)
     assert planned(one) == [["2.json"], ["3.json"]]
-    folder = one.node.source
-    assert isinstance(folder, FolderSource)
-    assert sum(s.batch.num_rows for s in folder.scanned(files_in(one.log.ranges_of(1)), SCHEMA) if s.batch) == 1
+    at_work = one.node.source
+    assert isinstance(at_work, FolderSource)
+    assert sum(s.batch.num_rows for s in at_work.scanned(files_in(one.log.ranges_of(1)), SCHEMA) if s.batch) == 1
 
 
 def test_a_range_is_noted_as_text(tmp_path: Path) -> None:

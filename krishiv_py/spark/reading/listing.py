@@ -1,8 +1,6 @@
-"""Which files a path names: checked where it is given, listed by Spark.
+"""The path of a source: checked where it is given, and listed by :mod:`krishiv_py.disk.listing`.
 
-Spark lists the files, keeps the offsets and cuts micro-batches; what travels through the JVM are names. What counts as input
-is in docs/sources.md: all files at any depth, of any name and any age, but for names that say that a file is hidden or not
-finished.
+Spark lists files itself only where it reads them (CSV, options of Spark's), and for streaming frames without a checkpoint.
 """
 
 from __future__ import annotations

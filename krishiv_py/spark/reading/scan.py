@@ -1,7 +1,7 @@
 """Sources as Spark DataFrames whose tasks hand Arrow batches on.
 
-Parquet is read by Arrow itself: Spark lists the files, keeps the offsets and cuts micro-batches, but what travels through
-the JVM are file names. Everything else is read by Spark and handed over as Arrow batches of the needed columns.
+Parquet and JSON are read by Arrow itself: what travels through the JVM are file names, or the names of ranges that the library
+planned. Everything else is read by Spark and handed over as Arrow batches of the needed columns.
 """
 
 from __future__ import annotations

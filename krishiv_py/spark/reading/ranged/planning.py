@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -114,7 +115,9 @@ class RangePlanner:
         self._names = names = Taken.open(home, durable=self.log.durable)
         numbers = self.log.numbers()
         names.check(numbers[0] if numbers else 0)
-        for number in numbers:
+        for number, due in zip(numbers, itertools.count(numbers[0] if numbers else 0), strict=False):
+            if number != due:
+                raise missing(f"{self.log.folder}/{due:020d}.parquet", BEGIN_ANEW)
             names.loaded += [(file[3], file[2] or 0) for file in files_in(self.log.ranges_of(number))]
         names.add(names.loaded)
         check_place(source.files, names)
