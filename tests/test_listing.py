@@ -118,9 +118,15 @@ except SourceError as problem: print(problem)
     (tmp_path / "in/locked").chmod(0o755)
 
 
-def planner(tmp_path: Path, most: int | None = None, *, taken: int = -1, form: Any = "json") -> RangePlanner:
-    """A planner over a folder, as a query has it that has begun some batches."""
-    source = FileSource(str(tmp_path / "in"), form, SCHEMA, bounded=False, max_files_per_batch=most, literal=True)
+def planner(
+    tmp_path: Path, most: int | None = None, *, taken: int = -1, form: Any = "json", done: Any = "keep", committed: int = -1
+) -> RangePlanner:
+    """A planner over a folder, as a query has it that has begun some batches, and committed some."""
+    folder, archive = str(tmp_path / "in"), str(tmp_path / "archive") if done == "archive" else None
+    source = FileSource(folder, form, SCHEMA, False, most, literal=True, after_read=done, archive=archive)
+    if committed >= 0:
+        (tmp_path / "cp/commits").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cp/commits" / str(committed)).write_text("v1\n{}")
     node: RangeSource = as_folder(source, file_reader(source, SCHEMA), 2)
     checkpoint = tmp_path / "cp"
     if taken >= 0:
@@ -257,3 +263,40 @@ def test_a_range_is_noted_as_text(tmp_path: Path) -> None:
     found = next_ranges(one.node.source, "files", None)
     assert found is not None and files_in(found)[0][0] == f"file:{tmp_path}/in/ä #1%20.json"
     assert next_ranges(one.node.source, "files", found.position) is None
+
+
+@pytest.mark.parametrize("done", ["archive", "delete"])
+def test_files_are_put_away_when_their_batch_is_committed(tmp_path: Path, done: str) -> None:
+    """Not before, over restarts, and a file that comes later under the name of one is read."""
+    here, there = tmp_path / "in", tmp_path / "archive"
+
+    def left() -> list[str]:
+        return sorted(str(p.relative_to(here)) for p in here.rglob("*") if p.is_file())
+
+    for n, name in enumerate(["a.json", "sub/b.json", "c.json"]):
+        put(here / name, at_s=n + 1)
+    planner(tmp_path, 1, done=done).begin(everything=True)
+    planner(tmp_path, 1, done=done, taken=0).begin(everything=True)
+    assert left() == ["a.json", "c.json", "sub/b.json"], "a batch that began may be repeated"
+    again = planner(tmp_path, 1, done=done, taken=1, committed=0)
+    again.begin(everything=True)
+    assert left() == ["c.json", "sub/b.json"]
+    put(here / "a.json", at_s=9)
+    last = planner(tmp_path, 1, done=done, taken=2, committed=1)
+    last.begin(everything=True)
+    assert left() == ["a.json", "c.json"]
+    assert planned(last) == [["a.json"], ["b.json"], ["c.json"], ["a.json"]]
+    planner(tmp_path, 1, done=done, taken=3, committed=3).begin(everything=True)
+    assert left() == []
+    found = sorted(str(p.relative_to(there)) for p in there.rglob("*.json")) if there.exists() else []
+    assert found == (["a-1.json", "a.json", "c.json", "sub/b.json"] if done == "archive" else [])
+
+
+def test_a_file_that_was_replaced_after_it_was_read_is_a_new_one(tmp_path: Path) -> None:
+    put(tmp_path / "in/a.json")
+    planner(tmp_path, done="delete").begin(everything=True)
+    put(tmp_path / "in/a.json", at_s=7)
+    again = planner(tmp_path, done="delete", taken=0, committed=0)
+    again.begin(everything=True)
+    assert planned(again) == [["a.json"], ["a.json"]]
+    assert (tmp_path / "in/a.json").exists()

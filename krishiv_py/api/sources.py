@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.disk.files import is_local_path
+from krishiv_py.disk.folders import absolute
+from krishiv_py.disk.listing import hidden
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.nodes import FileFormat, FileSource
-from krishiv_py.plan.options.malformed import MissingColumns, OnMalformed
+from krishiv_py.plan.options.malformed import AfterRead, MissingColumns, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -45,6 +48,8 @@ class FileSources:
         max_files_per_batch: int | None = None,
         missing_columns: MissingColumns = "fail",
         on_malformed: OnMalformed = "fail",
+        after_read: AfterRead = "keep",
+        archive: PathLike | None = None,
     ) -> Stream:
         """Parquet files at `path`, at any depth, read by Arrow; which files count is in docs/sources.md.
 
@@ -63,6 +68,11 @@ class FileSources:
         on_malformed : {"fail", "side_output"}
             What to do with a file that cannot be read or does not fit: stop the query with an error that names it, or add
             it to the late rows with the reason ``malformed``.
+        after_read : {"keep", "archive", "delete"}
+            What to do with a file of a stream when the batch that read it is committed: leave it, move it into the folder
+            `archive`, or remove it.
+        archive : str or os.PathLike, optional
+            The folder for ``after_read="archive"``, outside of `path` or hidden in it (``_archive``).
 
         Raises
         ------
@@ -72,7 +82,8 @@ class FileSources:
             For a number of files below 1, and for arguments of another type.
         """
         one_of(missing_columns, "missing_columns", ("fail", "null"))
-        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, missing_columns)
+        done = after_read, archive
+        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, missing_columns, done)
 
     def read_json(
         self,
@@ -82,6 +93,8 @@ class FileSources:
         streaming: bool = False,
         max_files_per_batch: int | None = None,
         on_malformed: OnMalformed = "fail",
+        after_read: AfterRead = "keep",
+        archive: PathLike | None = None,
         **options: str,
     ) -> Stream:
         """Files of JSON lines at `path`, at any depth; which files count is in docs/sources.md.
@@ -99,6 +112,11 @@ class FileSources:
         on_malformed : {"fail", "side_output"}
             What to do with a line that is not a row: stop the query with an error that names file, line and
             text, or add it to the late rows with the reason ``malformed``.
+        after_read : {"keep", "archive", "delete"}
+            What to do with a file of a stream when the batch that read it is committed: leave it, move it into the folder
+            `archive`, or remove it.
+        archive : str or os.PathLike, optional
+            The folder for ``after_read="archive"``, outside of `path` or hidden in it (``_archive``).
         **options : str
             Options of Spark's reader.
 
@@ -109,7 +127,8 @@ class FileSources:
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
-        return self._files("json", path, schema, streaming, max_files_per_batch, options, on_malformed)
+        done = after_read, archive
+        return self._files("json", path, schema, streaming, max_files_per_batch, options, on_malformed, "fail", done)
 
     def read_csv(
         self,
@@ -158,8 +177,10 @@ class FileSources:
         options: dict[str, str],
         on_malformed: OnMalformed,
         missing_columns: MissingColumns = "fail",
+        done: tuple[AfterRead, PathLike | None] = ("keep", None),
     ) -> Stream:
         name = checked_path(path)
+        after_read, archive = _after_read(*done, name, streaming=streaming, by_spark=bool(options))
         a_switch(streaming, "streaming")
         one_of(on_malformed, "on_malformed", ("fail", "side_output"))
         if max_files is not None:
@@ -188,8 +209,43 @@ class FileSources:
             literal=found[1],
             missing_columns=missing_columns,
             on_malformed=on_malformed,
+            after_read=after_read,
+            archive=archive,
         )
         return Stream(source, columns, self._runner)
+
+
+def _after_read(
+    after_read: AfterRead, archive: PathLike | None, path: str, *, streaming: bool, by_spark: bool
+) -> tuple[AfterRead, str | None]:
+    """What is done with files that were read."""
+    one_of(after_read, "after_read", ("keep", "archive", "delete"))
+    if (archive is None) == (after_read == "archive"):
+        got = f"after_read={after_read!r}, archive={shown(archive)}"
+        hint = 'pass after_read="archive" and archive="/a/folder", or neither'
+        raise PlanError(message('`archive` is the folder of after_read="archive"', got, "it is not clear what to do", hint))
+    if after_read != "keep" and (by_spark or not streaming):
+        got, hint = (
+            ("an option of Spark's", "leave the options out") if by_spark else ("streaming=False", "pass streaming=True")
+        )
+        what = "files are moved or removed only when a streaming query whose batches the library plans has read them"
+        raise PlanError(message(what, got, "they would stay where they are", f"{hint}, or leave after_read out"))
+    if archive is None:
+        return after_read, None
+    folder = absolute(checked_path(archive)).rstrip("/")
+    inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(absolute(path)))
+    if (
+        is_local_path(folder)
+        and is_local_path(path)
+        and not inside.startswith("..")
+        and not any(map(hidden, inside.split("/")))
+    ):
+        hint = f"use a folder elsewhere, or a hidden one: {os.path.join(path, '_archive')}"
+        raise PlanError(message("the archive lies in the folder that is read", folder, "files would be read again", hint))
+    if is_local_path(folder) != is_local_path(absolute(path)):
+        hint = "use a folder on the file system of the files"
+        raise PlanError(message("files are moved within one file system only", folder, "they could not be archived", hint))
+    return after_read, folder
 
 
 def checked_path(path: object) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -32,6 +35,21 @@ def move_files(system: pafs.FileSystem, moves: Sequence[tuple[str, str]]) -> Non
         return
     for source, target in moves:
         system.move(source, target)
+
+
+def move_away(system: pafs.FileSystem, source: str, target: str) -> None:
+    """Move a file of the user's, on this machine also to another disk: then the target is there whole or not at all."""
+    if not isinstance(system, pafs.LocalFileSystem):
+        move_files(system, [(source, target)])
+        return
+    try:
+        os.rename(source, target)
+    except OSError as problem:
+        if problem.errno != errno.EXDEV:
+            raise
+        shutil.copy2(source, f"{target}.tmp")
+        os.rename(f"{target}.tmp", target)
+        os.unlink(source)
 
 
 def delete_folder(system: pafs.FileSystem, path: str) -> None:

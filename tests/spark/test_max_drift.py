@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import krishiv_py as kv
@@ -135,8 +134,8 @@ def until(holds: Callable[[], bool], query: kv.Query) -> None:
 
 
 def test_streams_that_spark_plans_are_refused(session: kv.Session, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"at": [1]}), tmp_path / "a.parquet")
-    files = session.read_parquet(str(tmp_path), streaming=True)
+    (tmp_path / "a.csv").write_text("1\n")
+    files = session.read_csv(str(tmp_path), "at bigint", streaming=True)
     plan = both({"a": files, "b": session.read_source(Steps("b", 1, 1), name="b")}, session)
     with pytest.raises(PlanError, match=r"(?s)max_drift holds back sources.*Files.*Hint"):
         plan.start(kv.MemorySink())

@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 
 OnMalformed: TypeAlias = Literal["fail", "side_output"]
+AfterRead: TypeAlias = Literal["keep", "archive", "delete"]
+"""What is done with a file when the batch that read it is committed."""
 MissingColumns: TypeAlias = Literal["fail", "null"]
 Fields: TypeAlias = tuple[tuple[str, pa.DataType], ...]
 

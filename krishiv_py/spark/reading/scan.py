@@ -6,6 +6,7 @@ planned. Everything else is read by Spark and handed over as Arrow batches of th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -42,7 +43,19 @@ class RowReader:
         )
 
 
-Reader = RowReader | RecordReader | FileReader | RangeReader
+@attrs.frozen(eq=False)
+class NumberedFiles:
+    """Batches of numbers of files, which the tasks know: a frame of names would take the JVM long to make."""
+
+    reader: FileReader
+    paths: list[str]
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        for number in batch.column(0).to_pylist():
+            yield from self.reader.read_file(self.paths[number])
+
+
+Reader = RowReader | RecordReader | FileReader | NumberedFiles | RangeReader
 
 
 @attrs.frozen(eq=False)
@@ -100,7 +113,9 @@ def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, stream
         if streaming:  # of a frame that a query of the user's reads: there is no checkpoint that could note what was planned
             found = listing(spark, at, streaming=True, max_files=source.max_files_per_batch)
         else:
-            found = spark.createDataFrame([(path,) for path in listed(spark, at)], "path string")
+            paths = listed(spark, at)
+            parts = len(paths) if 0 < len(paths) <= (os.cpu_count() or 1) else None
+            return Scan(spark.range(0, len(paths), 1, parts), NumberedFiles(file_reader(source, schema), paths))
         return Scan(found, file_reader(source, schema))
     rules = Rules(aside=source.on_malformed == "side_output")
     return Scan(spark_read(spark, source, schema, streaming=streaming), RecordReader(schema, rules, spark_ddl(source.schema)))

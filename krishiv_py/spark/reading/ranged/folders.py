@@ -6,20 +6,24 @@ changed meanwhile is an error and not other rows.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import posixpath
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.disk.files import file_system, is_local_path
 from krishiv_py.disk.listing import File, facts_of, files_at
+from krishiv_py.disk.placing import add_folder, move_away
 from krishiv_py.errors import CheckpointError, SourceError, message
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.checkpoint.changed import warn_if_files_changed
@@ -114,6 +118,43 @@ class FolderSource(Source):
         driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known)
         driver.listed_s = time.monotonic() - begun
 
+    def done(self, files: Sequence[Sequence[Any]]) -> None:
+        """Move or remove files whose batch is committed. One that has gone, or was replaced since, is passed over.
+
+        Raises
+        ------
+        SourceError
+            When that is not possible; names the file.
+        """
+        taken = self._driver.taken
+        assert taken is not None
+        for path, size, mtime_ns, real in files if self.files.after_read != "keep" else ():
+            now = facts_of(path)
+            if now is not None and (size is None or now == (size, mtime_ns)):
+                self._put_away(path)
+            taken.forget(real)  # what is there now, or comes there later, is another file
+
+    def _put_away(self, path: str) -> None:
+        system, where = file_system(path)
+        try:
+            if self.files.archive is None:
+                system.delete_file(where)
+                return
+            root = file_system(self.files.path)[1].rstrip("/")
+            below = where[len(root) + 1 :] if where.startswith(f"{root}/") else posixpath.basename(where)
+            _, home = file_system(self.files.archive)
+            target = _free(system, f"{home}/{below}")
+            add_folder(system, posixpath.dirname(target))
+            move_away(system, where, target)
+        except FileNotFoundError:
+            return
+        except (OSError, pa.ArrowException) as problem:
+            what, hint = (
+                f"a file that was read cannot be {self.files.after_read}d",
+                "let this user write to the folder and the archive",
+            )
+            raise SourceError(message(what, f"{shown_path(path)}: {problem}", "it would be left there", hint)) from problem
+
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
         """Not used: what a file gives may be malformed as a whole; see :meth:`scanned`."""
         raise NotImplementedError
@@ -124,6 +165,13 @@ class FolderSource(Source):
         for path, size, mtime_ns, _ in planned:
             _check(path, size, mtime_ns, parquet=self.files.format == "parquet")
             yield from reader.read_file(path)
+
+
+def _free(system: pafs.FileSystem, path: str) -> str:
+    """A path at which there is nothing: a file of that name may have been archived before."""
+    stem, end = posixpath.splitext(path)
+    names = itertools.chain([path], (f"{stem}-{n}{end}" for n in itertools.count(1)))
+    return next(name for name in names if system.get_file_info(name).type == pafs.FileType.NotFound)
 
 
 def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:
@@ -198,7 +246,8 @@ def check_place(source: FileSource, names: Taken) -> None:
     """
     if not is_local_path(source.path):
         return
-    warn_if_files_changed(names.loaded)
+    if source.after_read == "keep":
+        warn_if_files_changed(names.loaded)
     names.loaded = []
     if not source.literal:
         return

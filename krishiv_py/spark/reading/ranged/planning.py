@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -19,7 +20,7 @@ from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.plan.running.control import Control
-from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.spark.checkpoint.sparklog import batches_of, numbered, offsets_of
 from krishiv_py.spark.reading.ranged.alignment import Alignment
 from krishiv_py.spark.reading.ranged.folders import FolderSource, as_folder, check_place, files_in
 from krishiv_py.spark.reading.ranged.log import RangeLog
@@ -53,6 +54,7 @@ class RangePlanner:
     _busy: bool = False
     _begun_us: int = 0
     _at_once: bool = True
+    _done: int = -1
     _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1
     _told: int = -1
@@ -122,6 +124,25 @@ class RangePlanner:
         names.add(names.loaded)
         check_place(source.files, names)
         source.plans(names)
+        self._put_away(self._committed())
+
+    def _committed(self) -> int:
+        """The last file of the log whose batch is committed."""
+        system, root = file_system(self.checkpoint)
+        finished = numbered(system, f"{root}/commits")
+        return offsets_of(system, f"{root}/offsets/{finished[-1]}").get(self.at, -1) if finished else -1
+
+    def _put_away(self, upto: int) -> None:
+        """Move or remove the files of committed batches, if the source says so."""
+        source = self.node.source
+        if isinstance(source, FolderSource) and source.files.after_read != "keep" and self._names is not None:
+            again: set[str] = set()  # names of files that came later: those of earlier batches are gone
+            for number in reversed([n for n in self.log.numbers() if self._done < n] if upto > self._done else []):
+                files = files_in(self.log.ranges_of(number))
+                if number <= upto:
+                    source.done([file for file in files if file[3] not in again])
+                again |= {file[3] for file in files}
+            self._done = max(self._done, upto)
 
     def _drop_read(self) -> None:
         names = self._names
@@ -133,7 +154,8 @@ class RangePlanner:
         if len(over) >= _TOGETHER:
             files = [file for n in over if n > names.upto for file in files_in(self.log.ranges_of(n))]
             if over[-1] > names.upto:
-                names.keep([(file[3], file[2] or 0) for file in files], over[-1])
+                still = (file for file in files if os.path.basename(file[3]) in names.known(os.path.dirname(file[3])))
+                names.keep([(file[3], file[2] or 0) for file in still], over[-1])
             self.log.drop_read(self._taken)
 
     def _plan_all(self) -> None:
@@ -162,7 +184,9 @@ class RangePlanner:
 
     def taken(self, batch_id: int) -> None:
         """A batch begins: the next one may be planned, and files of finished ones go."""
+        before = self._taken
         self._look(batch_id)
+        self._put_away(min(before, self._taken - 1))
         self._busy, self._begun_us = self._names is not None, time.time_ns() // 1_000
         self._woken.set()
         self._drop_read()
@@ -203,6 +227,11 @@ class RangePlanner:
         self._woken.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
+        try:
+            with self._planning:
+                self._put_away(self._committed())
+        except (KrishivError, OSError) as problem:  # the next start does it, or says so
+            warnings.warn(f"files that were read are not put away: {problem}", RuntimeWarning, stacklevel=2)
 
     def _look(self, batch_id: int) -> None:
         system, root = file_system(self.checkpoint)

@@ -113,6 +113,11 @@ class Taken:
             self.count += name not in of_folder
             of_folder.add(name)
 
+    def forget(self, path: str) -> None:
+        """Read a file of this name when it comes again: the one that was read is there no more."""
+        folder, name = posixpath.split(path)
+        self._by_folder.get(folder, set()).discard(name)
+
     def keep(self, names: list[Name], last: int) -> None:
         """Write the names of all batches up to the last one that are in no part yet."""
         rows = [pa.table([[p for p, _ in names], [max(-_MOST, min(t, _MOST)) for _, t in names]], schema=_SCHEMA)]
