@@ -9,12 +9,13 @@ from typing import Final, Literal
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.disk.files import file_system
-from krishiv_py.errors import KrishivError
+from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.spark.reading.ranged.folders import FolderSource
 from krishiv_py.spark.reading.ranged.log import RangeLog
-from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged
+from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, names_of
 from krishiv_py.spark.reading.ranged.sent import SentSource
 from krishiv_py.spark.remote.failed import note_failure
 
@@ -47,8 +48,8 @@ def open_logs(plan: PhysicalPlan, checkpoint: str, *, durable: bool) -> dict[int
 
 
 def behind(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], bool]:
-    """In the client: whether a memory stream that is made to wait has sends that no batch has taken."""
-    sent = {at: source for at, source in sources.items() if isinstance(source.source, SentSource)}
+    """In the client: whether there are files or sends that no batch has taken."""
+    sent = {at: source for at, source in sources.items() if isinstance(source.source, (SentSource, FolderSource))}
 
     def any_left() -> bool:
         if not sent:
@@ -58,7 +59,14 @@ def behind(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], boo
         taken = offsets_of(system, f"{root}/offsets/{batches[-1]}") if batches else {}
         for at, source in sent.items():
             log = RangeLog.open(source.log or "", durable=False)
-            if log.last > taken.get(at, -1) or next_ranges(source.source, source.name, log.position) is not None:
+            if isinstance(source.source, FolderSource):
+                try:
+                    source.source.plans(names_of(log))
+                except CheckpointError:  # the server's process merges parts at this moment
+                    return True
+                if log.last > taken.get(at, -1) or source.source.any_new():
+                    return True
+            elif log.last > taken.get(at, -1) or next_ranges(source.source, source.name, log.position) is not None:
                 return True
         return False
 

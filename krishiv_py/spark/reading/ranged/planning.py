@@ -113,15 +113,7 @@ class RangePlanner:
 
     def _open_folder(self, source: FolderSource) -> None:
         self.log.forget_after(self._taken)  # it is planned again, and files that came meanwhile are with it
-        home = self.log.folder.replace("/krishiv/ranges/", "/krishiv/files/")
-        self._names = names = Taken.open(home, durable=self.log.durable)
-        numbers = self.log.numbers()
-        names.check(numbers[0] if numbers else 0)
-        for number, due in zip(numbers, itertools.count(numbers[0] if numbers else 0), strict=False):
-            if number != due:
-                raise missing(f"{self.log.folder}/{due:020d}.parquet", BEGIN_ANEW)
-            names.loaded += [(file[3], file[2] or 0) for file in files_in(self.log.ranges_of(number))]
-        names.add(names.loaded)
+        self._names = names = names_of(self.log)
         check_place(source.files, names)
         source.plans(names)
         self._put_away(self._committed())
@@ -264,6 +256,25 @@ class RangePlanner:
             return 0.0
         left_us = self.interval_us - time.time_ns() // 1_000 % self.interval_us
         return left_us / 1e6 - _LEAD_S
+
+
+def names_of(log: RangeLog) -> Taken:
+    """The names of all files that were planned, long ago and lately.
+
+    Raises
+    ------
+    CheckpointError
+        When a part of them is damaged or missing.
+    """
+    names = Taken.open(log.folder.replace("/krishiv/ranges/", "/krishiv/files/"), durable=log.durable)
+    numbers = log.numbers()
+    names.check(numbers[0] if numbers else 0)
+    for number, due in zip(numbers, itertools.count(numbers[0] if numbers else 0), strict=False):
+        if number != due:
+            raise missing(f"{log.folder}/{due:020d}.parquet", BEGIN_ANEW)
+        names.loaded += [(file[3], file[2] or 0) for file in files_in(log.ranges_of(number))]
+    names.add(names.loaded)
+    return names
 
 
 def logged(source: Source, checkpoint: str, at: int, *, waits: bool) -> Source:
