@@ -35,6 +35,7 @@ from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink
 from krishiv_py.errors import (
     AggregateOverflowError,
+    CallError,
     CheckpointError,
     ColumnError,
     DurationError,
@@ -115,6 +116,7 @@ __all__ = [
     "Aggregator",
     "Batches",
     "BoundedResult",
+    "CallError",
     "Case",
     "CheckpointError",
     "ColumnError",

@@ -72,6 +72,10 @@ class OrderError(PlanError, TypeError):
     """A builder step called before the step it needs."""
 
 
+class CallError(PlanError, TypeError):
+    """A call with arguments that a method does not take, or without those that it needs."""
+
+
 class SchemaError(KrishivError, ValueError):
     """A schema, or a batch against a schema, that does not fit."""
 

@@ -114,11 +114,17 @@ class Query(Protocol):
         """
         ...
 
-    def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
-        """Say what the window that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
+    def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what the window that ends at `window_end` is waiting for; without it the oldest window that waits.
 
+        An end is milliseconds since the epoch, a datetime, or the text that this method prints.
         Of several stages the last one with windows is asked, or the `stage` of this name.
         """
+        ...
+
+    @property
+    def watermark(self) -> str:
+        """The watermark that is in force, as text; of several stages that of the first one."""
         ...
 
     def explain(self) -> str:

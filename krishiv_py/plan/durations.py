@@ -11,7 +11,7 @@ from krishiv_py.errors import DurationError, message, shown
 
 Duration: TypeAlias = "int | dt.timedelta | str"
 """Milliseconds as ``int``, a ``datetime.timedelta``, or a string such as ``"5 seconds"``."""
-TimePoint: TypeAlias = "int | dt.datetime"
+TimePoint: TypeAlias = "int | dt.datetime | str"
 """Milliseconds since the Unix epoch as ``int``, or a ``datetime`` (naive means UTC)."""
 
 UNSET: Final = -(2**63)
@@ -141,9 +141,27 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
 
 
+_POINT: Final = 'pass whole milliseconds since the epoch, a datetime, or a text such as "2024-01-31T12:00:00Z"'
+
+
+def _read_instant(text: str, name: str) -> dt.datetime:
+    """A point in time that is written in ISO form; UTC where it names no zone."""
+    written = text.strip()
+    try:
+        if len(written) < len("2024-01-31"):
+            raise ValueError(text)
+        return dt.datetime.fromisoformat(written[:-1] + "+00:00" if written[-1] in "zZ" else written)
+    except ValueError:
+        raise DurationError(
+            message(f"`{name}` is no point in time", shown(text), "it cannot be placed on the time axis", _POINT)
+        ) from None
+
+
 def time_point_us(value: TimePoint, name: str) -> int:
-    """Convert a point in time of the API (ms since the epoch, or a datetime) to microseconds."""
+    """Convert a point in time of the API (ms since the epoch, a datetime, or ISO text) to microseconds."""
     value = _plain(value)
+    if isinstance(value, str):
+        value = _read_instant(value, name)
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)
@@ -153,7 +171,7 @@ def time_point_us(value: TimePoint, name: str) -> int:
                 f"`{name}` is no point in time",
                 shown(value),
                 "it cannot be placed on the time axis",
-                "pass whole milliseconds since the epoch or a datetime",
+                _POINT,
             )
         )
     if abs(value) > MAX_TIME_MS:

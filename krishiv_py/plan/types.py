@@ -53,6 +53,69 @@ _PLAIN: Final = {
 }
 
 
+_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def type_text(type_: pa.DataType) -> str:
+    """A type as schema texts and casts name it; of types that they cannot name, as Arrow does."""
+    if type_ in _NAMES:
+        return _NAMES[type_]
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision}, {type_.scale})"
+    if pa.types.is_struct(type_):
+        return f"struct<{', '.join(f'{f.name}: {type_text(f.type)}' for f in type_)}>"
+    if pa.types.is_map(type_):
+        return f"map<{type_text(type_.key_type)}, {type_text(type_.item_type)}>"
+    if pa.types.is_list(type_):
+        return f"array<{type_text(type_.value_type)}>"
+    return str(type_)
+
+
+def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The least type to which values of both can be cast without a loss, or with none but of digits; None if there is none."""
+    if one == other:
+        return one
+    pair = (one, other)
+    if pa.types.is_nested(one) or pa.types.is_nested(other):
+        return None
+    if all(pa.types.is_integer(t) or pa.types.is_boolean(t) for t in pair):
+        return max((t for t in pair if pa.types.is_integer(t)), key=lambda t: int(t.bit_width))
+    if all(pa.types.is_timestamp(t) or pa.types.is_date(t) for t in pair):
+        zoned = any(pa.types.is_timestamp(t) and t.tz for t in pair)
+        return pa.timestamp("us", "UTC") if zoned and pa.types.is_date(min(pair, key=str)) else pa.timestamp("us")
+    if all(_is_number(t) for t in pair):
+        if any(pa.types.is_floating(t) for t in pair):
+            return pa.float64()
+        whole = max(_digits(t)[0] for t in pair)
+        scale = max(_digits(t)[1] for t in pair)
+        return pa.decimal128(min(whole + scale, MAX_DECIMAL_DIGITS), min(scale, MAX_DECIMAL_DIGITS - min(whole, 38)))
+    return pa.string() if pa.string() in pair and pa.binary() not in pair else None
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _digits(type_: pa.DataType) -> tuple[int, int]:
+    """The digits of an exact number before and after the point."""
+    if pa.types.is_decimal(type_):
+        return type_.precision - type_.scale, type_.scale
+    return {8: 3, 16: 5, 32: 10, 64: 19}[type_.bit_width], 0
+
+
 def normal_type(type_: pa.DataType) -> pa.DataType:
     """The form a type has inside the library: one Spark has a name for, and the kernels know.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec
 from krishiv_py.kernels.input.watermark import ONLY
@@ -18,7 +19,7 @@ def why_not_fired(
     clocks: ClockPlan,
     watermark_us: int,
     sources_us: Mapping[str, int],
-    end_us: int,
+    end_us: int | None,
     idle: Collection[str] | None = None,
 ) -> str:
     """Say what a window of a `stage` that ends at `end_us` is waiting for.
@@ -33,8 +34,8 @@ def why_not_fired(
         The watermark in force in this stage, µs.
     sources_us : dict
         The watermark of every source, µs; empty for a single source.
-    end_us : int
-        End of the window, µs since the epoch.
+    end_us : int or None
+        End of the window, µs since the epoch; None where no window waits.
     idle : collection of str, optional
         Sources silent for longer than the idle time-out; None where nobody knows.
     """
@@ -42,14 +43,14 @@ def why_not_fired(
     unwaiting = spec.window.unwaiting()
     if unwaiting is not None:
         return unwaiting
+    if end_us is None:
+        return f"no window waits: no row of an open one is in state; the watermark is {show_instant(watermark_us)}."
     odd = spec.window.no_end(end_us)
     if odd is not None:
         return odd
     final = spec.options.emit_mode == "final"
     waits = spec.options.allowed_lateness_us if final else 0
-    # both bounds of these belong to the window, so the watermark must be past the end
-    past_us = spec.tick_us if spec.window.inclusive else 0
-    needed = end_us + waits + past_us
+    needed = end_us + _beyond_end_us(stage)
     window = f"the window that ends at {show_instant(end_us)}"
     if not spec.options.trigger.on_time and not final:
         return f"{window} does not wait for the watermark: its trigger fires {spec.options.trigger.describe()}"
@@ -61,6 +62,26 @@ def why_not_fired(
     extra = f" (its end and the allowed lateness of {show_us(waits)}, for emit is final)" if waits else ""
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
     return f"{text} {_holder(stage, clocks, watermark_us, sources_us, needed, idle)}"
+
+
+def _beyond_end_us(stage: StagePlan) -> int:
+    """How far past the end of a window the watermark has to be."""
+    spec = stage.spec
+    waits = spec.options.allowed_lateness_us if spec.options.emit_mode == "final" else 0
+    # both bounds of these belong to the window, so the watermark must be past the end
+    return waits + (spec.tick_us if spec.window.inclusive else 0)
+
+
+def oldest_waiting_us(stage: StagePlan, watermark_us: int, state: Callable[[], pa.Table]) -> int | None:
+    """The end, µs, of the oldest window in the `state` of a stage that waits for the watermark; None if none does."""
+    if stage.spec.window.unwaiting() is not None:
+        return None
+    table = state()
+    if "window_end" not in table.schema.names:
+        return None
+    unit_us = 1_000 if pa.types.is_int64(table.schema.field("window_end").type) else 1
+    ends = (end * unit_us for end in table["window_end"].cast(pa.int64()).unique().to_pylist() if end is not None)
+    return min((end for end in ends if end + _beyond_end_us(stage) > watermark_us), default=None)
 
 
 def _holder(
@@ -127,7 +148,7 @@ def _clock(mark: AnyWatermarkSpec, watermark_us: int) -> str:
     """What idle_advance does about it."""
     after_us = mark.idle_advance_us
     if after_us is None:
-        return ""
+        return " For a source that falls silent set idle_advance='30 s' with the watermark: it then goes on with the clock."
     if watermark_us == UNSET:
         return " It goes on with the clock in a lull, but not before it was set by a first row."
     return f" It also goes on with the clock, when no row has come for {show_us(after_us)} of processing time."
@@ -135,7 +156,10 @@ def _clock(mark: AnyWatermarkSpec, watermark_us: int) -> str:
 
 def _silence(after_us: int | None, silent: set[str], all_silent: bool) -> str:
     if after_us is None:
-        return "there is no idle time-out"
+        return (
+            'there is no idle time-out: set one, so that a silent source is left out, with idle_timeout="30 s" of the join, or '
+            'MultiSourceWatermarkSpec.new(idle_timeout="30 s")'
+        )
     longer = f"silent for longer than {show_us(after_us)}"
     if all_silent:
         return f"all sources are {longer}, so the watermark holds until one speaks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 
 
 def warnings(spec: OperatorSpec) -> tuple[str, ...]:
@@ -20,6 +20,13 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     lag_us, tolerant = longest_lag_us(spec), options.allowed_lateness_us > 0
     if isinstance(spec.watermark, WatermarkSpec) and lag_us == 0 and not tolerant and not from_stage and not by_clock:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
+    if isinstance(spec.watermark, MultiSourceWatermarkSpec) and not from_stage and not by_clock:
+        several = len(spec.watermark.sources) + (spec.watermark.unknown_spec is not None) > 1
+        if several and spec.watermark.idle_timeout_us is None:
+            found.append(
+                "several sources and no idle time-out: one that falls silent holds the watermark, and with it all results; "
+                'set idle_timeout="30 s"'
+            )
     if not from_stage and not by_clock and lag_us >= options.future_us and options.future_reference == "watermark":
         enough = show_us(lag_us + options.future_us)
         found.append(

@@ -21,9 +21,9 @@ from krishiv_py.display.plans import plans_text
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.checks import wait_us
-from krishiv_py.plan.durations import TimePoint, time_point_us
+from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.progress import Progress
-from krishiv_py.planner.diagnose import why_not_fired
+from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file
@@ -266,13 +266,21 @@ class StreamQuery:
         """The windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         return read_state(self._spark, self._plan, self._ledger.notes, stage)
 
-    def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
-        """Say what the window of a `stage` that ends at `window_end` (ms since the epoch, or a datetime) is waiting for."""
+    def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
         now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
         watermark_us = self._ledger.moment.at(asked.times).watermark_us
-        end_us = time_point_us(window_end, "window_end")
+        if window_end is not None:
+            end_us: int | None = time_point_us(window_end, "window_end")
+        else:
+            end_us = oldest_waiting_us(asked, watermark_us, lambda: self.state(stage))
         text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
         return " ".join([text, *self._ledger.waiting()])
+
+    @property
+    def watermark(self) -> str:
+        """The watermark that is in force, as text; of several stages that of the first one."""
+        return show_instant(self._ledger.moment.at(self._plan.stages[0].times).watermark_us)
 
     def explain(self) -> str:
         """The plan of the query as text."""

@@ -29,7 +29,7 @@ from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.counters import Counters
 from krishiv_py.plan.running.progress import Progress, of_stages
-from krishiv_py.planner.diagnose import why_not_fired
+from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import tables_seen
@@ -221,9 +221,10 @@ class Driver:
         self._clocks.advance(None, END_OF_TIME, None, self.clock.now_us)
         return self._step(None, ended=True)
 
-    def why_not_fired(self, window_end: TimePoint, stage: str | None = None) -> str:
-        """Say what the window of a `stage` that ends at `window_end` (ms since the epoch, or a datetime) is waiting for.
+    def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest window that waits.
 
+        An end is milliseconds since the epoch, a datetime, or the text that this method prints.
         Without a name the last stage with windows is asked.
 
         Examples
@@ -235,10 +236,14 @@ class Driver:
         >>> print(driver.why_not_fired(10_000).split(";")[0])
         the window that ends at 1970-01-01T00:00:10Z fires when the watermark reaches 1970-01-01T00:00:10Z
         """
-        end_us = time_point_us(window_end, "window_end")
         idle = self._clocks.idle(self.clock.now_us)
         asked = self._stages[self.plan.stage_called(stage)]
-        return why_not_fired(asked.plan, self.plan.clocks, self._watermark_us(asked), self.source_watermarks_us, end_us, idle)
+        watermark_us = self._watermark_us(asked)
+        if window_end is not None:
+            end_us: int | None = time_point_us(window_end, "window_end")
+        else:
+            end_us = oldest_waiting_us(asked.plan, watermark_us, lambda: self.state(stage))
+        return why_not_fired(asked.plan, self.plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle)
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).

@@ -145,7 +145,7 @@ def test_classes_are_those_of_the_reference(t: int, watermark: int | None, laten
 
 def test_what_is_no_time_has_no_class() -> None:
     with pytest.raises(PlanError, match="row_time"):
-        kv.classify("soon", 0)  # type: ignore[arg-type]
+        kv.classify("soon", 0)
     with pytest.raises(DurationError, match="allowed_lateness"):
         kv.classify(0, 0, -1)
 

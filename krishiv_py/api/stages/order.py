@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
+from krishiv_py.calls import checked_calls
 from krishiv_py.errors import OrderError, message
 
 C = TypeVar("C", bound=type)
@@ -25,13 +26,16 @@ def needs(first: str, *names: str) -> Callable[[C], C]:
 
 
 def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
-    """Class decorator: calling a name of `ways` says what to write on this stage instead; own methods are left alone."""
+    """Class decorator: calling a name of `ways` says what to write on this stage instead; own methods are left alone.
+
+    It is the outermost one of a stage, and so also checks the calls of own methods.
+    """
 
     def decorate(cls: C) -> C:
         for name, way in ways.items():
             if not hasattr(cls, name):
                 setattr(cls, name, _guard(name, f".{name}() is not a step of this stage", cls.__name__, way))
-        return cls
+        return checked_calls(cls)
 
     return decorate
 
@@ -87,6 +91,7 @@ _DISTINCT: Final = (
     'count_distinct("x") counts distinct values in a window'
 )
 _UNION: Final = 'write session.union({"a": stream_a, "b": stream_b}), or in a test union_of({...}) of krishiv_py.testing'
+_CALENDAR: Final = 'write .window(calendar_window("day", "Europe/Berlin"))'
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
 _SHOW: Final = "start it with .start(ConsoleSink()), or try it with krishiv_py.testing.Driver"
 _WRITE: Final = 'write .start(ParquetSink("out"), checkpoint="..."); after a window .agg(...) comes first'
@@ -95,6 +100,7 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("join", "crossJoin", "merge", "intervalJoin", "connect", "coGroup"), _JOIN),
     **dict.fromkeys(("join_asof", "merge_asof", "asofJoin"), 'write left.asof_join(right, on="user", tolerance="1 minute")'),
     **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark", "unique"), _DISTINCT),
+    "calendar_window": _CALENDAR,
     **dict.fromkeys(("orderBy", "order_by", "sort", "sort_by", "limit", "head", "take"), _SORT),
     **dict.fromkeys(("show", "print", "display"), _SHOW),
     **dict.fromkeys(("write", "write_stream", "writeStream", "sink", "add_sink", "sink_to"), _WRITE),

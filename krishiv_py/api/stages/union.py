@@ -13,6 +13,7 @@ from krishiv_py.plan.checks import a_text, column_name
 from krishiv_py.plan.nodes import UnionSource, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.schema import checked
+from krishiv_py.plan.types import type_text, wider
 
 
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:
@@ -36,17 +37,39 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
     first = next(iter(streams.values())).schema
     for name, stream in streams.items():
         if not stream.schema.equals(first):
-            raise SchemaError(
-                message(
-                    f"stream {name!r} has other columns",
-                    str(stream.schema).replace("\n", ", "),
-                    "the streams cannot be one",
-                    f"select the columns {', '.join(first.names)}",
-                )
-            )
+            raise _other_columns(name, stream.schema, next(iter(streams)), first)
     merged = checked(first.append(pa.field(source_column, pa.string())))
     parts = tuple((name, stream.node) for name, stream in streams.items())
     bounded = all(source_of(node).bounded for _, node in parts)
     hint = f"name one behind the union instead: .with_late_event_handler(...); the column {source_column!r} tells rows apart"
     late = one_handler((s.told_late for s in streams.values()), "the streams of a union", hint)
     return Stream(UnionSource(parts, source_column, merged, bounded), merged, runner, late)
+
+
+def _other_columns(name: str, schema: pa.Schema, first_name: str, first: pa.Schema) -> SchemaError:
+    """The error for a stream whose columns are not those of the first one."""
+    if set(schema.names) != set(first.names):
+        missing = [n for n in first.names if n not in schema.names]
+        further = [n for n in schema.names if n not in first.names]
+        got = "; ".join([f"without {', '.join(missing)}"] * bool(missing) + [f"with {', '.join(further)}"] * bool(further))
+        hint = f"select the columns that all have, in one order: .select({', '.join(map(repr, first.names))})"
+        return SchemaError(message(f"stream {name!r} has other columns than {first_name!r}", got, "they cannot be one", hint))
+    unlike = [
+        (n, first.field(n).type, schema.field(n).type) for n in first.names if first.field(n).type != schema.field(n).type
+    ]
+    if not unlike:
+        hint = f"write .select({', '.join(map(repr, first.names))}) on it"
+        got = ", ".join(schema.names)
+        return SchemaError(message(f"the columns of stream {name!r} are in another order", got, "they cannot be one", hint))
+    got = ", ".join(
+        f"{n!r} is {type_text(one)} in {first_name!r} and {type_text(other)} in {name!r}" for n, one, other in unlike
+    )
+    steps: dict[str, list[str]] = {}
+    for column, one, other in unlike:
+        both = wider(one, other)
+        for stream, type_ in ((first_name, one), (name, other)):
+            if both is not None and type_ != both:
+                steps.setdefault(stream, []).append(f'.with_column({column!r}, col({column!r}).cast("{type_text(both)}"))')
+    written = "; ".join(f"write {''.join(casts)} on {stream!r}" for stream, casts in steps.items())
+    hint = written or "give the columns one type"
+    return SchemaError(message("the streams have columns of other types", got, "they cannot be one", hint))

@@ -20,6 +20,7 @@ from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import AssignWatermark, Node, Project, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
+from krishiv_py.plan.types import type_text, wider
 
 LEFT, RIGHT = "left", "right"
 TIME: Final = f"{RESERVED}time"
@@ -113,11 +114,27 @@ def check_keys(left: Side, right: Side) -> None:
             raise ColumnError(
                 message(
                     "the keys of both sides have other types",
-                    f"{ours!r} is {one}, {theirs!r} is {other}",
+                    f"{ours!r} is {type_text(one)}, {theirs!r} is {type_text(other)}",
                     "no row would ever meet another",
-                    f'cast one before .watermark(...): .with_column({theirs!r}, col({theirs!r}).cast("{one}"))',
+                    _cast_hint((ours, one), (theirs, other)),
                 )
             )
+
+
+def _cast_hint(left: tuple[str, pa.DataType], right: tuple[str, pa.DataType]) -> str:
+    """The cast that makes keys of other types comparable."""
+    both = wider(left[1], right[1])
+    if both is None:
+        return "join on columns of one type"
+    casts = {
+        side: f'.with_column({name!r}, col({name!r}).cast("{type_text(both)}"))'
+        for side, (name, type_) in (("left", left), ("right", right))
+        if type_ != both
+    }
+    if len(set(casts.values())) == 1:
+        where = "both sides" if len(casts) == 2 else f"the {next(iter(casts))} side"
+        return f"cast the key of {where} before .watermark(...): {next(iter(casts.values()))}"
+    return "cast both keys before .watermark(...): " + ", ".join(f"{side} {text}" for side, text in casts.items())
 
 
 def named(

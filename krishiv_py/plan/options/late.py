@@ -62,7 +62,9 @@ def a_late_handler(handler: object) -> LateEventHandler:
                 "not a LateEventHandler",
                 shown(handler),
                 "late rows would be lost",
-                "pass an instance with `wants` and `handle(late)`",
+                f"write SideOutputLateEventHandler({shown(handler)})"
+                if hasattr(handler, "delivery")
+                else "pass an instance with `wants` and `handle(late)`",
             )
         )
     one_of(handler.wants, "wants", ("rows", "keys", "count"))

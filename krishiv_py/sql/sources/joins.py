@@ -6,15 +6,18 @@ import datetime as dt
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import ColumnError, PlanError, message
 from krishiv_py.plan.expressions.expr import Col, col
 from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.plan.schema import is_key_type
+from krishiv_py.plan.types import type_text, wider
 from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
 from krishiv_py.sql.env import Env
 from krishiv_py.sql.scope import Column, Role, Rows, free
@@ -111,6 +114,9 @@ def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, versio
             names.append(expr.name if isinstance(expr, Col) else free("join_key", taken))
             if not isinstance(expr, Col):
                 streams[at] = streams[at].with_column(names[at], expr)
+        one, other = (s.schema.field(n).type for s, n in zip(streams, names, strict=True))
+        if one != other and is_key_type(one) and is_key_type(other):
+            raise _other_types(pair, one, other)
         keys.append((names[0], names[1]))
     if not keys:
         raise PlanError(
@@ -138,6 +144,23 @@ def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, versio
     for part in rest:
         rows = attrs.evolve(rows, stream=rows.stream.filter(rows.expr(part)))
     return rows
+
+
+def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, other: pa.DataType) -> ColumnError:
+    """The error for sides of an equality that have other types."""
+    both, texts = wider(one, other), [node.sql("spark") for node in pair]
+    cast = [
+        text if type_ == both or both is None else f"CAST({text} AS {type_text(both)})"
+        for text, type_ in zip(texts, (one, other), strict=True)
+    ]
+    return ColumnError(
+        message(
+            "the keys of both sides have other types",
+            f"{texts[0]} is {type_text(one)}, {texts[1]} is {type_text(other)}",
+            "no row would ever meet another",
+            "join on columns of one type" if both is None else f"write {cast[0]} = {cast[1]}",
+        )
+    )
 
 
 def _filtered(found: Sides) -> Sides:
