@@ -7,6 +7,7 @@ Every error says what is wrong, which value was given, what follows from it, and
     │   ├── DurationError              a size, gap, lag or slide that is not a duration (also TypeError)
     │   ├── ColumnError                a column that is missing or has the wrong type (also KeyError)
     │   ├── ExpressionError            an expression that cannot be typed or parsed
+    │   ├── CallError                  arguments that a step does not take, or lacks (also TypeError)
     │   └── OrderError                 a builder step called too early or too late (also TypeError)
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
     ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
