@@ -21,6 +21,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
+from krishiv_py.ending import stop_at_end
 from krishiv_py.errors import PlanError, SessionClosedError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
@@ -81,6 +82,7 @@ class SparkRunner:
         self._stopped, self._pid = False, os.getpid()
         remove_leftovers()
         self.queries: list[StreamQuery] = []
+        stop_at_end(self)
         self.clock: Callable[[], int] = wall_clock_us
         for name, value in query_settings(profile).items():
             spark.conf.set(name, (given or {}).get(name, value))
@@ -268,6 +270,10 @@ class SparkRunner:
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
         return inferred(self.spark, Located(*path), kind, options)
+
+    def stops(self) -> list[Callable[[], None]]:
+        """See :class:`~krishiv_py.ending.Stops`."""
+        return [query.stop for query in self.queries]
 
     def stop(self) -> None:
         """Stop all queries, remove temporary folders, and stop Spark if it was started here."""

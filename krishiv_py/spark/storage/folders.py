@@ -11,14 +11,14 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
 import stat
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Final
+
+from krishiv_py.ending import heed, last
 
 PREFIX: Final = "krishiv-"
 LOCK: Final = ".owner"
@@ -30,6 +30,7 @@ _MAKING: Final = threading.Lock()
 
 def new_folder(name: str) -> str:
     """A new temporary folder called after `name`, for this user only."""
+    heed()
     with _MAKING:
         mine = _MINE.get(os.getpid())
         if mine is None or not os.path.isdir(mine):  # something that tidies up temporary folders may have taken it
@@ -54,16 +55,8 @@ def _make() -> str:
     os.rename(half, os.path.join(folder, LOCK))  # never to be seen without its lock
     if not _MINE:
         atexit.register(remove_mine)
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _terminated)
+        last(remove_mine)
     return folder
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """Tidy up, then end as a process without a handler does."""
-    remove_mine()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def remove_mine() -> None:

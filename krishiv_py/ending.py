@@ -1,0 +1,118 @@
+"""What happens when a process is to end: its queries are stopped, then it goes as Python programs go.
+
+SIGTERM is handled where the program has no handler of its own, and only from the main thread: Python takes handlers nowhere
+else. As process 1 of a container nothing but a handler ends a process. At a usual end, after Ctrl-C too, queries are stopped
+as well, so that neither Spark nor py4j has anything to complain of.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Final, Protocol
+
+EXIT_CODE: Final = 128 + signal.SIGTERM
+"""143, which shells and Kubernetes take for SIGTERM."""
+STOP_S: Final = 15.0
+"""How long queries may take to stop. A micro-batch that runs longer is run again by whoever goes on from the checkpoint."""
+END_S: Final = 10.0
+"""How long the program may take afterwards; Kubernetes kills a container after 30 s in all."""
+
+
+class Stops(Protocol):
+    """Who runs queries."""
+
+    def stops(self) -> Iterable[Callable[[], object]]:
+        """What stops them, each apart from the others."""
+        ...
+
+
+_RUNNERS: Final[weakref.WeakSet[Stops]] = weakref.WeakSet()
+_LAST: Final[list[Callable[[], object]]] = []
+_state: Final = {"pid": 0, "ending": 0}
+
+
+def stop_at_end(runner: Stops) -> None:
+    """Stop the queries of a runner when the process ends."""
+    heed()
+    _RUNNERS.add(runner)
+
+
+def last(work: Callable[[], object]) -> None:
+    """Do `work` when the process is ended though it does not end by itself."""
+    heed()
+    if work not in _LAST:
+        _LAST.append(work)
+
+
+def heed() -> None:
+    """Handle SIGTERM from now on, unless the program does, or this is another thread than the main one."""
+    pid = os.getpid()
+    if _state["pid"] != pid:
+        _state.update(pid=pid, ending=0)
+        _RUNNERS.clear()  # forked: they are of the parent
+        atexit.register(_stopped_at_exit, pid)
+    on_main = threading.current_thread() is threading.main_thread()
+    if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """Stop the queries, then leave the program as ``sys.exit(143)`` does."""
+    if _state["pid"] != os.getpid():  # a fork without a session of its own
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return
+    _state["ending"] += 1
+    if _state["ending"] > 1:  # somebody is in a hurry
+        _leave()
+    signal.signal(number, _terminated)
+    # code of the program that holds on must not keep the process
+    threading.Thread(target=_leave_after, args=(STOP_S + END_S,), name="krishiv-end", daemon=True).start()
+    stop_queries(STOP_S)
+    raise SystemExit(EXIT_CODE)
+
+
+def _leave_after(seconds: float) -> None:
+    time.sleep(seconds)
+    _leave()
+
+
+def _leave() -> None:
+    try:
+        for work in _LAST:
+            work()
+    finally:
+        os._exit(EXIT_CODE)
+
+
+def stop_queries(within_s: float) -> None:
+    """Stop all queries of this process at once, and wait for it a while; what does not stop in time is left alone."""
+    threads = [
+        threading.Thread(target=_quietly, args=(stop,), name="krishiv-stop", daemon=True)
+        for runner in list(_RUNNERS)
+        for stop in runner.stops()
+    ]
+    until = time.monotonic() + within_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0))
+
+
+def _quietly(stop: Callable[[], object]) -> None:
+    try:
+        stop()
+    except Exception:  # noqa: BLE001  # the process ends: what made a query fail is told to whoever waits for it
+        return
+
+
+def _stopped_at_exit(pid: int) -> None:
+    if pid == os.getpid():
+        stop_queries(STOP_S)

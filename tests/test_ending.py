@@ -1,0 +1,90 @@
+"""SIGTERM: queries stop, the process exits with 143, as process 1 of a container too; a program's own handler is left alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import atexit, sys, threading, time
+from krishiv_py import ending
+from krishiv_py.spark.storage.folders import new_folder
+how = sys.argv[1]
+class Runs:
+    def stops(self):
+        return [lambda: print("stopped", flush=True), self.fails, *([lambda: time.sleep(60)] if how == "slow" else [])]
+    def fails(self):
+        raise OSError("no JVM")
+ending.STOP_S = ending.END_S = 0.5
+runs = Runs()
+def begin():
+    new_folder("x"); ending.stop_at_end(runs)
+if how == "thread":
+    thread = threading.Thread(target=begin); thread.start(); thread.join()
+else:
+    begin()
+atexit.register(print, "at exit", flush=True)
+print("begun", flush=True)
+try:
+    while how != "ends":
+        try:
+            time.sleep(0.1)
+        except BaseException:
+            if how != "holds on":
+                raise
+finally:
+    print("finally", flush=True)
+"""
+PID_1 = ("unshare", "-p", "-f", "--mount-proc")
+
+
+def may_unshare() -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*PID_1, "true"], capture_output=True).returncode == 0
+
+
+def ended(tmp_path: Path, how: str, before: tuple[str, ...] = (), number: int | None = signal.SIGTERM) -> tuple[int, list[str]]:
+    """How a program ends that gets a signal, and what it prints after its begin."""
+    command = [*before, sys.executable, "-c", PROGRAM, how]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None and run.stdout.readline() == "begun\n"
+    if number is not None:
+        time.sleep(0.3)
+        found = subprocess.check_output(["pgrep", "-P", str(run.pid)], text=True) if before else str(run.pid)
+        os.kill(int(found), number)
+    out = run.stdout.read()  # communicate() would leave out what was read ahead with the first line
+    _, err = run.communicate(timeout=30)
+    if number == signal.SIGTERM:
+        assert "Traceback" not in err, err
+    assert not list(tmp_path.glob("krishiv-*")) or how == "thread"
+    return run.returncode, out.split("\n")[:-1]
+
+
+@pytest.mark.parametrize("pid_1", [False, True])
+@pytest.mark.parametrize("how", ["waits", "slow", "holds on"])
+def test_sigterm_stops_queries_and_exits_with_143(tmp_path: Path, how: str, pid_1: bool) -> None:
+    if pid_1 and not may_unshare():
+        pytest.skip("a PID namespace may not be made here")
+    code, said = ended(tmp_path, how, PID_1 if pid_1 else ())
+    assert code == 143 and said[0] == "stopped"
+    assert ("finally" in said) == (how != "holds on")
+
+
+def test_without_the_main_thread_there_is_no_handler(tmp_path: Path) -> None:
+    assert ended(tmp_path, "thread") == (-signal.SIGTERM, [])
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_and_queries_stop(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, "waits", number=signal.SIGINT)
+    assert code == -signal.SIGINT and said == ["finally", "at exit", "stopped"]
+
+
+def test_a_program_that_ends_stops_its_queries(tmp_path: Path) -> None:
+    assert ended(tmp_path, "ends", number=None) == (0, ["finally", "at exit", "stopped"])
