@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import fitted
 from krishiv_py.connectors.frames import arrow_table
+from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
-from krishiv_py.kernels.input.lossless import loses, may_lose
-
-_WHOLE: Final = frozenset({int, str, bytes, bool, type(None)})
-"""Types whose values Arrow takes whole or not at all."""
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -23,12 +20,12 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise SchemaError(message(f"row {at} is no mapping", shown(row), "its columns are unknown", "send dicts"))
-        extra = [k for k in row if k not in known]
-        if extra:
+        if not row.keys() <= known:
+            extra = next(k for k in row if k not in known)
             raise SchemaError(
                 message(
                     f"row {at} has a column the stream has not",
-                    extra[0],
+                    extra,
                     "its value would be lost",
                     f"the columns are: {', '.join(schema.names[:20])}",
                 )
@@ -39,37 +36,17 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
     try:
-        found = pa.array(values, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as problem:
-        for at, value in enumerate(values):
-            try:
-                pa.array([value], field.type)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-                raise SchemaError(
-                    message(
-                        f"row {at}, column {field.name!r}: not a {field.type}",
-                        shown(value),
-                        "the batch was not sent",
-                        f"send {field.type} values",
-                    )
-                ) from problem
+        return column(values, field.type)
+    except UnfitError as problem:
+        inside = f" at {problem.path}" if problem.path else ""
         raise SchemaError(
             message(
-                f"column {field.name!r}: not {field.type}", str(problem), "the batch was not sent", f"send {field.type} values"
+                f"row {problem.at}, column {field.name!r}: not a {problem.type}{inside}",
+                shown(problem.value),
+                f"{problem.why}; the batch was not sent",
+                problem.hint,
             )
-        ) from problem
-    if may_lose(field.type) and not set(map(type, values)) <= _WHOLE:
-        for at, value in enumerate(values):
-            if loses(value, field.type):
-                raise SchemaError(
-                    message(
-                        f"row {at}, column {field.name!r}: not a {field.type}",
-                        shown(value),
-                        "a part of the value would be lost",
-                        f"send {field.type} values",
-                    )
-                )
-    return found
+        ) from None
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

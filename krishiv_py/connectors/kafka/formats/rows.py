@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import harmless, relaid
+from krishiv_py.connectors.values import column
 
 _WRONG = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Record: TypeAlias = Any
@@ -62,7 +63,7 @@ def _batch(schema: pa.Schema, fields: Sequence[ValuesOf], records: list[Record])
     for field, of in zip(schema, fields, strict=True):
         try:
             values = list(map(of.one, records))
-            array = pa.array(values, of.plain if of.plain is not None else field.type)
+            array = column(values, of.plain if of.plain is not None else field.type, further=True)
             if of.plain is not None and of.logical is not None and of.logical != of.plain:
                 array = array.cast(of.logical)
             arrays.append(strict(array, field.type))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -11,6 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, shown, told
 from krishiv_py.kernels.aggregates.base import Rows, valid_rows
 from krishiv_py.kernels.aggregates.failed import GroupError
@@ -141,19 +141,9 @@ class User(AggKernel):
             except RAISED as problem:  # user code, see above
                 raise self._fail("finish", problem, accumulator, group) from problem
         try:
-            return pa.array(results, self.type)
-        except RAISED:
-            for group, result in enumerate(results):
-                with self._as_declared(result, group):
-                    pa.array([result], self.type)
-            raise
-
-    @contextmanager
-    def _as_declared(self, result: object, group: int) -> Iterator[None]:
-        try:
-            yield
-        except RAISED as problem:
-            raise self._fail("finish", problem, result, group) from problem
+            return column(results, self.type)
+        except UnfitError as problem:
+            raise self._fail("finish", problem, results[problem.at], problem.at) from problem
 
     def noted(self, func: str) -> str:
         return f"{func} {type(self.aggregator).__qualname__}"

@@ -1,0 +1,539 @@
+"""The one border from Python objects to columns: a value is taken exactly, or refused (docs/types.md has the table).
+
+Every place where Python values become a column calls :func:`column`: rows sent as dicts, tuples of pane handlers,
+results of ``udaf.finish``, records of Avro. It goes down column by column, at any depth, so that Arrow converts whole
+lists wherever its own conversion is exact for the Python types in them. What it refuses is an :class:`UnfitError`,
+which has the place in the list, the path inside the value, the reason and a hint; the caller says which row, record or
+group that is:
+
+    try:
+        array = column(values, field.type)
+    except UnfitError as problem:
+        ...  # problem.at, problem.path, problem.why, problem.hint; its text shows no value
+
+NumPy and pandas scalars are known by what they are; pandas is not imported.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import decimal
+import itertools
+import math
+import zoneinfo
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.connectors.fit import harmless, relaid
+from krishiv_py.plan.types import normal_type
+
+_Flags: TypeAlias = "np.ndarray[Any, Any]"
+_WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
+_NONE: Final = type(None)
+_EXACT: Final = decimal.Context(prec=200, Emin=-100_000, Emax=100_000, traps=[decimal.Inexact, decimal.InvalidOperation])
+_UNIT_US: Final = {
+    "W": 604_800_000_000,
+    "D": 86_400_000_000,
+    "h": 3_600_000_000,
+    "m": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
+_PARTS_OF_US: Final = {"ns": 1_000, "ps": 1_000_000, "fs": 1_000_000_000, "as": 1_000_000_000_000}
+_WHOLE_ZONES: Final = (zoneinfo.ZoneInfo,)
+"""Zones whose offsets have no microseconds, which Arrow would drop."""
+_INT64: Final = 1 << 63
+_PANDAS_NULLS: Final = ("NaTType", "NAType")
+
+
+class UnfitError(ValueError):
+    """A value that a column of this type cannot hold exactly.
+
+    Its text names the place, the kind of the value and the reason, never the value itself.
+
+    Parameters
+    ----------
+    value : object
+        The value that was refused.
+    type_ : pyarrow.DataType
+        The type that was wanted for it.
+    why : str
+        The reason.
+    hint : str
+        What to write for it.
+
+    Attributes
+    ----------
+    at : int
+        Its place in the list that became a column.
+    path : str
+        Where it lies inside the value: ``.user.id``, ``[3]``; empty for the value itself.
+    """
+
+    def __init__(self, value: object, type_: pa.DataType, why: str, hint: str = "") -> None:
+        super().__init__(value, type_, why, hint)
+        self.value, self.type, self.why = value, type_, why
+        self.hint = hint or f"give {type_} values"
+        self.at = 0
+        self.path = ""
+
+    def inside(self, path: str, at: int) -> UnfitError:
+        """Return the same error, seen from the value around it."""
+        self.path, self.at = path + self.path, at
+        return self
+
+    def __str__(self) -> str:
+        where = f"{self.path.removeprefix('.')}: " if self.path else ""
+        return f"{where}a value of type {type(self.value).__name__} is no {self.type}: {self.why}"
+
+
+def column(values: Sequence[Any], type_: pa.DataType, *, further: bool = False) -> pa.Array:
+    """Return Python values as an Arrow array of a type, each of them exactly.
+
+    Parameters
+    ----------
+    values : sequence
+        One value a row; None, ``pandas.NA``, ``pandas.NaT`` and NumPy's ``NaT`` are nulls.
+    type_ : pyarrow.DataType
+        The type of the array, of any depth.
+    further : bool, default False
+        Whether names that a struct does not have are left unread, as further columns of files are. By default they are refused.
+
+    Raises
+    ------
+    UnfitError
+        For the first value that does not fit.
+
+    Examples
+    --------
+    >>> column([1, 2.0, None], pa.int64()).to_pylist()
+    [1, 2, None]
+    >>> column([1, 2.5], pa.int64())
+    Traceback (most recent call last):
+    ...
+    krishiv_py.connectors.values.UnfitError: a value of type float is no int64: a part of the value would be lost
+    """
+    t = pa.types
+    if t.is_struct(type_):
+        return _structs(values, type_, further)
+    if t.is_map(type_):
+        return _maps(values, type_, further)
+    if t.is_list(type_):
+        return _lists(values, type_, further)
+    plain, careful = _rules(type_)
+    if careful is None:
+        return _other(values, type_, further)
+    if set(map(type, values)) <= plain:
+        try:
+            found = _at_once(values, type_)
+        except _WRONG:
+            found = None  # the careful way finds the value, or takes it
+        if found is not None:
+            return found
+    return _carefully(values, type_, careful)
+
+
+def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
+    """The values as Arrow takes them; None where that may lose something."""
+    if pa.types.is_timestamp(type_):
+        zones = {value.tzinfo for value in values if value is not None}
+        if not all(zone is None or (type_.tz and isinstance(zone, _WHOLE_ZONES)) for zone in zones - {dt.timezone.utc}):
+            return None
+        if not type_.tz and zones - {None}:
+            return None
+    if pa.types.is_float32(type_):
+        wide = pa.array(values, pa.float64())
+        narrow = wide.cast(type_)
+        return None if pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(wide))).as_py() else narrow
+    return pa.array(values, type_)
+
+
+def _carefully(values: Sequence[Any], type_: pa.DataType, careful: Callable[[Any, pa.DataType], Any]) -> pa.Array:
+    exact = []
+    for at, value in enumerate(values):
+        try:
+            scalar = _unwrapped(value, type_)
+            exact.append(None if is_null(scalar) else careful(scalar, type_))
+        except UnfitError as problem:
+            raise problem.inside("", at) from None
+        except _WRONG:
+            raise UnfitError(value, type_, "it is out of range").inside("", at) from None
+    try:
+        return pa.array(exact, type_)
+    except _WRONG:
+        for at, one in enumerate(exact):
+            try:
+                pa.array([one], type_)
+            except _WRONG:
+                raise UnfitError(values[at], type_, "it is out of range").inside("", at) from None
+        raise
+
+
+def is_null(value: object) -> bool:
+    """Return whether a value means null: None, ``pandas.NA``, ``pandas.NaT``, NumPy's ``NaT``."""
+    if value is None:
+        return True
+    kind = type(value)
+    if kind.__name__ in _PANDAS_NULLS and kind.__module__.startswith("pandas"):
+        return True
+    return isinstance(value, (np.datetime64, np.timedelta64)) and bool(np.isnat(value))
+
+
+def _unwrapped(value: Any, type_: pa.DataType) -> Any:
+    """A value out of Arrow's scalars and NumPy's arrays without dimensions."""
+    if isinstance(value, pa.Scalar):
+        if not value.is_valid:
+            return None
+        if not harmless(value.type, type_):
+            _refuse(value, type_)
+        one = pa.array([value.as_py()], value.type) if pa.types.is_nested(value.type) else pa.repeat(value, 1)
+        return relaid(one, type_)[0].as_py()
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
+def _refuse(value: object, type_: pa.DataType, why: str = "it is another kind of value", hint: str = "") -> NoReturn:
+    raise UnfitError(value, type_, why, hint)
+
+
+def _lost(value: object, type_: pa.DataType, hint: str = "") -> NoReturn:
+    raise UnfitError(value, type_, "a part of the value would be lost", hint)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
+def _bool(value: Any, type_: pa.DataType) -> bool:
+    return bool(value) if isinstance(value, (bool, np.bool_)) else _refuse(value, type_)
+
+
+def _int(value: Any, type_: pa.DataType) -> int:
+    if isinstance(value, (float, np.floating, decimal.Decimal)):
+        if not math.isfinite(value):
+            _refuse(value, type_, "it is not finite", "give None where there is no value")
+        if isinstance(value, decimal.Decimal) and value and value.adjusted() > 20:
+            _refuse(value, type_, "it is out of range", "declare the column decimal")
+        if value != int(value):
+            _lost(value, type_, "round it, or declare the column double")
+    elif not _is_whole(value):
+        hint = ""
+        if isinstance(value, (dt.datetime, np.datetime64)):
+            hint = "give milliseconds since 1970: round(value.timestamp() * 1000), or declare the column timestamp"
+        _refuse(value, type_, hint=hint)
+    found = int(value)
+    if not -(1 << (type_.bit_width - 1)) <= found < 1 << (type_.bit_width - 1):
+        _refuse(value, type_, "it is out of range", "declare a wider type")
+    return found
+
+
+def _float(value: Any, type_: pa.DataType) -> float:
+    if isinstance(value, (float, np.floating)):
+        found = float(value)
+        if isinstance(value, np.longdouble) and value == value and np.longdouble(found) != value:
+            _lost(value, type_)
+    elif isinstance(value, decimal.Decimal) or _is_whole(value):
+        found = float(value)
+        exact = decimal.Decimal(found) == (value if isinstance(value, decimal.Decimal) else int(value))
+        if math.isfinite(found) and not exact:
+            _lost(value, type_, "give a float, or declare the column decimal or bigint")
+        if math.isinf(found) and not (isinstance(value, decimal.Decimal) and value.is_infinite()):
+            _refuse(value, type_, "it is out of range")
+    else:
+        _refuse(value, type_)
+    if type_.bit_width == 32 and math.isfinite(found):
+        with np.errstate(over="ignore"):
+            narrow = float(np.float32(found))
+        if math.isinf(narrow):
+            _lost(value, type_, "declare the column double")
+        if narrow != found and not isinstance(value, (float, np.floating)):
+            _lost(value, type_, "give a float, or declare the column double")
+        return narrow
+    return found
+
+
+def _text(value: Any, type_: pa.DataType) -> str:
+    if not isinstance(value, str):
+        hint = "decode it: value.decode()" if isinstance(value, (bytes, bytearray)) else "give a text: str(value)"
+        _refuse(value, type_, hint=hint)
+    found = str.__str__(value)
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        _refuse(value, type_, "it holds half a surrogate pair, which UTF-8 cannot write")
+    return found
+
+
+def _bytes(value: Any, type_: pa.DataType) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        _refuse(value, type_, hint="encode it: value.encode()" if isinstance(value, str) else "")
+    return bytes(value)
+
+
+def _date(value: Any, type_: pa.DataType) -> dt.date:
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is not None or value.time() != dt.time() or getattr(value, "nanosecond", None):
+            _lost(value, type_, "give its day: value.date()")
+        return value.date()
+    if isinstance(value, np.datetime64):
+        if np.datetime_data(value)[0] != "D":
+            _refuse(value, type_, "its time of day would be lost", "give its day: value.astype('datetime64[D]')")
+        day = value.item()
+        return day if isinstance(day, dt.date) else _refuse(value, type_, "it is out of range")
+    if not isinstance(value, dt.date):
+        _refuse(value, type_, hint="give a datetime.date: date.fromisoformat(text), date(1970, 1, 1) + timedelta(days=n)")
+    return value
+
+
+def _microseconds(value: Any, type_: pa.DataType) -> int:
+    """A time or length of NumPy's in µs."""
+    unit, step = np.datetime_data(value)
+    if unit in ("Y", "M"):
+        if isinstance(value, np.timedelta64):
+            _refuse(value, type_, "months and years have no fixed length", "give days or hours")
+        value, unit, step = value.astype("datetime64[D]"), "D", 1
+    if unit == "generic":
+        _refuse(value, type_, "it has no unit", "give a unit: np.timedelta64(5, 's')")
+    count = int(value.astype(np.int64)) * step
+    if unit in _UNIT_US:
+        found = count * _UNIT_US[unit]
+    else:
+        found, rest = divmod(count, _PARTS_OF_US[unit])
+        if rest:
+            _lost(value, type_, "round it to microseconds")
+    return found if -_INT64 <= found < _INT64 else _refuse(value, type_, "it is out of range")
+
+
+def _time(value: Any, type_: pa.DataType) -> Any:
+    if isinstance(value, np.datetime64):
+        return _microseconds(value, type_)
+    if not isinstance(value, dt.datetime):
+        hint = ""
+        if isinstance(value, (int, float, decimal.Decimal, np.number)) and not isinstance(value, np.timedelta64):
+            hint = "give datetime.fromtimestamp(seconds, timezone.utc), or declare the column bigint and give milliseconds"
+        elif isinstance(value, str):
+            hint = "give datetime.fromisoformat(text)"
+        elif isinstance(value, dt.date):
+            hint = "give datetime.combine(day, time()) of the day"
+        _refuse(value, type_, hint=hint)
+    if getattr(value, "nanosecond", 0):
+        _lost(value, type_, "round it: value.round('us')")
+    offset = value.utcoffset()
+    if offset is not None and type_.tz is None:
+        _refuse(value, type_, "its time zone would be lost", "give value.replace(tzinfo=None), or declare the column timestamp")
+    stamp = dt.datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
+    since = stamp - dt.datetime(1970, 1, 1)
+    return (since if offset is None else since - offset) // dt.timedelta(microseconds=1)
+
+
+def _length(value: Any, type_: pa.DataType) -> Any:
+    if isinstance(value, np.timedelta64):
+        return _microseconds(value, type_)
+    if not isinstance(value, dt.timedelta):
+        _refuse(value, type_, hint="give a datetime.timedelta: timedelta(seconds=n)")
+    if getattr(value, "nanoseconds", 0):
+        _lost(value, type_, "round it: value.round('us')")
+    return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+
+
+def _decimal(value: Any, type_: pa.DataType) -> decimal.Decimal:
+    if isinstance(value, decimal.Decimal):
+        found = value
+    elif _is_whole(value):
+        found = decimal.Decimal(int(value))
+    else:
+        floating = isinstance(value, (float, np.floating))
+        _refuse(value, type_, hint="give a Decimal: Decimal(str(value))" if floating else "give a decimal.Decimal")
+    if not found.is_finite():
+        _refuse(value, type_, "it is not finite", "give None where there is no value")
+    try:
+        found = found.quantize(decimal.Decimal((0, (1,), -type_.scale)), context=_EXACT)
+    except decimal.InvalidOperation:
+        _refuse(value, type_, "it is out of range", "declare a decimal of more digits")
+    except decimal.Inexact:
+        _lost(value, type_, f"round it to {type_.scale} digits after the point, or declare more of them")
+    if found and found.adjusted() + 1 > type_.precision - type_.scale:
+        _refuse(value, type_, "it is out of range", "declare a decimal of more digits")
+    return found
+
+
+_Rule: TypeAlias = tuple[frozenset[type], Callable[[Any, pa.DataType], Any] | None]
+
+
+def _rules(type_: pa.DataType) -> _Rule:
+    """The Python types of which Arrow takes every value exactly or not at all, and the careful way for all others."""
+    t = pa.types
+    if t.is_boolean(type_):
+        return frozenset({bool, _NONE}), _bool
+    if t.is_signed_integer(type_):
+        return frozenset({int, _NONE}), _int
+    if t.is_float64(type_):
+        return frozenset({float, int, _NONE}), _float
+    if t.is_float32(type_):
+        return frozenset({float, _NONE}), _float
+    if t.is_string(type_):
+        return frozenset({str, _NONE}), _text
+    if t.is_binary(type_):
+        return frozenset({bytes, _NONE}), _bytes
+    if t.is_date32(type_):
+        return frozenset({dt.date, _NONE}), _date
+    if t.is_timestamp(type_) and type_.unit == "us":
+        return frozenset({dt.datetime, _NONE}), _time
+    if t.is_duration(type_) and type_.unit == "us":
+        return frozenset({dt.timedelta, _NONE}), _length
+    if t.is_decimal128(type_):
+        return frozenset({decimal.Decimal, int, _NONE}), _decimal
+    return frozenset(), None
+
+
+def _other(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+    """Types that no stream has as they are: by way of the one that a stream has instead."""
+    if pa.types.is_null(type_):
+        for at, value in enumerate(values):
+            if not is_null(value):
+                raise UnfitError(value, type_, "the column has nulls only").inside("", at)
+        return pa.nulls(len(values))
+    if pa.types.is_timestamp(type_):
+        plain = pa.timestamp("us", type_.tz and "UTC")
+    else:
+        plain = pa.duration("us") if pa.types.is_duration(type_) else normal_type(type_)
+    if plain == type_:
+        raise UnfitError(values[0] if values else None, type_, "no column can have this type")
+    found = column(values, plain, further=further)
+    try:
+        return found.cast(type_)
+    except pa.ArrowException:
+        for at in range(len(found)):
+            try:
+                found.slice(at, 1).cast(type_)
+            except pa.ArrowException:
+                raise UnfitError(values[at], type_, "a part of the value would be lost").inside("", at) from None
+        raise
+
+
+def _present(values: Sequence[Any], type_: pa.DataType, kinds: frozenset[type]) -> tuple[list[Any], _Flags | None]:
+    """The values with None for every null, and which are null; None where no value is."""
+    seen = set(map(type, values))
+    if not seen <= kinds:
+        values = [None if v is None or is_null(v) else _opened(v) for v in values]
+        seen = set(map(type, values))
+    if _NONE not in seen:
+        return list(values), None
+    return list(values), np.fromiter((v is None for v in values), np.bool_, len(values))
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
+def _required(array: pa.Array, field: pa.Field, path: str, missing: _Flags | None = None) -> pa.Array:
+    """Refuse nulls in what was declared without."""
+    if not field.nullable and array.null_count:
+        nulls = array.is_null().to_numpy(zero_copy_only=False)
+        nulls = nulls if missing is None else nulls & ~missing
+        if nulls.any():
+            problem = UnfitError(None, field.type, "it was declared without nulls", "give a value, or declare it nullable")
+            raise problem.inside(path, int(np.argmax(nulls)))
+    return array
+
+
+def _structs(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+    rows, missing = _present(values, type_, frozenset({dict, _NONE}))
+    names = {f.name for f in type_}
+    for at, row in enumerate(rows):
+        if type(row) is not dict and row is not None:
+            row = rows[at] = _named(row, type_, at)
+        if row is not None and not further and not row.keys() <= names:
+            name = next(n for n in row if n not in names)
+            raise unknown_name(row[name], type_, name, list(names)).inside(f".{name}", at)
+    arrays = []
+    for field in type_:
+        name = field.name
+        try:
+            below = column([None if row is None else row.get(name) for row in rows], field.type, further=further)
+        except UnfitError as problem:
+            raise problem.inside(f".{name}", problem.at) from None
+        arrays.append(_required(below, field, f".{name}", missing))
+    mask = None if missing is None else pa.array(missing)
+    if not arrays:
+        return pa.array([None if row is None else {} for row in rows], type_)
+    return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=mask)
+
+
+def unknown_name(value: object, type_: pa.DataType, name: object, names: list[str]) -> UnfitError:
+    """Return the error for a field that a struct does not have."""
+    near = [n for n in names if isinstance(name, str) and n.lower() == name.lower()]
+    hint = f"write {near[0]!r}: case counts" if near else f"the fields are: {', '.join(sorted(names)[:20])}"
+    return UnfitError(value, type_, "the struct does not have this field, its value would be lost", hint)
+
+
+def _named(row: Any, type_: pa.DataType, at: int) -> dict[Any, Any]:
+    """A value for a struct as a dict: any mapping, a tuple with names, or a plain one with an item for each field."""
+    if isinstance(row, Mapping):
+        return dict(row)
+    if isinstance(row, tuple):
+        names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+        if names is None and len(row) == type_.num_fields:
+            names = [f.name for f in type_]
+        if names is not None and len(names) == len(row):
+            return dict(zip(names, row, strict=True))
+    raise UnfitError(row, type_, "it is another kind of value", "give a dict of its fields").inside("", at)
+
+
+def _joined(parts: list[Any], missing: _Flags | None) -> tuple[list[Any], _Flags, pa.Array]:
+    """Items of all values, where those of each value begin, and the same for Arrow: null where the value is."""
+    sizes = np.fromiter((0 if p is None else len(p) for p in parts), np.int64, len(parts))
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    if bounds[-1] >= 1 << 31:
+        raise UnfitError(None, pa.null(), "the lists of one batch have too many items", "give fewer rows at a time")
+    mask = None if missing is None else np.append(missing, False)
+    offsets = pa.array(bounds.astype(np.int32), mask=mask)
+    return list(itertools.chain.from_iterable(p for p in parts if p is not None)), bounds, offsets
+
+
+def _from_items(problem: UnfitError, bounds: _Flags, label: str = "") -> UnfitError:
+    at = bisect.bisect_right(bounds.tolist(), problem.at) - 1
+    return problem.inside(f"{label}[{problem.at - int(bounds[at])}]", at)
+
+
+def _lists(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+    parts, missing = _present(values, type_, frozenset({list, tuple, _NONE}))
+    for at, part in enumerate(parts):
+        if not isinstance(part, (list, tuple, _NONE)):
+            if isinstance(part, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(part, Collection):
+                raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", at)
+            parts[at] = list(part)
+    items, bounds, offsets = _joined(parts, missing)
+    try:
+        below = _required(column(items, type_.value_type, further=further), type_.value_field, "")
+    except UnfitError as problem:
+        raise _from_items(problem, bounds) from None
+    return pa.ListArray.from_arrays(offsets, below, type=type_)
+
+
+def _maps(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+    parts, missing = _present(values, type_, frozenset({dict, list, tuple, _NONE}))
+    for at, part in enumerate(parts):
+        if isinstance(part, Mapping):
+            parts[at] = list(part.items())
+        elif part is not None and not (
+            isinstance(part, (list, tuple)) and all(isinstance(p, (tuple, list)) and len(p) == 2 for p in part)
+        ):
+            raise UnfitError(part, type_, "it is another kind of value", "give a dict, or a list of pairs").inside("", at)
+    items, bounds, offsets = _joined(parts, missing)
+    try:
+        keys = _required(column([k for k, _ in items], type_.key_type, further=further), type_.key_field, "")
+    except UnfitError as problem:
+        raise _from_items(problem, bounds, ".key") from None
+    try:
+        below = _required(column([v for _, v in items], type_.item_type, further=further), type_.item_field, "")
+    except UnfitError as problem:
+        raise _from_items(problem, bounds, ".value") from None
+    return pa.MapArray.from_arrays(offsets, keys, below, type=type_)
