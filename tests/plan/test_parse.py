@@ -133,7 +133,8 @@ def test_what_is_refused(text: str) -> None:
         ("timestamp without time zone", pa.timestamp("us")),
         ("TIMESTAMP(3)  Without Time\nZone", pa.timestamp("us")),
         ("timestamp with local time zone", pa.timestamp("us", "UTC")),
-        ("int NOT NULL", pa.int32()),
+        ("interval day to second", pa.duration("us")),
+        ("int[]", pa.list_(pa.int32())),
         ("int NULL", pa.int32()),
         ("int COMMENT 'it''s'", pa.int32()),
         ("int -- of milliseconds\n", pa.int32()),
@@ -149,7 +150,25 @@ def test_types_of_a_schema(text: str, type_: pa.DataType) -> None:
     assert parse_schema(f"c {text}, d int") == pa.schema([("c", type_), ("d", pa.int32())])
 
 
+def test_not_null_of_a_column_is_kept() -> None:
+    expected = pa.schema([pa.field("c", pa.int32(), nullable=False), pa.field("d", pa.int32())])
+    assert parse_schema("c int NOT NULL COMMENT 'x', d int NULL") == expected
+
+
 NO_SCHEMAS = [
+    "c timestamp[ms]",
+    "c timestamp[us, tz=UTC]",
+    "c int[3]",
+    "c int[abc]",
+    "c string[x=1]",
+    "c map<string, int[2]>",
+    "c decimal(10,2)[5]",
+    "c int(5)",
+    "c varchar(10)",
+    "c float(53)",
+    "c interval month",
+    "c struct<x: int NOT NULL>",
+    "c array<struct<x: int NOT NULL>>",
     "c interval",
     "c void",
     "c variant",

@@ -58,7 +58,16 @@ def type_of(node: sg.DataType) -> pa.DataType:
 
 def _type_of(node: sg.DataType) -> pa.DataType:
     kind = node.this.name if isinstance(node.this, sg.DataType.Type) else str(node.this)
+    if node.args.get("values"):
+        is_time = kind == "ARRAY" and "TIMESTAMP" in node.expressions[0].sql("spark").upper()
+        hint = "write timestamp or timestamp_ntz: times are in microseconds" if is_time else "write array<int> for a list"
+        raise _odd("a type has more in square brackets than it can mean", node, hint)
+    if isinstance(node.this, sg.Interval):
+        return _interval(node)
     if kind in _SIMPLE:
+        if node.expressions and not kind.startswith("TIMESTAMP"):  # Flink says TIMESTAMP(3); all digits are kept
+            name = "string" if kind in ("TEXT", "VARCHAR") else node.sql("spark").partition("(")[0].lower()
+            raise _odd("a type has a length that would not count", node, f"write {name} without brackets")
         return _SIMPLE[kind]()
     if kind == "DECIMAL":
         digits, scale = ([int(e.this.this) for e in node.expressions] or [10]) + [0] * (2 - len(node.expressions or [0]))
@@ -72,6 +81,8 @@ def _type_of(node: sg.DataType) -> pa.DataType:
         key, value = node.expressions
         return pa.map_(type_of(key), type_of(value))
     if kind == "STRUCT":
+        for part in node.expressions:
+            _check_field(part)
         return pa.struct([pa.field(e.name, type_of(e.args["kind"])) for e in node.expressions])
     raise SchemaError(
         message(
@@ -81,6 +92,31 @@ def _type_of(node: sg.DataType) -> pa.DataType:
             "use Spark SQL type names, or pass a pyarrow schema",
         )
     )
+
+
+def _odd(what: str, node: sg.Expression, hint: str) -> SchemaError:
+    return SchemaError(message(what, node.sql("spark"), "no column can have it", hint))
+
+
+_CLOCK_UNITS: Final = frozenset({"DAY", "HOUR", "MINUTE", "SECOND"})
+
+
+def _interval(node: sg.DataType) -> pa.DataType:
+    """Return a duration for ``interval day to second`` and the like."""
+    unit = node.this.args.get("unit")
+    ends = (unit.this, unit.expression) if isinstance(unit, sg.IntervalSpan) else (unit,)
+    if all(end is not None and end.name.upper() in _CLOCK_UNITS for end in ends):
+        return pa.duration("us")
+    hint = "write interval day to second, which has one length"
+    raise _odd("an interval of months or of no unit has no fixed length", node, hint)
+
+
+def _check_field(part: sg.Expression) -> None:
+    """Refuse what a field of a struct says besides name, type and COMMENT."""
+    constraints = part.args.get("constraints") or ()
+    if not all(isinstance(constraint.kind, sg.CommentColumnConstraint) for constraint in constraints):
+        hint = "leave it out: each field of a struct may be null; NOT NULL goes after the type of a whole column"
+        raise _odd("a field of a struct says more than its type", part, hint)
 
 
 @lru_cache(maxsize=256)  # a library that opens many streams says the same text again
@@ -112,10 +148,15 @@ def parse_schema(text: str) -> pa.Schema:
                 )
             )
         _check_column(column)
-    fields = [pa.field(column.name, type_of(column.args["kind"])) for column in columns]
+    fields = [pa.field(column.name, type_of(column.args["kind"]), nullable=not _is_required(column)) for column in columns]
     if not fields:
         raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))
     return pa.schema(fields)
+
+
+def _is_required(column: sg.ColumnDef) -> bool:
+    kinds = [constraint.kind for constraint in column.args.get("constraints") or ()]
+    return any(isinstance(kind, sg.NotNullColumnConstraint) and not kind.args.get("allow_null") for kind in kinds)
 
 
 def _check_column(column: sg.ColumnDef) -> None:
