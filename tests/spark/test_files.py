@@ -253,3 +253,29 @@ def test_a_query_that_goes_on_warns_of_files_that_were_changed(session: Session,
     for n in range(2, 6):
         os.utime(tmp_path / f"in #1%20/{n} ä.parquet", (5, 5))
     assert "3 ä.parquet' and 2 more." in go_on()[0]
+
+
+def test_a_file_without_bytes_is_read_once_it_has_some_and_read_files_are_put_away(session: Session, tmp_path: Path) -> None:
+    """One running query; each file is its own batch, of equal times, and goes when its batch is committed."""
+    (tmp_path / "in").mkdir()
+    for n in (2, 0, 1):
+        (tmp_path / f"in/{n}.json").write_text("" if n == 1 else f'{{"user": "{n}", "at": {n}}}\n')
+        os.utime(tmp_path / f"in/{n}.json", (5, 5))
+    stream = session.read_json(
+        tmp_path / "in", DDL, streaming=True, max_files_per_batch=1, after_read="archive", archive=tmp_path / "done"
+    )
+    query = (
+        stream.watermark("at", 0)
+        .key_by("user")
+        .tumbling_window(1)
+        .agg(count())
+        .start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    )
+    query.process_all_available()
+    assert (query.progress.rows, query.progress.late["late"]) == (2, 0)
+    (tmp_path / "in/1.json").write_text('{"user": "1", "at": 7}\n')
+    query.process_all_available()
+    assert query.progress.rows == 3
+    query.stop()
+    assert sorted(p.name for p in (tmp_path / "done").iterdir()) == ["0.json", "1.json", "2.json"]
+    assert list((tmp_path / "in").iterdir()) == []
