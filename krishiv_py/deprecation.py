@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from typing import Final
+
+_PASSED_OVER: Final = "krishiv_py.calls"
+"""The module whose functions are between a caller and each public method."""
 
 
 def deprecated(old: str, new: str, *, callers: int = 1) -> None:
-    """Warn that `old` is now called `new`, at the line that is `callers` calls above the one that asks for the warning."""
+    """Warn that `old` is now called `new`, at the line that is `callers` calls above the function that calls this one."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and (callers or _is_between(frame.f_code.co_filename)):
+        callers -= not _is_between(frame.f_code.co_filename)
+        frame, level = frame.f_back, level + 1
     warnings.warn(
         f"{old} is now called {new}; the old name goes with the next minor version. Hint: write {new}",
         DeprecationWarning,
-        stacklevel=2 + callers,
+        stacklevel=level,
     )
+
+
+def _is_between(file: str) -> bool:
+    module = sys.modules.get(_PASSED_OVER)
+    return module is not None and module.__file__ == file

@@ -99,7 +99,7 @@ def test_the_driver_writes_results_and_late_rows(tmp_path: Path) -> None:
     plan = stream.with_late_event_handler(SideOutputLateEventHandler(JsonSink(tmp_path / "late")))
     driver = Driver(plan, sink=JsonSink(tmp_path / "out"))
     for at in (1, 35, 3):
-        driver.send([{"at": at, "x": at}])
+        driver.send([{"at": dt.datetime(1970, 1, 1, microsecond=at, tzinfo=dt.timezone.utc), "x": at}])
     driver.close()
     with duckdb.connect() as db:
         late = db.execute(f"SELECT late.at, late.x, late.reason FROM read_json('{tmp_path}/late/*.json') AS late").fetchall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,12 +25,17 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
+
+def _second(number: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(number, dt.timezone.utc)
+
+
 SCHEMA = "user string, amount double, n int, at bigint, when timestamp, tags array<string>, flag boolean"
 ROWS: Final[list[dict[str, Any]]] = [
-    {"user": "a", "amount": 1.5, "n": 1, "at": 1_000, "when": 1_000_000, "tags": ["x"], "flag": True},
-    {"user": None, "amount": None, "n": None, "at": 2_000, "when": 2_000_000, "tags": None, "flag": None},
+    {"user": "a", "amount": 1.5, "n": 1, "at": 1_000, "when": _second(1), "tags": ["x"], "flag": True},
+    {"user": None, "amount": None, "n": None, "at": 2_000, "when": _second(2), "tags": None, "flag": None},
     {"user": "b", "amount": -1.0, "n": 3, "at": None, "when": None, "tags": [], "flag": False},
-    {"user": "a", "amount": 2.5, "n": 2, "at": 90_000, "when": 90_000_000, "tags": ["y", None], "flag": True},
+    {"user": "a", "amount": 2.5, "n": 2, "at": 90_000, "when": _second(90), "tags": ["y", None], "flag": True},
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Callable
 from typing import Any, Final
@@ -135,7 +136,7 @@ def rows(draw: Choose) -> list[dict[str, Any]]:
             "amount": draw.choice([None, 0.0, -0.0, float("nan"), float("inf"), 1.5]),
             "n": draw.choice([None, 0, 1, -1, 2**31 - 1]),
             "at": t,
-            "when": None if t is None else t % 10**9 * 1_000,
+            "when": None if t is None else dt.datetime.fromtimestamp(t % 10**9 / 1_000, dt.timezone.utc),
             "tags": draw.choice([None, [], ["x", None]]),
             "flag": draw.choice([None, True, False]),
         }

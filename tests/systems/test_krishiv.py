@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Literal
 
 import pytest
@@ -20,7 +21,7 @@ def keyed() -> KeyedStream:
 
 
 def row(user: str, second: float, amount: int = 1) -> dict[str, Any]:
-    return {"user_id": user, "event_time": int(second * 1_000_000), "amount": amount}
+    return {"user_id": user, "event_time": dt.datetime.fromtimestamp(second, dt.timezone.utc), "amount": amount}
 
 
 def brief(table: Any) -> list[tuple[Any, ...]]:

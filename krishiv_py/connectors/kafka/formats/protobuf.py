@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
@@ -202,7 +203,7 @@ def _single(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.Data
         return _SCALARS[field.type], _same
     type_ = field.message_type
     if type_.full_name in TIMES:
-        return TIMES[type_.full_name], _microseconds
+        return TIMES[type_.full_name], _instant if type_.full_name.endswith("Timestamp") else _length
     if type_.full_name in WRAPPERS:
         return _SCALARS[type_.fields_by_name["value"].type], _value
     return _struct(type_, wanted, where)
@@ -238,8 +239,16 @@ def _value(wrapped: Any) -> Any:
 
 
 def _microseconds(time: Any) -> int:
-    """A time or a duration; digits after the microsecond are cut off, as in JSON."""
+    """Return the microseconds of a time or a duration; digits after them are cut off, as in JSON."""
     return int(time.seconds * 1_000_000 + time.nanos // 1_000)
+
+
+def _instant(time: Any) -> np.datetime64:
+    return np.datetime64(_microseconds(time), "us")
+
+
+def _length(duration: Any) -> np.timedelta64:
+    return np.timedelta64(_microseconds(duration), "us")
 
 
 def _name_of(names: dict[int, str], number: int) -> str:
