@@ -24,6 +24,8 @@ name                                  kind     meaning
 ``last_batch_id``                     gauge    the last finished micro-batch, -1 before the first
 ``watermark_seconds``                 gauge    the watermark, s since the epoch; -Inf while unset, +Inf at the end of input
 ``source_watermark_seconds``          gauge    the watermark of each declared ``source``
+``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
+``query_state``                       gauge    1 for the ``state`` the query is in, ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
 
 Only plans that can drop such rows have ``ttl_dropped_total``, ``duplicate_events_total`` and ``limited_…``.
@@ -32,14 +34,16 @@ Only plans that can drop such rows have ``ttl_dropped_total``, ``duplicate_event
 from __future__ import annotations
 
 import importlib
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import attrs
 
-from krishiv_py.errors import missing_extra
+from krishiv_py.errors import PlanError, message, missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
@@ -126,6 +130,10 @@ def _by_source(progress: Progress) -> dict[str, float]:
     return {redacted(source): seconds(at) for source, at in found if source}  # the only one has no name
 
 
+def _held_back(progress: Progress) -> dict[str, float]:
+    return {redacted(source): times for source, times in progress.held_back.items()}
+
+
 SHOWN: Final = (
     _counted("rows", "Rows read", "rows"),
     _counted("very_late_events", "Rows with event time below watermark minus allowed lateness", "very_late"),
@@ -143,7 +151,14 @@ SHOWN: Final = (
     _gauge("last_batch_id", "The last finished micro-batch, -1 before the first", lambda p: p.batch_id),
     _gauge("watermark_seconds", "Watermark, seconds since the epoch; -Inf while unset", lambda p: seconds(p.watermark_us)),
     Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
+    Shown("held_back", "How often a source had to wait for others", "counter", _held_back, "source"),
 )
+STATES: Final = ("running", "stopped", "failed")
+
+
+def status_of(query: Observed) -> str:
+    """Where a query stands; a driver of tests always runs."""
+    return str(getattr(query, "status", "running"))
 
 
 def _read(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
@@ -174,13 +189,31 @@ class QueryCollector:
 
     def describe(self) -> Iterator[Any]:
         """Names without samples: what a registry asks for, so that registering reads no query."""
-        return self._families([])
+        yield from self._families([])
+        yield self._state([])
 
     def collect(self) -> Iterator[Any]:
         """One reading of every query."""
         with self._lock:
             queries = list(self._queries.values())
-        return self._families([(labels, progress) for query in queries for labels, progress in _read(query)])
+        yield from self._families([(labels, progress) for query in queries for labels, progress in _read(query)])
+        yield self._state(queries)
+
+    def _state(self, queries: list[Observed]) -> Any:
+        family = self._client.GaugeMetricFamily(
+            PREFIX + "query_state", "1 for the state a query is in, else 0", labels=(*LABELS, "state")
+        )
+        for query in queries:
+            now = status_of(query)
+            for state in STATES:
+                family.add_metric((redacted(query.name), redacted(query.operator), state), float(state == now))
+        return family
+
+    @property
+    def queries(self) -> list[Observed]:
+        """What is exported."""
+        with self._lock:
+            return list(self._queries.values())
 
     def _families(self, seen: list[tuple[tuple[str, str], Progress]]) -> Iterator[Any]:
         makers = {"counter": self._client.CounterMetricFamily, "gauge": self._client.GaugeMetricFamily}
@@ -252,3 +285,87 @@ def unregister(query: Observed, registry: CollectorRegistry | None = None) -> No
         collector = _COLLECTORS.get(target)
     if collector is not None:
         collector.remove(query)
+
+
+class Served:
+    """A server of :func:`serve`, in a thread of its own until :meth:`close`."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self._server = server
+        threading.Thread(target=server.serve_forever, name="krishiv-metrics", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") -> Served:
+    """Serve ``/metrics``, ``/healthz`` and ``/readyz`` of some `queries`.
+
+    ``/healthz`` answers 200 while no query has failed, else 503; ``/readyz`` answers 200 once each query runs and has finished
+    a micro-batch. Both give the state and the last micro-batch of each query as JSON.
+
+    Parameters
+    ----------
+    port : int
+        Where to listen; 0 takes a free port (:attr:`Served.port`).
+    queries : iterable of Query or Driver
+        What is told of.
+    host : str
+        The address to listen on; only this machine by default. In a container write ``"0.0.0.0"``.
+
+    Raises
+    ------
+    MissingExtraError
+        When ``prometheus-client`` is not installed.
+    PlanError
+        When the port cannot be listened on.
+    """
+    client, told = _client(), list(queries)
+    registry = client.CollectorRegistry()
+    for query in told:
+        register(query, registry)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
+            elif path in ("/healthz", "/readyz"):
+                states = [(q.name, status_of(q), q.progress.batch_id) for q in told]
+                good = all(s != "failed" if path == "/healthz" else s == "running" and b >= 0 for _, s, b in states)
+                shown = [{"query": redacted(n), "state": s, "last_batch": b} for n, s, b in states]
+                body = json.dumps({"ok": good, "queries": shown}).encode()
+                self._answer(200 if good else 503, "application/json", body)
+            else:
+                self._answer(404, "text/plain", b"/metrics, /healthz and /readyz\n")
+
+        def _answer(self, code: int, kind: str, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of each scrape."""
+
+    try:
+        return Served(ThreadingHTTPServer((host, port), Handler))
+    except (OSError, OverflowError, TypeError) as problem:
+        hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
+        raise PlanError(
+            message("metrics cannot be served", f"{host}:{port}: {problem}", "nobody can scrape", hint)
+        ) from problem

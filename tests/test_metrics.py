@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,8 +20,8 @@ from krishiv_py import (
     WatermarkSpec,
     count,
 )
-from krishiv_py.errors import MissingExtraError
-from krishiv_py.metrics import PREFIX, Observed, register, unregister
+from krishiv_py.errors import MissingExtraError, PlanError
+from krishiv_py.metrics import PREFIX, Observed, register, serve, unregister
 from krishiv_py.testing import Driver, stream_of
 
 DDL = "user string, at bigint"
@@ -187,3 +189,27 @@ def test_a_query_on_spark_shows_what_the_driver_shows(session: Session) -> None:
     assert of(query, registry, "late") == of(driver, registry, "late")
     query.stop()
     assert of(query, registry) == shown
+
+
+class _Query:
+    name, operator, status, progress = "q", "op", "running", Driver(judged(stream_of(DDL))).progress
+
+
+def test_a_failed_query_is_not_shown_as_alive_and_probes_say_so() -> None:
+    query, driver = _Query(), Driver(judged(stream_of(DDL)), name="d")
+    with serve(0, [query, driver]) as server:
+
+        def got(path: str) -> tuple[int, str]:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as refused:
+                return refused.code, refused.read().decode()
+
+        assert got("/healthz")[0] == 200 and got("/readyz")[0] == 503 and got("/other")[0] == 404
+        assert 'query_state{operator="op",query="q",state="running"} 1.0' in got("/metrics")[1]
+        query.status = "failed"
+        assert got("/healthz")[0] == 503 and '"state": "failed"' in got("/healthz")[1]
+        assert 'query_state{operator="op",query="q",state="failed"} 1.0' in got("/metrics")[1]
+        with pytest.raises(PlanError, match="cannot be served"):
+            serve(server.port, [driver])
