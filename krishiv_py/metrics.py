@@ -25,7 +25,7 @@ name                                  kind     meaning
 ``watermark_seconds``                 gauge    the watermark, s since the epoch; -Inf while unset, +Inf at the end of input
 ``source_watermark_seconds``          gauge    the watermark of each declared ``source``
 ``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
-``query_state``                       gauge    1 for the ``state`` the query is in, ``running``, ``stopped`` or ``failed``; else 0
+``query_state``                       gauge    1 for the ``state`` it is in: ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
 
 Only plans that can drop such rows have ``ttl_dropped_total``, ``duplicate_events_total`` and ``limited_…``.
@@ -339,7 +339,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
         register(query, registry)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
+        def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
