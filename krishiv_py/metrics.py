@@ -156,7 +156,7 @@ SHOWN: Final = (
 STATES: Final = ("running", "stopped", "failed")
 
 
-def status_of(query: Observed) -> str:
+def _status_of(query: Observed) -> str:
     """Where a query stands; a driver of tests always runs."""
     return str(getattr(query, "status", "running"))
 
@@ -204,7 +204,7 @@ class QueryCollector:
             PREFIX + "query_state", "1 for the state a query is in, else 0", labels=(*LABELS, "state")
         )
         for query in queries:
-            now = status_of(query)
+            now = _status_of(query)
             for state in STATES:
                 family.add_metric((redacted(query.name), redacted(query.operator), state), float(state == now))
         return family
@@ -344,7 +344,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
             if path == "/metrics":
                 self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
             elif path in ("/healthz", "/readyz"):
-                states = [(q.name, status_of(q), q.progress.batch_id) for q in told]
+                states = [(q.name, _status_of(q), q.progress.batch_id) for q in told]
                 good = all(s != "failed" if path == "/healthz" else s == "running" and b >= 0 for _, s, b in states)
                 shown = [{"query": redacted(n), "state": s, "last_batch": b} for n, s, b in states]
                 body = json.dumps({"ok": good, "queries": shown}).encode()
