@@ -82,8 +82,9 @@ class OptionMethods(ShownInALine):
 
         Parameters
         ----------
-        name : {"krishiv", "ripple", "spl", "kip450", "flink"}
-            The system.
+        name : {"krishiv", "ripple", "spl", "kip450", "flink", "spark"}
+            The system. With ``"spark"`` rows are judged by the watermark of the batch before, as in hand-written Structured
+            Streaming (SEMANTICS §4.6).
         """
         one_of(name, "name", tuple(PRESETS))
         return self._told(preset=name)

@@ -55,7 +55,8 @@ def follow(stage: Stage, bucket: Bucket, packed: Packed, judged: Moment, moment:
     judged, moment : Moment
         What was in force in this stage when those before fired last, and what is in force now.
     """
-    if not packed.beside or stage.spec.options.late_rule != "window":
+    options = stage.spec.options
+    if not packed.beside or options.late_rule != "window" or options.judges_before:
         yield from micro_batch(stage, bucket, packed, judged, lambda: moment, waits=True)
         return
     # Rows of a source were judged by `moment`: they enter no window that has ended by then, on time for another or not.

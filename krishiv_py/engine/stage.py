@@ -92,8 +92,14 @@ class Stage:
         return Packing(self, moment, results=results)
 
     def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
-        """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place."""
-        step = self.operator.step(bucket, list(packed.chunks), moment)
+        """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place.
+
+        Rows that are judged by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
+        """
+        judged = moment.judged if self.spec.options.judges_before and packed.chunks else moment
+        step = self.operator.step(bucket, list(packed.chunks), judged)
+        if judged is not moment:
+            step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
         counted: dict[str, int] = {}
         for notes in packed.notes:
             count(counted, notes.counters)
@@ -103,12 +109,26 @@ class Stage:
         return BatchDone(step.results, late, counted, step, moment)
 
 
+def _one_after_the_other(first: StepResult, then: StepResult) -> StepResult:
+    """Two steps of a bucket as one."""
+    counters = dict(first.counters)
+    count(counters, then.counters)
+    late = [t for t in (first.late, then.late) if t is not None]
+    return attrs.evolve(
+        then,
+        results=pa.concat_tables([first.results, then.results]),
+        firings=first.firings + then.firings,
+        counters=counters,
+        late=pa.concat_tables(late) if late else None,
+    )
+
+
 class Packing:
     """Rows of one micro-batch in one task: judged, counted, and combined when they are taken out."""
 
     def __init__(self, stage: Stage, moment: Moment, *, results: bool) -> None:
         self._stage = stage
-        self._moment = moment
+        self._moment = moment.judged if stage.spec.options.judges_before and not results else moment
         self._results = results
         self.notes = Notes()
         self.late: list[pa.Table] = []

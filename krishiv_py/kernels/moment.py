@@ -28,6 +28,9 @@ class Moment:
     begun_us : int or None
         The clock of the machine when the batch began, µs since the epoch, for rows that are held against it; None where nobody
         set a clock. It is on record before the batch runs.
+    before : tuple of int or None
+        What was in force in the batch before, by every clock, for plans that judge rows by it (SEMANTICS §4.6); None where that
+        makes no difference.
     others : tuple of int
         Of a plan with several clocks, what is in force by the second and further ones; `watermark_us` is by the first.
     """
@@ -37,15 +40,26 @@ class Moment:
     asks: bool = True
     others: tuple[int, ...] = ()
     begun_us: int | None = None
+    before: tuple[int, ...] | None = None
 
     def at(self, times: Times) -> Moment:
         """The moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""
         if times == FIRST_CLOCK and not self.others:
             return self
-        every = (self.watermark_us, *self.others)
-        reached = [every[clock] for clock, _ in times]
-        behind = [w if w in (UNSET, END_OF_TIME) else w - by_us for w, (_, by_us) in zip(reached, times, strict=True)]
-        return attrs.evolve(self, watermark_us=min(behind), others=())
+        before = None if self.before is None else (_least(self.before, times),)
+        return attrs.evolve(self, watermark_us=_least((self.watermark_us, *self.others), times), others=(), before=before)
+
+    @property
+    def every(self) -> tuple[int, ...]:
+        """What is in force, by every clock."""
+        return (self.watermark_us, *self.others)
+
+    @property
+    def judged(self) -> Moment:
+        """The moment by which rows are judged that are judged by the batch before."""
+        if self.before is None:
+            return self
+        return attrs.evolve(self, watermark_us=self.before[0], others=self.before[1:], before=None)
 
     def later(self, before: Moment) -> bool:
         """Whether any clock has gone on since the moment `before`."""
@@ -54,4 +68,10 @@ class Moment:
     @property
     def ended(self) -> bool:
         """Whether the input has ended, by every clock."""
-        return all(w == END_OF_TIME for w in (self.watermark_us, *self.others))
+        return all(w == END_OF_TIME for w in self.every)
+
+
+def _least(every: tuple[int, ...], times: Times) -> int:
+    """The least of what clocks show, each less how far the stage is behind it."""
+    reached = [every[clock] for clock, _ in times]
+    return min(w if w in (UNSET, END_OF_TIME) else w - by_us for w, (_, by_us) in zip(reached, times, strict=True))

@@ -45,8 +45,10 @@ class DrivenBatch:
     moment: Moment
     ahead: AheadLog
     done: list[list[BatchDone]] = attrs.field(init=False)
+    reached: Moment = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.reached = self.moment
         self.done = [[] for _ in self.stages]
 
     def run(
@@ -64,6 +66,8 @@ class DrivenBatch:
             What is in force after it.
         waits : bool
             Whether a batch without rows may follow.
+
+        Sets `reached` to what was in force in the last step.
         """
         packs = {n: self._packed(n, [] if sent is None else sent.get(n, []), clocks) for n in self.plan.roots}
         self._turn(packs, self.moment, self.plan.roots)
@@ -71,6 +75,7 @@ class DrivenBatch:
         moved = [n for n in self.plan.roots if self._reached(n, then) > self._reached(n, self.moment)]
         if waits and moved:
             self._turn({}, then, moved)
+            self.reached = then
         return self.done
 
     def leaving(self, output: OutputPlan, early: Sequence[pa.Table]) -> pa.Table:

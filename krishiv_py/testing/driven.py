@@ -88,7 +88,7 @@ class DrivenStage:
         packed = self._packed(before, read, judged, batch_id)
         with at_step(self.spec.name, STEP, batch_id):
             found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
-        self.handed = moment
+        self.handed = attrs.evolve(moment, before=None)
         for done in found:
             self.account(done)
         return found

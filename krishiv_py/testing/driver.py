@@ -104,6 +104,7 @@ class Driver:
         self._clocks = Clocks(self.plan.clocks)
         self._in_force = self._clocks.settle(self.clock.now_us)
         self._advances = 0
+        self._before = self._in_force.every
         self._ahead = AheadLog(self.plan, self.name)
 
     @property
@@ -315,6 +316,7 @@ class Driver:
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
         again._clocks = Clocks.restored(self.plan.clocks, json.loads(json.dumps(self._clocks.saved())))
         again._in_force = again._clocks.moment()
+        again._before = self._before
         again._advances = self._advances
         again._batch_id = self._batch_id
         again._outputs = self._outputs
@@ -326,6 +328,7 @@ class Driver:
         batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment, self._ahead)
         with tables_age_by(id(self.clock), self.clock.now_us):
             done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
+            self._before = batch.reached.every
             early = self._early() if snapshot else {}
         late = [
             late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
@@ -350,7 +353,7 @@ class Driver:
     def _moment(self) -> Moment:
         """What is in force, now."""
         now_us = self.clock.now_us
-        return attrs.evolve(self._in_force, now_us=now_us, begun_us=now_us if self.clock.is_set else None)
+        return attrs.evolve(self._in_force, now_us=now_us, begun_us=now_us if self.clock.is_set else None, before=self._before)
 
     def _settled(self) -> Moment:
         before, self._in_force = self._in_force, self._clocks.settle(self.clock.now_us)

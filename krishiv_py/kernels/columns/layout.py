@@ -70,7 +70,7 @@ class Layout:
         inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
         self.gap_column = spec.window.gap_column
         gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
-        judges = spec.window.late_by == "state" and spec.options.late_rule == "window"
+        judges = spec.window.late_by == "state" and spec.options.state_refuses
         self.carried = list(spec.late_columns) if judges else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]

@@ -6,6 +6,8 @@ value; the others pass.
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import numpy as np
 import pyarrow as pa
@@ -29,6 +31,9 @@ from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.plan.dedup import DUPLICATE, Deduplication
 from krishiv_py.plan.durations import UNSET
 
+_ANY: Final = 1 << 61
+"""No two times are so far apart: in the preset ``spark`` all that is remembered makes a duplicate (SEMANTICS §4.6)."""
+
 
 @attrs.define
 class _Reached(Section):
@@ -43,6 +48,7 @@ class DedupOperator:
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.window, Deduplication)
         self.within = spec.window.within_us
+        self.by_state = spec.options.judges_before
         self.keep_us = self.within + spec.options.allowed_lateness_us
         self.aside = spec.window.duplicates == "side_output"
         self.layout = layout = Layout(spec)
@@ -108,6 +114,8 @@ class DedupOperator:
         again = np.zeros(len(ordered) + 1, np.bool_)
         np.equal(ordered[1:], ordered[:-1], out=again[1:-1])
         held = log.lookup(ordered[~again[:-1]])
+        if self.by_state:
+            held = log.alive(held)
         doubtful = again[1:] | again[:-1]
         if held.num_rows:
             known = sorted_unique(held[HASH].to_numpy())
@@ -127,7 +135,7 @@ class DedupOperator:
         groups = group_rows(self.layout.key_names, held, rows)
         n = held.num_rows
         held_times, times = held[TIME].to_numpy(), rows[TIME].to_numpy()
-        return first_arrivals(groups.ids[n:], times, groups.ids[:n], held_times, self.within)
+        return first_arrivals(groups.ids[n:], times, groups.ids[:n], held_times, _ANY if self.by_state else self.within)
 
     def _refused(self, rows: pa.Table, watermark_us: int) -> pa.Table:
         """Duplicates in the late layout."""

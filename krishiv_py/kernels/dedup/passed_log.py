@@ -25,7 +25,7 @@ class PassedLog(KeyedLog):
 
     def __init__(self, bucket: Bucket, layout: Layout, over_us: int) -> None:
         fields = [pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64()), *layout.key_fields]
-        super().__init__(bucket, NAME, pa.schema(fields), lambda rows, _: self._alive(rows))
+        super().__init__(bucket, NAME, pa.schema(fields), lambda rows, _: self.alive(rows))
         self.schema = self._schema
         self._over = over_us
 
@@ -41,14 +41,15 @@ class PassedLog(KeyedLog):
             if times[_MIDDLE] > self._over:
                 continue
             at = self._runs.index(run)
-            kept = self._alive(pa.concat_tables(self._load(run))) if times[_LATEST] > self._over else None
+            kept = self.alive(pa.concat_tables(self._load(run))) if times[_LATEST] > self._over else None
             self._delete(run)
             del self._runs[at]
             if kept is not None and kept.num_rows:
                 self._write(run[0][0], kept)
                 self._runs.insert(at, self._runs.pop())
 
-    def _alive(self, rows: pa.Table) -> pa.Table:
+    def alive(self, rows: pa.Table) -> pa.Table:
+        """The rows that are not over."""
         alive = rows[TIME].to_numpy() > self._over
         return rows if alive.all() else rows.filter(pa.array(alive))
 

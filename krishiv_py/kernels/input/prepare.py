@@ -143,7 +143,7 @@ class Prepare:
         judged = reasons == 0
         spans = self._spans(times, judged)
         late, classes = (
-            self._late(times, watermark_us, spans),
+            self._late(times, watermark_us, spans, gaps, results=results),
             classify(times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
         )
         reasons[judged & late] = 4
@@ -238,7 +238,7 @@ class Prepare:
             return spans_of(self.spec.window, times, self.spec.time_kind)
         return spans_of(self.spec.window, times[judged], self.spec.time_kind).of_rows(np.flatnonzero(judged))
 
-    def _late(self, times: Ints, watermark_us: int, spans: Spans | None) -> Mask:
+    def _late(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
         options, window = self.spec.options, self.spec.window
         if watermark_us == UNSET:
             return np.zeros(len(times), np.bool_)
@@ -249,6 +249,10 @@ class Prepare:
         if options.late_rule == "window" and spans is not None:
             ends = spans.last_ends(times)
             return (ends > times) & late_by_window(ends, watermark_us, options.allowed_lateness_us)
+        if options.judges_before and not results and window.late_by in ("state", "time"):
+            merges = options.late_rule == "window" and window.late_by == "state" and not window.inclusive
+            ends = self._reaches(times, gaps) if merges else times  # of a session, that of the row alone
+            return late_by_window(ends, watermark_us, options.allowed_lateness_us)
         if options.late_rule == "window" and window.late_by in ("state", "never"):
             return np.zeros(len(times), np.bool_)  # only the state knows where a session ends; numbered windows never close
         return late_by_event(times, watermark_us, options.allowed_lateness_us)

@@ -1,4 +1,4 @@
-"""The switches of five systems, each in one word (SEMANTICS §3 to §5)."""
+"""The switches of six systems, each in one word (SEMANTICS §3 to §5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from krishiv_py.plan.options.told import ToldOptions
 
-PresetName: TypeAlias = Literal["krishiv", "ripple", "spl", "kip450", "flink"]
+PresetName: TypeAlias = Literal["krishiv", "ripple", "spl", "kip450", "flink", "spark"]
 
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     # the defaults: rows behind the watermark are late and counted, one result per window, sessions at exactly the gap are two
@@ -24,6 +24,8 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     "kip450": {"late_rule": "window", "emit": "final", "touch": "merge"},
     # late only when all windows of a row are over; sessions that touch are one
     "flink": {"late_rule": "window", "touch": "merge"},
+    # the same, but rows are judged by the watermark of the batch before
+    "spark": {"late_rule": "window", "touch": "merge", "late_watermark": "batch_before"},
 }
 """What each of them sets where nothing else is told, by the names of :class:`~krishiv_py.plan.options.told.ToldOptions`."""
 

@@ -14,6 +14,7 @@ LateRule: TypeAlias = Literal["event", "window"]
 NullKeys: TypeAlias = Literal["group", "side_output"]
 FutureAction: TypeAlias = Literal["warn", "drop", "side_output"]
 FutureReference: TypeAlias = Literal["watermark", "clock"]
+LateWatermark: TypeAlias = Literal["batch", "batch_before"]
 SessionTouch: TypeAlias = Literal["separate", "merge"]
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
@@ -65,7 +66,19 @@ class QueryOptions:
     pane: bool = False
     future_action: FutureAction = "warn"
     future_reference: FutureReference = "clock"
+    late_watermark: LateWatermark = "batch"
+    """Which watermark says that a row is late: that of its batch, or that of the batch before (SEMANTICS §4.6)."""
     max_listed: int = MAX_LISTED
+
+    @property
+    def judges_before(self) -> bool:
+        """Whether rows are judged by the watermark of the batch before, as Structured Streaming does (SEMANTICS §4.6)."""
+        return self.late_watermark == "batch_before"
+
+    @property
+    def state_refuses(self) -> bool:
+        """Whether rows of merging windows are late by the window they end up in, which only the state knows."""
+        return self.late_rule == "window" and not self.judges_before
 
     @property
     def fires_by_default(self) -> bool:
@@ -89,6 +102,8 @@ class QueryOptions:
     def describe(self) -> str:
         """One line for ``explain()``."""
         parts = [f"late_rule={self.late_rule}", f"emit={self.emit_mode}"]
+        if self.judges_before:
+            parts.append("late_watermark=batch_before")
         if self.allowed_lateness_us:
             parts.append(f"allowed_lateness={show_us(self.allowed_lateness_us)}")
         if self.trigger != Trigger():

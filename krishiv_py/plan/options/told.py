@@ -12,6 +12,7 @@ from krishiv_py.plan.options.query import (
     FutureAction,
     FutureReference,
     LateRule,
+    LateWatermark,
     NullKeys,
     QueryOptions,
     SessionTouch,
@@ -47,6 +48,7 @@ class ToldOptions:
     pane: bool | None = None
     future_action: FutureAction | None = None
     future_reference: FutureReference | None = None
+    late_watermark: LateWatermark | None = None
     max_listed: int | None = None
     preset: str | None = None
     touch: SessionTouch | None = None

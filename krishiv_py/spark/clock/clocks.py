@@ -62,8 +62,11 @@ class Clock(Protocol):
         """What is in force in a micro-batch."""
         ...
 
-    def judging(self, batch: int) -> Moment:
-        """What rows of a micro-batch are judged by: what is in force, and when the batch was planned."""
+    def judging(self, batch: int, *, before: bool) -> Moment:
+        """What rows of a micro-batch are judged by: what is in force, and when the batch was planned.
+
+        And where some rows are judged by the batch `before`, what was in force in that; each of it is on record.
+        """
         ...
 
     def spark_ms(self, batch: int, next_us: int) -> int:
@@ -91,10 +94,10 @@ class SparkClock:
         found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
         return Moment(max(found, self.initial_us), _planned_us(logged))
 
-    def judging(self, batch: int) -> Moment:
+    def judging(self, batch: int, *, before: bool) -> Moment:
         """See Clock."""
         found = self.in_force(batch)
-        return attrs.evolve(found, begun_us=found.now_us)
+        return attrs.evolve(found, begun_us=found.now_us, before=_before(self, batch) if before else None)
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""
@@ -120,9 +123,10 @@ class LedgerClock:
         entry = self.read(batch)
         return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry.get("begun_us", entry["now_us"]))
 
-    def judging(self, batch: int) -> Moment:
+    def judging(self, batch: int, *, before: bool) -> Moment:
         """See Clock."""
-        return attrs.evolve(self.in_force(batch), begun_us=_planned_us(planned(self.checkpoint, batch)))
+        begun_us = _planned_us(planned(self.checkpoint, batch))
+        return attrs.evolve(self.in_force(batch), begun_us=begun_us, before=_before(self, batch) if before else None)
 
     def begin(self, batch: int, now_us: int) -> None:
         """Note when a batch begins, before its tasks run; one that is repeated began when it did first."""
@@ -165,6 +169,11 @@ class LedgerClock:
         _, old = self._at(batch - _KEPT)
         if system.get_file_info(old).type != pafs.FileType.NotFound:
             system.delete_file(old)
+
+
+def _before(clock: Clock, batch: int) -> tuple[int, ...] | None:
+    """What was in force in the batch before."""
+    return clock.in_force(batch - 1).every if batch else None
 
 
 def _planned_us(logged: dict[str, Any]) -> int:

@@ -132,11 +132,12 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
     found: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
     timed: list[TimedBatch] = []
     begun_us = now_us
-    in_force = attrs.evolve(clocks.moment(), now_us=now_us)
+    in_force, before = attrs.evolve(clocks.moment(), now_us=now_us), None
     for number, batch in enumerate(batches):
         if plan.by_clock:
             now_us = max((us for at, path in batch for us in _sent_us(readers[at], path)), default=now_us)
-        timed.append(TimedBatch(number, attrs.evolve(in_force, now_us=now_us, begun_us=begun_us), idle))
+        moment = attrs.evolve(in_force, now_us=now_us, begun_us=begun_us, before=before)
+        timed.append(TimedBatch(number, moment, idle))
         for at, path in batch:
             found[at][path] = timed[-1]
             wanted = takers[at] and (number + 1 < len(batches) or not idle)
@@ -144,6 +145,7 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
                 for taker in takers[at]:
                     taker.tell(clocks, scanned, timed[-1].moment, now_us)
+        before = None if idle else in_force.every  # else a batch without rows has run since
         in_force = clocks.settle(now_us)
     if not idle:  # when the last files are done a query runs a batch without rows
         timed.append(TimedBatch(len(batches), attrs.evolve(in_force, now_us=now_us), idle))

@@ -161,7 +161,7 @@ class _Task:
         self._pack = pack
         self._batch = batch
         self._give = pack.shuffle_files.of_batch(batch).give
-        self._in_force = pack.clock.judging(batch)
+        self._in_force = pack.clock.judging(batch, before=any(r.spec.options.judges_before for r in pack.roots))
         self._shares = [_Share(root, self._in_force) for root in pack.roots]
         self._told = {share.root.clock: share for share in reversed(self._shares)}
         self._tracker = WatermarkTracker(pack.spec.watermark)

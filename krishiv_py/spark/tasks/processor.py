@@ -207,7 +207,8 @@ class BucketProcessor:
 
     def _in_force(self, batch: int, timers: Any) -> Moment:
         if self._clock is not None:
-            return self._clock.in_force(batch)
+            before = self._place.reads and self._spec.options.judges_before
+            return self._clock.judging(batch, before=True) if before else self._clock.in_force(batch)
         self._mark.spark_ms = timers.getCurrentWatermarkInMs()
         found = watermark_of(self._mark.spark_ms, self._spec.tick_us)
         return Moment(max(found, self._spec.watermark.initial_us), 0)  # begun_us: it knows no clock

@@ -67,7 +67,7 @@ class DistinctOperator:
         self.changes = None if self.final else Changes(self.layout, self.spans)
         told = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
         self.on_time = self.final or (spec.options.trigger.on_time and not told)  # row by row, every change was told already
-        self.by_window = spec.options.late_rule == "window"
+        self.by_window = spec.options.state_refuses
         self.block_us = max(self.spans.size // BLOCKS, 1)
         self.partial_names = [f.name for f in self.layout.partial_fields]
 

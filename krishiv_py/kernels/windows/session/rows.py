@@ -37,7 +37,7 @@ class SessionRows:
         self.layout = layout
         self.window = window
         self.touching = window.touch == "merge"
-        self.by_window = layout.spec.options.late_rule == "window"
+        self.by_window = layout.spec.options.state_refuses
         self.as_they_are = self.by_window and not layout.doubts
         fixed = [pa.field(HASH, pa.int64()), pa.field(START, pa.int64()), pa.field(END, pa.int64())]
         self.schema = pa.schema([*fixed, *layout.key_fields, *layout.partial_fields])
