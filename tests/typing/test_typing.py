@@ -112,7 +112,7 @@ ILLEGAL = {
     "pairs go with look-back windows": 'timed.window(windows.tumbling("1 s")).pairs()',
     "no unknown calendar unit": 'calendar_window("fortnight")',
     "no unknown weekday": 'calendar_window("week", week_start="mo")',
-    "no unknown preset": 'timed.preset("spark")',
+    "no unknown preset": 'timed.preset("storm")',
     "no number for a column of the clock": "stream.processing_time(5)",
     "no float length of a lull": 'stream.watermark("at", 0, idle_advance=1.5)',
     "no float range": "count().over(1.5)",
