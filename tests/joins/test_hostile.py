@@ -174,8 +174,10 @@ def given(out: StepOutput) -> list[dict[str, Any]]:
 
 def test_names_of_both_sides() -> None:
     one, other = left("key string, at bigint, v bigint"), right("key string, seen bigint, V bigint")
-    with pytest.raises(SchemaError, match='suffixes=\\("", "_right"\\)'):
-        one.interval_join(other, "key", lower=0, upper=5)
+    expected = ["key", "at", "v", "seen", "V_right", "join_time"]
+    assert one.interval_join(other, "key", lower=0, upper=5).schema.names == expected
+    again = one.interval_join(right("key string, seen bigint, v bigint, v_right bigint"), "key", lower=0, upper=5)
+    assert again.schema.names == ["key", "at", "v", "seen", "v_right_right", "v_right", "join_time"]
     found = one.interval_join(other, "key", lower=0, upper=5, suffixes=("", "_right")).schema.names
     assert found == ["key", "at", "v", "seen", "V_right", "join_time"]
     with pytest.raises(SchemaError, match="two columns of the result"):
@@ -191,8 +193,15 @@ ENDS = ("window_start_hits", "window_end_hits")
 def test_bounds_of_results_beside_those_of_a_window_join() -> None:
     hits = left("key string, at bigint").key_by("key").tumbling_window(5).agg(count())
     within = windows.tumbling(10)
+    own = ["window_start_left", "window_end_left"]
+    assert hits.window_join(right(), "key", window=within).results().schema.names[:5] == [
+        "key",
+        "window_start",
+        "window_end",
+        *own,
+    ]
     with pytest.raises(SchemaError, match="two columns of the result have one name"):
-        hits.window_join(right(), "key", window=within)
+        hits.window_join(right(), "key", window=within, suffixes=("", "_right"))
     driver = Driver(hits.window_join(right(), "key", window=within, suffixes=("_hits", "")))
     driver.send({"left": [{"key": "a", "at": 6}], "right": [{"key": "a", "seen": 1}]})
     row = driver.close().results.to_pylist()[0]

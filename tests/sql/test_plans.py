@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -156,7 +157,9 @@ def run(stream: Any) -> list[dict[str, Any]]:
         [{"id": i, "ts": t, "x": n} for n, (i, t) in enumerate([("a", 0), ("a", 9_000), ("b", 61_000)])],
     )
     joins = "left" in stream.explain() and "right" in stream.explain()
-    other = [{"id": i, "bt": t, "y": n} for n, (i, t) in enumerate([("a", 5_000_000), ("c", 70_000_000)])]
+    other = [
+        {"id": i, "bt": dt.datetime.fromtimestamp(t, dt.timezone.utc), "y": n} for n, (i, t) in enumerate([("a", 5), ("c", 70)])
+    ]
     found: list[dict[str, Any]] = driver.send({"left": rows, "right": other} if joins else rows).results.to_pylist()
     found += driver.close().results.to_pylist()
     return found

@@ -61,7 +61,7 @@ class JoinMethods(OptionMethods):
             Whether rows without a partner are given with nulls, once none can come; or left rows alone that have one
             (``"semi"``, at its arrival) or none (``"anti"``).
         suffixes : (str, str), optional
-            What is put behind names that both sides have besides keys, such as ``("", "_right")``. Without it they are refused.
+            Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
         idle_timeout : int or timedelta or str, optional
             Leave a side out of the watermark that is silent for longer than this (processing time).
         max_rows_per_key : int, optional
@@ -108,7 +108,7 @@ class JoinMethods(OptionMethods):
         found = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
         for name, bound in zip(("lower", "upper"), bounds, strict=True):
             whole_ticks(found, name, bound)
-        columns = named(*found, checked_suffixes(suffixes), left_only=how in ("semi", "anti"))
+        columns = named(*found, checked_suffixes(suffixes))
         if max_rows_per_key is not None:
             a_number(max_rows_per_key, "max_rows_per_key", 1, "pass a positive whole number, or None for no limit")
         return self._joined(right, found, IntervalJoin(columns, how, *bounds, max_rows_per_key), idle_timeout)
@@ -141,7 +141,7 @@ class JoinMethods(OptionMethods):
         how : {"left", "inner"}
             Whether left rows without a partner are given with nulls, or only counted (``unmatched``).
         suffixes : (str, str), optional
-            What is put behind names that both sides have besides keys; without it they are refused.
+            Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
         idle_timeout : int or timedelta or str, optional
             Leave a side out of the watermark that is silent for longer than this (processing time).
 
@@ -183,7 +183,7 @@ class JoinMethods(OptionMethods):
         found = sides_of(self, right, on, "asof_join", left_time=True)
         if tolerance_us is not None:
             whole_ticks(found, "tolerance", tolerance_us)
-        columns = named(*found, checked_suffixes(suffixes), left_only=False)
+        columns = named(*found, checked_suffixes(suffixes))
         return self._joined(right, found, AsofJoin(columns, how, direction, tolerance_us), idle_timeout)
 
     def window_join(
@@ -210,8 +210,8 @@ class JoinMethods(OptionMethods):
             Whether rows without a partner in a window are given with nulls; or left rows alone that have one (``"semi"``) or
             none (``"anti"``).
         suffixes : (str, str), optional
-            What is put behind names that both sides have besides keys, and behind ``window_start`` and ``window_end`` of a
-            side; without it they are refused.
+            Suffixes for names that both sides have besides keys, and for ``window_start`` and ``window_end`` of a side. By
+            default those of the right side get ``_right``, and the bounds of a left side ``_left``.
         idle_timeout : int or timedelta or str, optional
             Leave a side out of the watermark that is silent for longer than this (processing time).
 
@@ -253,7 +253,7 @@ class JoinMethods(OptionMethods):
         for name, length in finer_than_ms(window).items():
             whole_ticks(found, name, length)
         bounds = ("window_start", "window_end")
-        columns = named(*found, checked_suffixes(suffixes), left_only=how in ("semi", "anti"), taken=bounds)
+        columns = named(*found, checked_suffixes(suffixes), taken=bounds)
         return self._joined(right, found, WindowJoin(columns, how, window), idle_timeout)
 
     def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> JoinedStream:

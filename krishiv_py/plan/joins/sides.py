@@ -137,9 +137,7 @@ def _cast_hint(left: tuple[str, pa.DataType], right: tuple[str, pa.DataType]) ->
     return "cast both keys before .watermark(...): " + ", ".join(f"{side} {text}" for side, text in casts.items())
 
 
-def named(
-    left: Side, right: Side, suffixes: tuple[str, str] | None, *, left_only: bool, taken: tuple[str, ...] = ()
-) -> JoinColumns:
+def named(left: Side, right: Side, suffixes: tuple[str, str] | None, *, taken: tuple[str, ...] = ()) -> JoinColumns:
     """Names of the columns of both sides, each once.
 
     Parameters
@@ -147,9 +145,8 @@ def named(
     left, right : Side
         The sides.
     suffixes : (str, str) or None
-        What is put behind names that both sides have; None: such names are refused.
-    left_only : bool
-        Whether results have columns of the left side only, so that names of the right one are nobody's concern.
+        Suffixes for names that both sides have. With None the left side keeps its name, and that of the right side gets
+        ``_right``.
     taken : tuple of str
         Names that results have for columns of their own.
 
@@ -158,23 +155,16 @@ def named(
     SchemaError
         For columns of one name.
     """
-    if suffixes is None and left_only:
-        suffixes = ("", "_right")
     ours, theirs = {n.lower() for n in left.shown}, {n.lower() for n in right.others}
-    twice = [n for n in right.others if n.lower() in ours]
-    if twice and suffixes is None:
-        raise SchemaError(
-            message(
-                "both sides have columns of one name that are no keys",
-                ", ".join(twice),
-                "one would hide the other in results",
-                'write suffixes=("", "_right"), or rename them before .watermark(...): .rename(old="new")',
-            )
-        )
-    one, other = suffixes or ("", "")
-    keys = {k.lower() for k in left.keys}
-    lefts = {n: f"{n}{one}" if n.lower() in theirs | {*taken} and n.lower() not in keys else n for n in left.others}
-    rights = {n: f"{n}{other}" if n.lower() in ours | {*taken} else n for n in right.others}
+    keys, bounds = {k.lower() for k in left.keys}, {*taken}
+    if suffixes is None:
+        used = {*bounds, *ours, *(n.lower() for n in right.others if n.lower() not in ours)}
+        lefts = {n: _apart(n, "_left", used) if n.lower() in bounds else n for n in left.others}
+        rights = {n: _apart(n, "_right", used) if n.lower() in ours | bounds else n for n in right.others}
+    else:
+        one, other = suffixes
+        lefts = {n: f"{n}{one}" if n.lower() in theirs | bounds and n.lower() not in keys else n for n in left.others}
+        rights = {n: f"{n}{other}" if n.lower() in ours | bounds else n for n in right.others}
     _check_distinct([*taken, *left.keys, *lefts.values(), *rights.values()])
     known = {n.lower() for n in (*left.keys, *lefts.values(), *rights.values())}
     time = left.mark.column
@@ -184,6 +174,14 @@ def named(
 
 def _free(name: str, taken: set[str]) -> str:
     return _free(f"{name}_", taken) if name in taken else name
+
+
+def _apart(name: str, suffix: str, used: set[str]) -> str:
+    """Return `name` with as many suffixes as make it another than all that are `used`, and note it there."""
+    while name.lower() in used:
+        name += suffix
+    used.add(name.lower())
+    return name
 
 
 def _check_distinct(names: list[str]) -> None:
