@@ -24,6 +24,8 @@ name                                  kind     meaning
 ``last_batch_id``                     gauge    the last finished micro-batch, -1 before the first
 ``watermark_seconds``                 gauge    the watermark, s since the epoch; -Inf while unset, +Inf at the end of input
 ``source_watermark_seconds``          gauge    the watermark of each declared ``source``
+``batch_duration_seconds``            gauge    how long the last finished micro-batch took
+``last_batch_timestamp_seconds``      gauge    when it ended, s since the epoch; no sample before the first
 ``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
 ``query_state``                       gauge    1 for the ``state`` it is in: ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
@@ -130,6 +132,10 @@ def _by_source(progress: Progress) -> dict[str, float]:
     return {redacted(source): seconds(at) for source, at in found if source}  # the only one has no name
 
 
+def _ended(progress: Progress) -> dict[str, float]:
+    return {} if progress.batch_ended_us is None else {"": progress.batch_ended_us / 1_000_000}
+
+
 def _held_back(progress: Progress) -> dict[str, float]:
     return {redacted(source): times for source, times in progress.held_back.items()}
 
@@ -150,6 +156,8 @@ SHOWN: Final = (
     _gauge("state_bytes", "Bytes of state", lambda p: p.state_bytes),
     _gauge("last_batch_id", "The last finished micro-batch, -1 before the first", lambda p: p.batch_id),
     _gauge("watermark_seconds", "Watermark, seconds since the epoch; -Inf while unset", lambda p: seconds(p.watermark_us)),
+    _gauge("batch_duration_seconds", "How long the last finished micro-batch took", lambda p: p.batch_seconds),
+    Shown("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
     Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
     Shown("held_back", "How often a source had to wait for others", "counter", _held_back, "source"),
 )
@@ -322,7 +330,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
     port : int
         Where to listen; 0 takes a free port (:attr:`Served.port`).
     queries : iterable of Query or Driver
-        What is told of.
+        What is served.
     host : str
         The address to listen on; only this machine by default. In a container write ``"0.0.0.0"``.
 
@@ -333,9 +341,9 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
     PlanError
         When the port cannot be listened on.
     """
-    client, told = _client(), list(queries)
+    client, served = _client(), list(queries)
     registry = client.CollectorRegistry()
-    for query in told:
+    for query in served:
         register(query, registry)
 
     class Handler(BaseHTTPRequestHandler):
@@ -344,7 +352,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
             if path == "/metrics":
                 self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
             elif path in ("/healthz", "/readyz"):
-                states = [(q.name, _status_of(q), q.progress.batch_id) for q in told]
+                states = [(q.name, _status_of(q), q.progress.batch_id) for q in served]
                 good = all(s != "failed" if path == "/healthz" else s == "running" and b >= 0 for _, s, b in states)
                 shown = [{"query": redacted(n), "state": s, "last_batch": b} for n, s, b in states]
                 body = json.dumps({"ok": good, "queries": shown}).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import attrs
@@ -37,6 +38,10 @@ class Ledger:
     advances: int = 0
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
     """Which version of each table the last batch that was begun looks rows up in."""
+    began: float = attrs.field(factory=time.monotonic)
+    """When the batch in hand was begun, s of a clock that never goes back."""
+    seconds: float = 0.0
+    ended_us: int | None = None
     _lock: Any = attrs.field(factory=threading.Lock)
 
     def take(
@@ -56,6 +61,7 @@ class Ledger:
             self.advances += now.later(self.moment)
             self.moment = now
             self.sources_us = sources_us
+            self.seconds, self.ended_us = time.monotonic() - self.began, time.time_ns() // 1_000
             if reported or self.every_batch:
                 self._note()
 
@@ -69,6 +75,7 @@ class Ledger:
         saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
         told = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
         told |= {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting()} if self.every_batch else {}
+        told |= {"seconds": self.seconds, "ended": self.ended_us}
         told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
         told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
         self.notes.keep_metrics(told)
@@ -88,6 +95,7 @@ class Ledger:
         self.batch_id = max(self.batch_id, kept.get("batch", -1))
         self.sources_us = kept.get("sources", {})
         self.advances = kept.get("advances", 0)
+        self.seconds, self.ended_us = kept.get("seconds", 0.0), kept.get("ended")
         self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
 
     @property
@@ -104,7 +112,8 @@ class Ledger:
         for number, stage in enumerate(self.stages):
             reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
-            found[stage.spec.name] = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
+            sums = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
+            found[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
         return attrs.evolve(
             of_stages(found), watermark_advances=self.advances, held_back=self._held(), tables=dict(self.tables)
         )

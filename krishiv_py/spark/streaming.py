@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable
 
 import attrs
@@ -16,6 +17,7 @@ from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import Report
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.logs import batch_line
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
@@ -124,17 +126,10 @@ class BatchSteps:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
+        self.ledger.began = time.monotonic()
         try:
-            self.lease.check()
-            if self.plan.by_clock and isinstance(self.clock, LedgerClock):
-                self.clock.begin(batch_id, self.now())
-            if self.tables is not None:
-                self.ledger.tables = self.tables.begin(batch_id)
-            for planner in self.planners:
-                planner.taken(batch_id)
-            self._publish(frame, batch_id)
-            for planner in self.planners:
-                planner.published()
+            with batch_line(self.ahead.title, self.ledger.progress):
+                self._run(frame, batch_id)
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None
@@ -142,6 +137,18 @@ class BatchSteps:
             raise self.halt.problem from passable(cause(problem))
         finally:
             self.halt.thread = None
+
+    def _run(self, frame: DataFrame, batch_id: int) -> None:
+        self.lease.check()
+        if self.plan.by_clock and isinstance(self.clock, LedgerClock):
+            self.clock.begin(batch_id, self.now())
+        if self.tables is not None:
+            self.ledger.tables = self.tables.begin(batch_id)
+        for planner in self.planners:
+            planner.taken(batch_id)
+        self._publish(frame, batch_id)
+        for planner in self.planners:
+            planner.published()
 
     def _publish(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [output.kind for output in self.outputs if output.delivery == "frame"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.counters import Counters
@@ -106,6 +108,7 @@ class Driver:
         self._advances = 0
         self._before = self._in_force.every
         self._ahead = AheadLog(self.plan, self.name)
+        self._took: tuple[float, int | None] = (0.0, None)
 
     @property
     def operator(self) -> str:
@@ -145,7 +148,16 @@ class Driver:
                 for at, s in enumerate(self._stages)
             }
         )
-        return attrs.evolve(whole, watermark_advances=self._advances, tables=tables_seen(self.plan))
+        seconds, ended_us = self._took
+        stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}
+        return attrs.evolve(
+            whole,
+            watermark_advances=self._advances,
+            tables=tables_seen(self.plan),
+            batch_seconds=seconds,
+            batch_ended_us=ended_us,
+            stages=stages,
+        )
 
     @property
     def watermark_us(self) -> int:
@@ -325,6 +337,13 @@ class Driver:
         return again
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
+        began = time.monotonic()
+        with batch_line(self.name, lambda: self.progress):
+            done = self._run(sent, ended=ended, snapshot=snapshot)
+            self._took = time.monotonic() - began, time.time_ns() // 1_000
+        return done
+
+    def _run(self, sent: dict[int, Sent] | None, *, ended: bool, snapshot: bool) -> StepOutput:
         batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment, self._ahead)
         with tables_age_by(id(self.clock), self.clock.now_us):
             done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)

@@ -20,6 +20,7 @@ FACES = [m.name for m in pkgutil.iter_modules(krishiv_py.__path__, "krishiv_py."
 PUBLIC = [
     "krishiv_py",
     "krishiv_py.display.plots",
+    "krishiv_py.logs",
     "krishiv_py.metrics",
     *(face for face in FACES if hasattr(importlib.import_module(face), "__all__")),
 ]

@@ -55,6 +55,10 @@ class Progress:
     tables : dict
         Of each table of a lookup join that a function loads, by the name of the function, the :class:`TableVersion` that the
         last batch saw.
+    batch_seconds : float
+        How long the last finished micro-batch took, s: reading, windows and both outputs.
+    batch_ended_us : int or None
+        When it ended, µs since the epoch by the clock of the machine; None before the first.
     stages : dict
         The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
         batch, watermark, input rows and sources of the first stage, the firings of the last, and the sums of the rest.
@@ -73,6 +77,8 @@ class Progress:
     watermark_advances: int = 0
     held_back: dict[str, int] = attrs.field(factory=dict)
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
+    batch_seconds: float = attrs.field(default=0.0, eq=False)
+    batch_ended_us: int | None = attrs.field(default=None, eq=False)
     stages: dict[str, Progress] = attrs.field(factory=dict)
 
     @property

@@ -1,0 +1,93 @@
+"""Log lines of running queries, for people and as JSON.
+
+Every finished micro-batch gives one line at INFO on the logger ``krishiv_py.query``. Its numbers are attributes of the record,
+too, so a formatter need not parse the text: ``query``, ``batch``, ``rows``, ``late``, ``results``, ``watermark``, ``seconds``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from krishiv_py.plan.running.progress import Progress
+from krishiv_py.redaction import redacted
+
+__all__ = ["JsonFormatter"]
+
+_LOG: Final = logging.getLogger("krishiv_py.query")
+_TEXT: Final = "query %s: batch %d, %d rows, %d late, %d results, watermark %s, %.3f s"
+_OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+"""Attributes that every record has."""
+
+
+@contextlib.contextmanager
+def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
+    """Log a line of the micro-batch that the body runs, by the progress before and after; none when the body raises."""
+    if not _LOG.isEnabledFor(logging.INFO):
+        yield
+        return
+    before = look()
+    yield
+    after = look()
+    found = {
+        "query": redacted(query),
+        "batch": after.batch_id,
+        "rows": after.rows - before.rows,
+        "late": sum(after.late.values()) - sum(before.late.values()),
+        "results": after.firings - before.firings,
+        "watermark": after.watermark,
+        "seconds": round(after.batch_seconds, 3),
+    }
+    _LOG.info(_TEXT, *found.values(), extra=found)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a log record as one line of JSON.
+
+    The members are ``time`` (UTC), ``level``, ``logger`` and ``message``, then the attributes that were passed as ``extra``,
+    and ``exception`` and ``stack`` where the record has them. Secrets are taken out of all texts. A value that JSON does not
+    have is written as its text.
+
+    Examples
+    --------
+    >>> import logging
+    >>> from krishiv_py.logs import JsonFormatter
+    >>> record = logging.makeLogRecord({"name": "krishiv_py.query", "levelname": "INFO", "msg": "done", "created": 0, "n": 3})
+    >>> print(JsonFormatter().format(record))
+    {"time": "1970-01-01T00:00:00.000Z", "level": "INFO", "logger": "krishiv_py.query", "message": "done", "n": 3}
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line of JSON."""
+        at = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        further = {name: _plain(value) for name, value in vars(record).items() if name not in _OWN}
+        line |= {name: value for name, value in further.items() if name not in line}
+        if record.exc_info:
+            line["exception"] = redacted(self.formatException(record.exc_info))
+        if record.stack_info:
+            line["stack"] = redacted(self.formatStack(record.stack_info))
+        return json.dumps(line)
+
+
+def _plain(value: object) -> Any:
+    """A value as JSON has it."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {redacted(str(name)): _plain(one) for name, one in value.items()}
+    return redacted(str(value))
