@@ -31,6 +31,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from krishiv_py.redaction import redacted
+from krishiv_py.version import __version__
 
 RAISED: Final = (Exception, SystemExit)
 """What of a user's function becomes an error of ours that names the function: ``sys.exit()`` too, but never Ctrl-C."""
@@ -169,7 +170,8 @@ def _of_a_user(file: str) -> bool:
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:
     """A :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
-    hint = f'install the extra krishiv_py[{extra}]: pip install "krishiv_py[{extra}]", or ".[{extra}]" in a checkout'
+    wheel = f"krishiv_py-{__version__}-py3-none-any.whl[{extra}]"
+    hint = f'install the extra {extra}: pip install ".[{extra}]" in a clone, or pip install "{wheel}" with a built wheel'
     return MissingExtraError(message(f"{package} is not installed", "no such module", consequence, hint))
 
 

@@ -24,7 +24,7 @@ def test_connect_without_its_extra_names_it() -> None:
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True, timeout=120)
     last = done.stderr.splitlines()[-1]
     assert "MissingExtraError: grpc" in last and "is not installed" in last
-    assert "install the extra krishiv_py[connect]" in last
+    assert 'install the extra connect: pip install ".[connect]"' in last
 
 
 CALLS = {
@@ -59,7 +59,7 @@ def test_what_is_missing_names_its_extra(what: str) -> None:
     last = done.stderr.splitlines()[-1]
     missing = "libpq" if "libpq" in what else module.partition(".")[0]
     assert f"MissingExtraError: {missing}" in last and "is not installed" in last
-    assert f"install the extra krishiv_py[{extra}]" in last
+    assert f'install the extra {extra}: pip install ".[{extra}]"' in last
 
 
 def test_the_extras_that_errors_name_can_be_installed() -> None:
@@ -69,3 +69,16 @@ def test_the_extras_that_errors_name_can_be_installed() -> None:
     named = {found for file in (project / "krishiv_py").rglob("*.py") for found in EXTRA.findall(file.read_text())}
     assert named - set(extras) == set()
     assert named >= {*(what.split()[0] for what in CALLS), "connect", "metrics", "plot", "progress"}
+
+
+def test_no_text_installs_the_library_from_an_index() -> None:
+    project = Path(__file__).parents[1]
+    texts = [project / "README.md", project / "deploy" / "Containerfile"]
+    texts += [*(project / "docs").rglob("*.md"), *(project / "krishiv_py").rglob("*.py")]
+    found = [
+        f"{file.name}: {line.strip()}"
+        for file in texts
+        for line in file.read_text().splitlines()
+        if re.search(r'pip install.*[ "/]krishiv_py(\[|"|`|$)', line)
+    ]
+    assert found == []

@@ -71,7 +71,7 @@ class RangedSources:
         timeout: str = "60 s",
         options: Mapping[str, str | int | float | bool] | None = None,
     ) -> Stream:
-        """Topics of Kafka, fetched and decoded in the tasks (docs/kafka.md). Needs the extra ``krishiv_py[kafka]``.
+        """Topics of Kafka, fetched and decoded in the tasks (docs/kafka.md). Needs the extra ``kafka``.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class RangedSources:
         parallelism: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Stream:
-        """A Delta table, read by delta-rs and Arrow (docs/tables.md). Needs the extra ``krishiv_py[delta]``.
+        """A Delta table, read by delta-rs and Arrow (docs/tables.md). Needs the extra ``delta``.
 
         Parameters
         ----------

@@ -220,5 +220,5 @@ def test_without_matplotlib_the_extra_is_named() -> None:
     program = "import sys; sys.modules['matplotlib'] = None\nfrom krishiv_py.display import plots"
     folder = Path(krishiv_py.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
-    assert 'install the extra krishiv_py[plot]: pip install "krishiv_py[plot]"' in done.stderr.splitlines()[-1]
+    assert 'install the extra plot: pip install ".[plot]" in a clone' in done.stderr.splitlines()[-1]
     assert MissingExtraError.__name__ in done.stderr.splitlines()[-1]

@@ -66,7 +66,7 @@ class _Outputs(dict[tuple[str, str], _Output]):
 
 
 class KafkaSink(TransactionalSink):
-    """Writes rows to a topic of Kafka, exactly once (docs/kafka.md). Needs the extra ``krishiv_py[kafka]``.
+    """Writes rows to a topic of Kafka, exactly once (docs/kafka.md). Needs the extra ``kafka``.
 
     Each micro-batch is one transaction. The note that it was published is committed inside the transaction, as the offset of a
     consumer group, so a batch that is published again is recognised. Consumers must read with
