@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any
@@ -130,7 +131,7 @@ def test_times_and_several_keys_are_told_as_they_are() -> None:
     keyed = stream_of("user string, n int, at timestamp, v bigint").watermark("at", 0).key_by("user", "n")
     driver = Driver(keyed.tumbling_window(10_000).agg(faulty("add")))
     with pytest.raises(OperatorError, match=r"user=None, n=7 in the window 1970-01-01T00:00:10\+00:00 to .*:20\+00:00 "):
-        driver.send([{"user": None, "n": 7, "at": 15_000_000, "v": BAD}])
+        driver.send([{"user": None, "n": 7, "at": dt.datetime(1970, 1, 1, 0, 0, 15, tzinfo=dt.timezone.utc), "v": BAD}])
     everything = Driver(stream_of(DDL).watermark("at", 0).tumbling_window(10).agg(faulty("finish")))
     everything.send([row("a", 1, BAD)])
     with pytest.raises(OperatorError, match=r"failed in `finish` in the window 0 to 10 \(got: \[99\]\)"):
