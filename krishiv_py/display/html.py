@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CARD: Final = "max-width:64em;padding:.6em 1em;border:1px solid rgba(128,128,128,.45);border-radius:6px;line-height:1.5"
 _HEAD: Final = "margin-bottom:.4em;font-weight:600"
 _GRID: Final = "display:grid;grid-template-columns:max-content 1fr;gap:.15em 1.2em;margin:0"
-_LABEL: Final = "margin:0;font-weight:400;opacity:.75"
+_LABEL: Final = "margin:0;font-weight:400;opacity:.75;white-space:nowrap"
 _VALUE: Final = "margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums"
 _CODE: Final = "font-family:monospace"
 _ASIDE: Final = "font-weight:400;opacity:.75"
@@ -44,17 +44,26 @@ def plan_html(plan: Explained) -> str:
     """
     heart = plan.physical.steps[-2]
     steps = [(part.title if at == 0 else f"↓ {part.title}", _code(part.detail)) for at, part in enumerate(plan.flow)]
-    steps.append(("↓ route", f"<b>{shown(heart.route)}</b>, because {shown(heart.why)}"))
+    route = "collect() and run(): one Spark job; start(): micro-batches" if heart.route == "bounded" else heart.route
+    steps.append(("↓ route", f"<b>{shown(route)}</b>, because {shown(heart.why)}"))
     stages = [(s.name, f"{shown(s.what)}, because {shown(s.why)}") for s in plan.physical.steps]
     several = len(plan.checked) > 1
     return _card(
-        f"<div style='{_HEAD}'>Windowed aggregation{f' in {len(plan.checked)} stages' if several else ''}</div>",
+        f"<div style='{_HEAD}'>{_title(plan)}{f', {len(plan.checked)} stages' if several else ''}</div>",
         _grid(steps),
         *(f"<div style='{_WARNING}'><b>⚠ warning</b> {shown(w)}</div>" for w in plan.physical.warnings),
         "<details style='margin-top:.5em'><summary style='cursor:pointer'>Time, columns and physical stages</summary>",
         _grid([*(fact for stage in plan.checked for fact in _checked(stage)), *stages]),
         "</details>",
     )
+
+
+_TITLES: Final = {"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"}
+
+
+def _title(plan: Explained) -> str:
+    """Return the kind of the last stage, in words."""
+    return next((_TITLES[part.title] for part in plan.logical if part.title in _TITLES), "Rows")
 
 
 def _checked(stage: Checked) -> list[tuple[str, str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import attrs
 
+from krishiv_py.plan.joins.sides import TIME
 from krishiv_py.plan.nodes import Node, StageOutput, Untimed, WindowAggregate, chain, prefix_of, source_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.stages import stages_of
@@ -68,15 +70,30 @@ class Explained:
     physical: PhysicalPlan
 
 
+_WHAT: Final = {"Join": "join", "Deduplicate": "deduplication"}
+"""What the flow calls operations that are not windows, by their heading."""
+
+
+def named_time(text: str) -> str:
+    """Return a text of a plan without the name that the library has for the event time of both sides of a join."""
+    return text.replace(TIME, "event time")
+
+
 def explain(plan: PhysicalPlan) -> Explained:
     """Gather what there is to say about a plan, of a running query or of one that may be run."""
     stages = stages_of(plan.node)
     return Explained(
-        logical=tuple(Part(n.heading, n.detail()) for stage in reversed(stages) for n in _nodes(stage) if n.heading),
+        logical=tuple(
+            Part(n.heading, named_time(n.detail())) for stage in reversed(stages) for n in _nodes(stage) if n.heading
+        ),
         flow=tuple(part for at, stage in enumerate(stages) for part in _flow(stage)[bool(at) :]),
         checked=tuple(map(_checked, plan.stages)),
         physical=plan,
     )
+
+
+def _part(node: Node) -> Part:
+    return Part(node.heading, named_time(node.detail()))
 
 
 def _nodes(stage: WindowAggregate) -> Iterator[Node]:
@@ -87,11 +104,12 @@ def _nodes(stage: WindowAggregate) -> Iterator[Node]:
 
 def _checked(stage: StagePlan) -> Checked:
     spec = stage.spec
+    time = named_time(spec.time_column or "")
     return Checked(
         name=spec.name,
         rows=tuple((f.name, str(f.type)) for f in spec.row_schema if not f.name.startswith(RESERVED)),
         reads=tuple(name for name in spec.needs_columns if not name.startswith(RESERVED)),
-        time=f"{spec.time_column} ({spec.time_kind}, resolution {spec.tick_us} µs)" if spec.time_column else "none is needed",
+        time=f"{time} ({spec.time_kind}, resolution {spec.tick_us} µs)" if time else "none is needed",
         keeps=tuple(f"{k.keeps} of {c}" for c, k in zip(spec.aggs, stage.layout.kernels, strict=True) if k.keeps),
     )
 
@@ -104,9 +122,9 @@ def _flow(node: WindowAggregate) -> tuple[Part, ...]:
     return (
         Part("source", f"{source.title} {source.detail()}".rstrip()),
         *(Part(step.title.lower(), step.detail()) for step in prefix_of(node)),
-        Part("watermark", node.input.detail()),
+        Part("watermark", named_time(node.input.detail())),
         Part("key", node.shown_keys),
-        Part("window", node.window.describe()),
+        Part(_WHAT.get(node.heading, "window"), node.window.describe()),
         *([Part("aggregates", node.shown_aggs)] if node.shown_aggs else []),
         Part("options", node.options.describe()),
         *(Part(step.title.lower(), step.detail()) for step in node.after),

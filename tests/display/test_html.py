@@ -49,7 +49,7 @@ def test_a_plan_reads_from_source_to_route() -> None:
         "session with gap 5 min",
         "count(*) AS count, avg(celsius) AS mean",
     ]
-    assert found[7].startswith("bounded, because ")
+    assert found[7].startswith("collect() and run(): one Spark job; start(): micro-batches, because ")
     assert labels[8:] == ["time", "reads", "scan", "prepare", "window", "publish"]
 
 
