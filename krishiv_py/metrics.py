@@ -24,6 +24,7 @@ name                                  kind     meaning
 ``last_batch_id``                     gauge    the last finished micro-batch, -1 before the first
 ``watermark_seconds``                 gauge    the watermark, s since the epoch; -Inf while unset, +Inf at the end of input
 ``source_watermark_seconds``          gauge    the watermark of each declared ``source``
+``source_idle``                       gauge    1 for a declared ``source`` that no watermark waits for, as it is silent; else 0
 ``batch_duration_seconds``            gauge    how long the last finished micro-batch took
 ``last_batch_timestamp_seconds``      gauge    when it ended, s since the epoch; no sample before the first
 ``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
@@ -132,6 +133,10 @@ def _by_source(progress: Progress) -> dict[str, float]:
     return {redacted(source): seconds(at) for source, at in found if source}  # the only one has no name
 
 
+def _idle(progress: Progress) -> dict[str, float]:
+    return {redacted(s): float(s in progress.idle_sources) for s in progress.source_watermarks_us if s}
+
+
 def _ended(progress: Progress) -> dict[str, float]:
     return {} if progress.batch_ended_us is None else {"": progress.batch_ended_us / 1_000_000}
 
@@ -159,6 +164,7 @@ SHOWN: Final = (
     _gauge("batch_duration_seconds", "How long the last finished micro-batch took", lambda p: p.batch_seconds),
     Shown("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
     Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
+    Shown("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
     Shown("held_back", "How often a source had to wait for others", "counter", _held_back, "source"),
 )
 STATES: Final = ("running", "stopped", "failed")

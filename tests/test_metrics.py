@@ -22,7 +22,7 @@ from krishiv_py import (
 )
 from krishiv_py.errors import MissingExtraError, PlanError
 from krishiv_py.metrics import PREFIX, Observed, register, serve, unregister
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, ManualClock, stream_of
 
 DDL = "user string, at bigint"
 Samples = dict[tuple[str, tuple[str, ...]], float]
@@ -133,11 +133,33 @@ def test_a_watermark_per_source() -> None:
     registry, driver = CollectorRegistry(), Driver(stream.tumbling_window(1_000).agg(count()))
     register(driver, registry)
     driver.send([{"source": "a", "at": 100}])
-    assert of(driver, registry, "a") == {"source_watermark_seconds": 0.1}
-    assert of(driver, registry, "b") == {"source_watermark_seconds": float("-inf")}
+    assert of(driver, registry, "a") == {"source_watermark_seconds": 0.1, "source_idle": 0}
+    assert of(driver, registry, "b") == {"source_watermark_seconds": float("-inf"), "source_idle": 0}
     driver.send([{"source": "b", "at": 80}])
-    assert of(driver, registry, "b") == {"source_watermark_seconds": 0.03}
+    assert of(driver, registry, "b") == {"source_watermark_seconds": 0.03, "source_idle": 0}
     assert of(driver, registry)["watermark_seconds"] == 0.03
+
+
+def test_a_silent_source_is_idle_until_its_next_row() -> None:
+    lags = MultiSourceWatermarkSpec.new(idle_timeout="30 s")
+    lags = lags.source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    stream = stream_of("source string, at bigint").with_watermark(lags, "at", source_column="source")
+    inner = stream.tumbling_window(10).agg(count())
+    for plan in (inner, inner.tumbling_window(20).agg(count())):
+        registry, driver = CollectorRegistry(), Driver(plan, clock=ManualClock())
+        register(driver, registry)
+
+        def idle(registry: CollectorRegistry = registry) -> list[float]:
+            return [value for (name, _), value in sorted(scraped(registry).items()) if name == "source_idle"]
+
+        driver.send([{"source": "a", "at": 100}, {"source": "b", "at": 80}])
+        assert (idle(), driver.progress.idle_sources) == ([0, 0], ())
+        driver.clock.advance("31 s")
+        driver.send([{"source": "a", "at": 200}])
+        driver.tick()
+        assert (idle(), driver.progress.idle_sources) == ([0, 1], ("b",))
+        driver.send([{"source": "b", "at": 90}])
+        assert (idle(), driver.progress.idle_sources) == ([0, 0], ())
 
 
 def test_stages_have_samples_of_their_own() -> None:

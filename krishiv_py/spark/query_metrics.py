@@ -38,6 +38,8 @@ class Ledger:
     advances: int = 0
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
     """Which version of each table the last batch that was begun looks rows up in."""
+    idle: tuple[str, ...] = ()
+    """Sources that no watermark waits for."""
     began: float = attrs.field(factory=time.monotonic)
     """When the batch in hand was begun, s of a clock that never goes back."""
     seconds: float = 0.0
@@ -74,7 +76,11 @@ class Ledger:
         now = self.moment
         saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
         told = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
-        told |= {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting()} if self.every_batch else {}
+        told |= (
+            {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting(), "idle": self.idle}
+            if self.every_batch
+            else {}
+        )
         told |= {"seconds": self.seconds, "ended": self.ended_us}
         told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
         told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
@@ -95,6 +101,7 @@ class Ledger:
         self.batch_id = max(self.batch_id, kept.get("batch", -1))
         self.sources_us = kept.get("sources", {})
         self.advances = kept.get("advances", 0)
+        self.idle = tuple(kept.get("idle", ()))
         self.seconds, self.ended_us = kept.get("seconds", 0.0), kept.get("ended")
         self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
 
@@ -114,6 +121,8 @@ class Ledger:
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             sums = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
             found[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
+        first = self.stages[0].spec.name
+        found[first] = attrs.evolve(found[first], idle_sources=self.idle)
         return attrs.evolve(
             of_stages(found), watermark_advances=self.advances, held_back=self._held(), tables=dict(self.tables)
         )

@@ -200,6 +200,7 @@ class BatchSteps:
                     if advance.watermark_us != UNSET:
                         clocks.advance(clock, advance.watermark_us, advance.source, now_us)
         in_force = clocks.settle(now_us)
+        self.ledger.idle = tuple(clocks.idle(now_us))
         self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
         if self.wakes is not None:
             self.wakes.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))

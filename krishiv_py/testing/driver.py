@@ -109,6 +109,7 @@ class Driver:
         self._before = self._in_force.every
         self._ahead = AheadLog(self.plan, self.name)
         self._took: tuple[float, int | None] = (0.0, None)
+        self._idle: tuple[str, ...] = ()
 
     @property
     def operator(self) -> str:
@@ -150,8 +151,12 @@ class Driver:
         )
         seconds, ended_us = self._took
         stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}
+        if stages:
+            first = self._stages[0].spec.name
+            stages[first] = attrs.evolve(stages[first], idle_sources=self._idle)
         return attrs.evolve(
             whole,
+            idle_sources=self._idle,
             watermark_advances=self._advances,
             tables=tables_seen(self.plan),
             batch_seconds=seconds,
@@ -377,4 +382,5 @@ class Driver:
     def _settled(self) -> Moment:
         before, self._in_force = self._in_force, self._clocks.settle(self.clock.now_us)
         self._advances += self._in_force.later(before)
+        self._idle = tuple(self._clocks.idle(self.clock.now_us))
         return self._in_force

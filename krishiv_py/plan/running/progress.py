@@ -47,6 +47,8 @@ class Progress:
         The content of the state, and results fired so far.
     source_watermarks_us : dict
         The watermark of every declared source, µs; empty for a single source.
+    idle_sources : tuple of str
+        Sources that were silent for longer than the idle time-out when the last batch ended; no watermark waits for them.
     watermark_advances : int
         How often a batch has moved the watermark, over all restarts.
     held_back : dict
@@ -74,6 +76,7 @@ class Progress:
     state_bytes: int = 0
     firings: int = 0
     source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
+    idle_sources: tuple[str, ...] = ()
     watermark_advances: int = 0
     held_back: dict[str, int] = attrs.field(factory=dict)
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
