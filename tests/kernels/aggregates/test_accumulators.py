@@ -8,6 +8,8 @@ import decimal
 import fractions
 import os
 import pickle
+import subprocess
+import sys
 import uuid
 from typing import Any
 
@@ -131,6 +133,114 @@ def test_arrays_come_back() -> None:
     types = StateTypes([])
     for array in (np.arange(5), np.array(["a", "bc"]), np.array([[1.5, 2.5]]).T, np.array(["2026-01-01"], "M8[us]")):
         assert np.array_equal(types.loads(types.dumps(array)), array)
+
+
+NUMPY: list[Any] = [
+    np.arange(24).reshape(2, 3, 4)[:, ::2, ::-1],
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2),
+    np.array(["a", "bc", "\U0010ffff"]),
+    np.array([b"a", b"bc"]),
+    np.array(["2026-01-01", "NaT"], "M8[us]"),
+    np.array([3], "m8[25s]"),
+    np.array([True, False]),
+    np.array(5.0),
+    np.zeros((0, 3)),
+    np.array([1], ">i4"),
+    np.array([(1, [1, 2], "x")], [("a", "i4"), ("b", ">f8", (2,)), ("c", "U3")]),
+    np.zeros(2, np.dtype([("a", "i1"), ("b", "i8")], align=True)),
+    np.float64(1.5),
+    np.str_("abc"),
+    np.str_(""),
+    np.bytes_(b"x\0y"),
+    np.datetime64("2026-01-01", "us"),
+    np.bool_(True),
+    np.array([(1, 2.5)], [("a", "i4"), ("b", ">f8")])[0],
+]
+
+
+@pytest.mark.parametrize("value", NUMPY, ids=lambda v: f"{type(v).__name__}-{v.dtype}")
+def test_numpy_values_come_back_from_our_form_and_from_numpys(value: Any) -> None:
+    types = StateTypes([])
+    own = types.loads(types.dumps(value))
+    assert type(own) is type(value) and own.dtype == value.dtype
+    assert repr(own.tolist()) == repr(value.tolist())
+    by_numpy = types.loads(pickle.dumps(value, 5))  # as versions before wrote it
+    assert repr(by_numpy.tolist()) == repr(value.tolist())
+    assert types.dumps(by_numpy) == types.dumps(value)  # written as any other from then on
+
+
+@pytest.mark.parametrize(
+    "held",
+    [np.array([object()]), np.zeros(1, [("a", "O")]), np.dtype("f8"), np.float64, np.ma.array([1]), np.ones(1, np.object_)[:0]],
+    ids=repr,
+)
+def test_numpy_values_with_pointers_or_code_are_refused_when_written(held: object) -> None:
+    with pytest.raises(TypeError, match="may not hold"):
+        StateTypes([np.ndarray, np.float64]).dumps(held)
+
+
+class Forged:
+    """Pickles as `function(*args)` with `state` set on what it gives."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], *state: Any) -> None:
+        self.reduced = (function, args, *state)
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+def _forged_dtype(flags: int, inner: Any = "O") -> Forged:
+    made: Any = np.dtype([("a", inner)]).__reduce__()
+    return Forged(np.dtype, made[1], (*made[2][:-1], flags))
+
+
+def forgeries() -> dict[str, bytes]:
+    """Pickles that crash a process, change one of its classes or reach code, by name."""
+    array: Any = np.zeros(1)
+    rebuild, args, _ = array.__reduce__()
+    frombuffer, scalar = array.__reduce_ex__(5)[0], array[0].__reduce__()[0]
+    floats = Forged(np.dtype, ("f8",), (3, "<", None, None, None, -1, -1, 0))
+    texts = Forged(np.dtype, ("U1",), (3, "<", None, None, None, 4, 4, 8))
+    found: dict[str, Any] = {}
+    for flags in (0, 1, 0x01 | 0x08 | 0x10, 63, -1):
+        dtype = _forged_dtype(flags)
+        found[f"buffer {flags}"] = Forged(frombuffer, (b"A" * 8, dtype, (1,), "C"))
+        found[f"array {flags}"] = Forged(rebuild, args, (1, (1,), dtype, False, b"A" * 8))
+        found[f"scalar {flags}"] = Forged(scalar, (dtype, b"A" * 8))
+        text = Forged(np.dtype, ("S8", False, True), (3, "|", None, None, None, 8, 1, flags))
+        found[f"text {flags}"] = [Forged(frombuffer, (b"A" * 8, text, (1 << 62,), "C")), text]
+    found["object"] = Forged(scalar, (Forged(np.dtype, ("O8", False, True)), b"A" * 8))
+    found["list"] = Forged(rebuild, args, (1, (1,), Forged(np.dtype, ("O8",)), False, [1]))
+    found["short"] = Forged(rebuild, args, (1, (1 << 61,), floats, False, b""))
+    found["empty array"] = Forged(np.ndarray, ((10,), "O"))
+    found["size"] = Forged(rebuild, args, (1, (-1,), Forged(np.dtype, ("f8",)), False, b"A" * 8))
+    found["characters"] = Forged(frombuffer, (b"\xff" * 4, texts, (1,), "C"))
+    found["date"] = Forged(dt.date, (b"\0\0\x01\x01",))
+    found["datetime"] = Forged(dt.datetime, (b"\0\0\x01\xff\xff\xff\xff\xff\xff\xff",))
+    found["time"] = Forged(dt.time, (b"\x01\xff\xff\xff\xff\xff",))
+    for class_ in (fractions.Fraction, uuid.UUID, collections.Counter):
+        put = pickle.dumps((None, {"__add__": dict, "extra": 1}), 5)[11:-1]
+        found[f"class {class_.__name__}"] = b"\x80\x05" + pickle.dumps(class_, 5)[11:-1] + put + b"b."
+    return {name: given if isinstance(given, bytes) else pickle.dumps(given, 5) for name, given in found.items()}
+
+
+def test_forged_state_is_refused_and_leaves_the_process_whole() -> None:
+    """In a process of its own: it may crash."""
+    program = (
+        "import pickle, sys; from krishiv_py.kernels.aggregates.user.accumulators import StateTypes\n"
+        "import fractions, numpy as np\n"
+        "types = StateTypes([np.ndarray])\n"
+        "for name, blob in pickle.load(sys.stdin.buffer).items():\n"
+        "    try: found = types.loads(blob)\n"
+        "    except Exception: continue\n"
+        "    print(name, repr(found), flush=True)\n"
+        "    del found\n"
+        "assert fractions.Fraction(1, 2) + 1 == fractions.Fraction(3, 2) and not hasattr(fractions.Fraction, 'extra')\n"
+        "print('whole')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(forgeries()), capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout.decode().split("\n"), ran.stderr.decode()) == (0, ["whole", ""], "")
 
 
 def test_the_class_of_an_empty_accumulator_needs_no_word() -> None:

@@ -3,15 +3,23 @@
 A checkpoint lies in a folder that others may be able to write, and an ordinary pickle runs what it names when it is read.
 Here plain Python values need no name at all; whatever has one must be on the list below, or be a class that the plan itself
 names: that of an empty accumulator, or one of the aggregator's ``state_types``. What may not be read is refused when written.
+
+NumPy's own functions for reading trust what they read: a forged dtype makes pointers of any bytes. So no function, class or
+dtype of NumPy is within reach of a pickle. Arrays are written as :func:`array_of` takes them, and older state, which holds
+NumPy's own form, is read by functions of ours under NumPy's names.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import pickle
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 _PLAIN: Final = frozenset(
@@ -40,22 +48,22 @@ _PLAIN: Final = frozenset(
         ("fractions", "Fraction"),
         ("uuid", "UUID"),
         ("uuid", "SafeUUID"),
-        *((f"numpy.{core}.multiarray", n) for core in ("_core", "core") for n in ("_reconstruct", "scalar")),
-        ("numpy._core.numeric", "_frombuffer"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
     }
 )
 """Modules and names of types that hold values and run nothing."""
 _REBUILD: Final = frozenset({("copyreg", "__newobj__"), ("copyreg", "_reconstructor"), ("builtins", "object")})
 """What pickles of ordinary classes are made with."""
+_CODE: Final = re.compile(r"[<>|=]?[biufcSUVmM]\d{1,9}(\[\d{0,9}[a-zA-Z]{1,2}\])?")
+"""A dtype of values without pointers, as ``dtype.str`` writes it."""
+_LAST_CHARACTER: Final = 0x10FFFF
 
 
 class StateTypes:
     """Writes and reads accumulators of one aggregator."""
 
     def __init__(self, classes: Iterable[type]) -> None:
-        self.classes = {(c.__module__, c.__qualname__): c for c in classes if c.__module__ != "builtins"}
+        named = [c for c in classes if c.__module__ != "builtins" and not issubclass(c, (np.ndarray, np.generic, np.dtype))]
+        self.classes = {(c.__module__, c.__qualname__): c for c in named}
 
     def dumps(self, accumulator: object) -> bytes:
         """The accumulator as bytes.
@@ -75,9 +83,16 @@ class StateTypes:
         Raises
         ------
         pickle.UnpicklingError
-            When it names anything that is not known.
+            When it names anything that is not known, or changes a class.
         """
-        return _Unpickler(pa.BufferReader(blob), self.classes).load()
+        reader = _Unpickler(pa.BufferReader(blob), self.classes)
+        try:
+            found = reader.load()
+        finally:
+            changed = reader.restore()
+        if changed:
+            raise pickle.UnpicklingError("the state changes a class, which no accumulator does")
+        return found
 
 
 class _Pickler(pickle.Pickler):
@@ -87,10 +102,14 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """Called for what is no plain value: an object, or a class or function that is named."""
+        if type(obj) in (np.ndarray, _OldArray):
+            return array_of, (_layout(obj.dtype), obj.shape, obj.tobytes())
+        if isinstance(obj, np.generic) and type(obj).__module__ == "numpy":
+            held = obj.item() if isinstance(obj, (np.str_, np.bytes_)) else obj.tobytes()
+            return scalar_of, ("" if isinstance(obj, (np.str_, np.bytes_)) else _layout(obj.dtype), held)
         named = obj if hasattr(obj, "__qualname__") else type(obj)
         name = (getattr(named, "__module__", ""), named.__qualname__)
-        generic = isinstance(obj, (np.generic, np.ndarray, np.dtype)) or name in _REBUILD
-        if name in _PLAIN or name in self.classes or generic:
+        if name in _PLAIN or name in self.classes or name in _REBUILD or obj is array_of or obj is scalar_of:
             return NotImplemented
         raise TypeError(f"an accumulator may not hold {'.'.join(name)}: reading a checkpoint must run no code")
 
@@ -99,11 +118,215 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, given: pa.BufferReader, classes: dict[tuple[str, str], type]) -> None:
         super().__init__(given)
         self.classes = classes
+        self.as_found: dict[type, dict[str, Any]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        known = self.classes.get((module, name))
-        if known is not None:
-            return known
-        if (module, name) in _PLAIN or (module, name) in _REBUILD:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"the state names {module}.{name}, which no accumulator of this aggregate may hold")
+        own = _READERS.get((module, name))
+        if own is not None:
+            return own
+        found = self.classes.get((module, name))
+        if found is None:
+            if (module, name) not in _PLAIN and (module, name) not in _REBUILD:
+                raise pickle.UnpicklingError(
+                    f"the state names {module}.{name}, which no accumulator of this aggregate may hold"
+                )
+            found = super().find_class(module, name)
+        if isinstance(found, type) and module != "builtins":
+            self.as_found.setdefault(found, dict(vars(found)))
+        return found
+
+    def restore(self) -> bool:
+        """Undo what the pickle did to a class itself, which its opcodes can; returns whether there was anything."""
+        changed = False
+        for class_, before in self.as_found.items():
+            for name in [n for n, v in vars(class_).items() if n not in before or v is not before[n]]:
+                changed = True
+                if name in before:
+                    setattr(class_, name, before[name])
+                else:
+                    delattr(class_, name)
+        return changed
+
+
+def array_of(layout: Any, shape: Any, data: Any) -> npt.NDArray[Any]:
+    """Return an array from its layout (:func:`_layout`), its shape, and its values as bytes, row by row.
+
+    Raises
+    ------
+    ValueError
+        When there may be no such array.
+    """
+    dtype = _dtype(layout)
+    if type(shape) is not tuple or not all(type(n) is int and n >= 0 for n in shape) or type(data) not in (bytes, bytearray):
+        raise ValueError("an array in state has no shape or no bytes")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(f"an array in state has {len(data)} bytes, which is not what its shape needs")
+    found: npt.NDArray[Any] = np.frombuffer(data, np.uint8).copy().view(dtype).reshape(shape)
+    _check_values(found)
+    return found
+
+
+def scalar_of(layout: Any, data: Any) -> Any:
+    """Return a NumPy scalar from its layout and bytes; a text or bytes of NumPy from its value, with no layout.
+
+    Raises
+    ------
+    ValueError
+        When there may be no such scalar.
+    """
+    if layout == "" and type(data) in (str, bytes):
+        return np.str_(data) if isinstance(data, str) else np.bytes_(data)
+    return array_of(layout, (), data)[()]
+
+
+def _layout(dtype: np.dtype[Any]) -> Any:
+    """A dtype without pointers as plain values: its ``str``, or a tuple for one of fields or of arrays."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        found: Any = (_layout(base), shape)
+    elif dtype.names is not None:
+        fields = [dtype.fields[n] for n in dtype.names] if dtype.fields else []
+        found = (dtype.names, tuple(_layout(f[0]) for f in fields), tuple(int(f[1]) for f in fields), dtype.itemsize)
+    else:
+        found = dtype.str
+    try:
+        same = _dtype(found) == dtype
+    except ValueError:
+        same = False
+    if not same:
+        raise TypeError(f"an accumulator may not hold NumPy values of dtype {dtype}: only those without pointers")
+    return found
+
+
+def _dtype(layout: Any, level: int = 0) -> np.dtype[Any]:
+    if type(layout) is str and _CODE.fullmatch(layout):
+        try:
+            found = np.dtype(layout)
+        except TypeError as problem:
+            raise ValueError(f"an array in state is of no dtype: {layout}") from problem
+    elif type(layout) is tuple and len(layout) == 2 and level < 20:
+        found = np.dtype((_dtype(layout[0], level + 1), _naturals(layout[1])))
+    elif type(layout) is tuple and len(layout) == 4 and level < 20:
+        names, inner, offsets, size = layout
+        if type(names) is not tuple or not all(type(n) is str for n in names) or type(inner) is not tuple:
+            raise ValueError("an array in state has no names of fields")
+        formats = [_dtype(i, level + 1) for i in inner]
+        parts = {
+            "names": list(names),
+            "formats": formats,
+            "offsets": list(_naturals(offsets)),
+            "itemsize": _naturals((size,))[0],
+        }
+        found = np.dtype(parts)  # type: ignore[call-overload]
+    else:
+        raise ValueError("an array in state is of a dtype that no accumulator may hold")
+    if found.hasobject or not found.itemsize:
+        raise ValueError("an array in state is of a dtype that no accumulator may hold")
+    return found
+
+
+def _naturals(given: Any) -> tuple[int, ...]:
+    if type(given) is not tuple or not all(type(n) is int and 0 <= n < 1 << 31 for n in given):
+        raise ValueError("an array in state has sizes that are no whole numbers")
+    return given
+
+
+def _check_values(array: npt.NDArray[Any]) -> None:
+    """Refuse bytes that are no value of their dtype: other truth values than 0 and 1, characters that Unicode does not have."""
+    if array.dtype.names is not None:
+        for name in array.dtype.names:
+            _check_values(array[name])
+    elif array.dtype.kind in "bU":
+        raw = np.ascontiguousarray(array).reshape(-1)
+        if array.dtype.kind == "b":
+            wrong = raw.view(np.uint8) > 1
+        else:
+            wrong = raw.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)) > _LAST_CHARACTER
+        if wrong.any():
+            raise ValueError("an array in state holds bytes that are no values of its dtype")
+
+
+class _OldDtype:
+    """Takes the place of a dtype in NumPy's own form: what is known of its layout."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.layout: Any = code
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, base, names, fields, size, *_rest = state
+        if base is not None:
+            self.layout = (_layout_of(base[0]), base[1])
+        elif names is not None:
+            parts = [fields[n] for n in names]
+            self.layout = (names, tuple(_layout_of(p[0]) for p in parts), tuple(p[1] for p in parts), size)
+        else:
+            unit = ""
+            if str(self.layout)[:1] in ("m", "M") and len(state) > 8:
+                name, count, *_ = state[8][1]
+                unit = "" if name == b"generic" else f"[{count}{name.decode()}]"
+            self.layout = f"{order}{self.layout}{unit}"
+
+
+class _OldArray(np.ndarray[Any, Any]):
+    """An array from NumPy's own form that checks its state; :class:`StateTypes` writes it as any other array."""
+
+    def __setstate__(self, state: Any) -> None:
+        if self.size:
+            raise ValueError("an array in state is set twice")
+        _, shape, dtype, fortran, data = state
+        found = array_of(_layout_of(dtype), shape, data)
+        if fortran:
+            found = found.reshape(-1).reshape(shape, order="F")
+        super().__setstate__((1, shape, found.dtype, False, found.tobytes()))  # type: ignore[arg-type]  # as NumPy writes it
+
+
+def _layout_of(given: Any) -> Any:
+    if not isinstance(given, _OldDtype):
+        raise ValueError("an array in state is of no dtype")
+    return given.layout
+
+
+def _old_dtype(code: Any, *rest: Any) -> _OldDtype:
+    return _OldDtype(code, *rest)
+
+
+def _old_array(*_: Any) -> npt.NDArray[Any]:
+    return _OldArray((0,), np.int8)
+
+
+def _old_scalar(dtype: Any, data: Any) -> Any:
+    layout = _layout_of(dtype)
+    if data == b"" and layout in ("<U0", ">U0", "|S0"):
+        return np.str_("") if "U" in layout else np.bytes_(b"")
+    return array_of(layout, (), data)[()]
+
+
+def _old_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> npt.NDArray[Any]:
+    flat = array_of(_layout_of(dtype), shape, data)
+    if order == "K" and axes is not None:
+        return flat.transpose(_naturals(tuple(axes)))
+    return flat.reshape(-1).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _checked(class_: type[Any]) -> Callable[..., Any]:
+    """Dates and times from bytes, of which Python itself checks one only."""
+
+    def read(*args: Any) -> Any:
+        return class_(*args).replace()
+
+    return read
+
+
+_READERS: Final[dict[tuple[str, str], Any]] = {
+    (__name__, "array_of"): array_of,
+    (__name__, "scalar_of"): scalar_of,
+    ("numpy", "dtype"): _old_dtype,
+    ("numpy", "ndarray"): "ndarray",
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _old_array for core in ("_core", "core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _old_scalar for core in ("_core", "core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _old_buffer for core in ("_core", "core")},
+    **{("datetime", c.__name__): _checked(c) for c in (dt.date, dt.datetime, dt.time)},
+}
+"""What a name in a pickle gives in place of what it names."""
