@@ -59,7 +59,13 @@ def of_query(name: str, progress: Progress) -> Standing:
     """
     late = [f"{reason} {n}" for reason, n in progress.late.items() if n]
     batch = "no batch yet" if progress.batch_id < 0 else f"batch {progress.batch_id}"
-    note = ", ".join([f"watermark {progress.watermark}", *(late or ["no late rows"])])
+    note = ", ".join(
+        [
+            f"watermark {progress.watermark}",
+            *(late or ["no late rows"]),
+            *(["event times look wrong"] if progress.doubts else []),
+        ]
+    )
     return Standing(progress.rows, None, "rows", redacted(f"{name}, {batch}"), redacted(note))
 
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
-from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import Notes, count, none_counted
+from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource
@@ -97,10 +97,10 @@ class Gathered:
     results: dict[str, list[pa.Table]] = attrs.field(factory=dict)
     late: dict[int, list[pa.Table]] = attrs.field(factory=dict)
     counters: dict[int, dict[str, int]] = attrs.field(factory=dict)
-    ahead: AheadLog = attrs.field(init=False)
+    ahead: TimeWatch = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.ahead = AheadLog(self.plan, self.plan.title)
+        self.ahead = TimeWatch(self.plan, self.plan.title)
 
     def take(self, named: str, blob: bytes, shuffle_files: ShuffleFiles) -> None:
         """Take what a task gave."""

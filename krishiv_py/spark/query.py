@@ -284,8 +284,8 @@ class StreamQuery:
 
     def explain(self) -> str:
         """The plan of the query as text."""
-        text = plans_text(self._plan)
-        return text if self._note is None else f"{text}\n{self._note}"
+        doubts = (f"! {problem}" for problem in self.progress.doubts)
+        return "\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts])
 
     def __enter__(self) -> StreamQuery:
         return self

@@ -44,6 +44,8 @@ class Ledger:
     """When the batch in hand was begun, s of a clock that never goes back."""
     seconds: float = 0.0
     ended_us: int | None = None
+    doubts: tuple[str, ...] = ()
+    """What looks wrong in the event times of this run."""
     _lock: Any = attrs.field(factory=threading.Lock)
 
     def take(
@@ -77,7 +79,7 @@ class Ledger:
         saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
         told = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
         told |= (
-            {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting(), "idle": self.idle}
+            {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting(), "idle": self.idle, "doubts": self.doubts}
             if self.every_batch
             else {}
         )
@@ -93,6 +95,7 @@ class Ledger:
     def restore(self) -> None:
         """Begin with what an earlier run of this checkpoint knew."""
         self._take_noted(self.notes.metrics())
+        self.doubts = ()  # those of an earlier run may be mended
 
     def _take_noted(self, kept: dict[str, Any]) -> None:
         self.buckets = {bucket: Report.restored(saved) for bucket, saved in kept.get("buckets", {}).items()}
@@ -103,6 +106,7 @@ class Ledger:
         self.advances = kept.get("advances", 0)
         self.idle = tuple(kept.get("idle", ()))
         self.seconds, self.ended_us = kept.get("seconds", 0.0), kept.get("ended")
+        self.doubts = tuple(kept.get("doubts", ()))
         self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
 
     @property
@@ -124,7 +128,11 @@ class Ledger:
         first = self.stages[0].spec.name
         found[first] = attrs.evolve(found[first], idle_sources=self.idle)
         return attrs.evolve(
-            of_stages(found), watermark_advances=self.advances, held_back=self._held(), tables=dict(self.tables)
+            of_stages(found),
+            watermark_advances=self.advances,
+            held_back=self._held(),
+            tables=dict(self.tables),
+            doubts=self.doubts,
         )
 
     def _held(self) -> dict[str, int]:

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import Report
+from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.logs import batch_line
@@ -119,7 +119,7 @@ class BatchSteps:
     halt: Halt
     heartbeats: Heartbeats | None
     lease: Lease
-    ahead: AheadLog
+    ahead: TimeWatch
     planners: tuple[RangePlanner, ...] = ()
     wakes: Wakes | None = None
     tables: Tables | None = None
@@ -179,6 +179,7 @@ class BatchSteps:
         """Metrics; and for plans with a ledger what will be in force in the next batch."""
         for bucket, report in reported.items():
             self.ahead.take(stage_of(bucket, self.plan.last), report.notes)
+        self.ledger.doubts = self.ahead.doubts
         passing = [n for n, stage in enumerate(self.plan.stages) if stage.keeps_nothing]
         if passing:
             reported = self._totals(passing, batch_id, reported)
@@ -307,7 +308,7 @@ def start(
         halt,
         heartbeats,
         opened.lease,
-        AheadLog(plan, title),
+        TimeWatch(plan, title),
         planning,
         wakes,
         tables,

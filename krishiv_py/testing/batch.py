@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import BatchDone, Packed
+from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.outputs import OutputPlan
@@ -33,7 +33,7 @@ class DrivenBatch:
         Its number.
     moment : Moment
         What is in force in it.
-    ahead : AheadLog
+    ahead : TimeWatch
         Warns of future rows.
     done : list of list of BatchDone
         What each stage has given so far.
@@ -43,7 +43,7 @@ class DrivenBatch:
     stages: Sequence[DrivenStage]
     batch_id: int
     moment: Moment
-    ahead: AheadLog
+    ahead: TimeWatch
     done: list[list[BatchDone]] = attrs.field(init=False)
     reached: Moment = attrs.field(init=False)
 

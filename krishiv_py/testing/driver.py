@@ -15,10 +15,10 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
-from krishiv_py.engine.ahead import AheadLog
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
@@ -107,7 +107,7 @@ class Driver:
         self._in_force = self._clocks.settle(self.clock.now_us)
         self._advances = 0
         self._before = self._in_force.every
-        self._ahead = AheadLog(self.plan, self.name)
+        self._ahead = TimeWatch(self.plan, self.name)
         self._took: tuple[float, int | None] = (0.0, None)
         self._idle: tuple[str, ...] = ()
 
@@ -162,6 +162,7 @@ class Driver:
             batch_seconds=seconds,
             batch_ended_us=ended_us,
             stages=stages,
+            doubts=self._ahead.doubts,
         )
 
     @property

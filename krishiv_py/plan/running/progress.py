@@ -61,6 +61,8 @@ class Progress:
         How long the last finished micro-batch took, s: reading, windows and both outputs.
     batch_ended_us : int or None
         When it ended, µs since the epoch by the clock of the machine; None before the first.
+    doubts : tuple of str
+        What looks wrong in the event times of this run, such as seconds that are read as milliseconds, and what helps.
     stages : dict
         The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
         batch, watermark, input rows and sources of the first stage, the firings of the last, and the sums of the rest.
@@ -82,6 +84,7 @@ class Progress:
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
     batch_seconds: float = attrs.field(default=0.0, eq=False)
     batch_ended_us: int | None = attrs.field(default=None, eq=False)
+    doubts: tuple[str, ...] = ()
     stages: dict[str, Progress] = attrs.field(factory=dict)
 
     @property
@@ -98,9 +101,10 @@ class Progress:
         late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
         held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
         seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
+        doubts = "".join(f", ! {problem}" for problem in self.doubts)
         return (
             f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
-            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}"
+            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}{doubts}"
         )
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.connect.session import SparkSession
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.engine.ahead import AheadLog
+from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, message, told
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
@@ -208,7 +208,7 @@ def begin(pickled: bytes) -> ServerSteps:
         Halt(),
         heartbeats,
         lease,
-        AheadLog(plan, told.title),
+        TimeWatch(plan, told.title),
         planning,
         told.beats.wakes(controls, told.now),
         Tables(checkpoint, lookup_tables(plan), told.now, told.durable),

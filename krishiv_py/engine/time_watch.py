@@ -1,0 +1,122 @@
+"""Warnings of event times that look wrong: clocks that run ahead (SEMANTICS §4.4), and numbers of another unit.
+
+The unit is judged by the largest event time of every batch, which the tasks note for the watermark. A number of seconds since
+1970 that is read as milliseconds lies in January or February 1970, so only times there count: of a date between September 2001
+and 2099 in the right unit. Small numbers, as tests have them, lie before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import attrs
+
+from krishiv_py.engine.notes import Notes
+from krishiv_py.errors import shown
+from krishiv_py.plan.durations import show_instant, show_us
+from krishiv_py.plan.schema import RESERVED, TimeKind
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.redaction import shown_text
+
+_LOG: Final = logging.getLogger("krishiv_py.future")
+_EVERY_S: Final = 600.0
+_FROM, _TO = 1_000_000_000, 4_102_444_800
+"""Seconds since 1970 of 2001-09-09 and of 2100-01-01: dates between them are likely."""
+_YEAR_US: Final = 31_556_952_000_000
+
+
+def unlikely(time_us: int, kind: TimeKind, column: str) -> str | None:
+    """Say why an event time of a column is probably wrong, and the step that helps; None for a likely one.
+
+    Examples
+    --------
+    >>> text = unlikely(1_732_867_260_000, "bigint_ms", "at")  # a number of seconds, read as milliseconds
+    >>> print(text.split("Hint: ")[1])
+    .with_column("at", "at * 1000") before .watermark(...)
+    >>> unlikely(1_000_000, "bigint_ms", "at") is None
+    True
+    """
+    known = not column.startswith(RESERVED)  # a join of streams has two columns, and calls the time by a name of its own
+    column = column if known else "at"
+    year = 1970 + int(time_us / _YEAR_US)
+    read_as = show_instant(time_us) if year < 9_999 else f"the year {year}"
+    seen = f"event times{f' of {shown(column)}' if known else ''} are read as {read_as}"
+    quoted = column if column.isidentifier() else f"`{column}`"
+    step = 'Hint: .with_column("{}", "{}") before .watermark(...)'
+    if _FROM * 1_000 <= time_us < _TO * 1_000:
+        if kind == "bigint_ms":
+            why, times = "the numbers are probably seconds, and event times are milliseconds", f"{quoted} * 1000"
+            return f"{seen}; {why}. {step.format(column, times)}"
+        why = "the times were probably made of numbers of a larger unit, such as seconds taken for milliseconds"
+        return f"{seen}; {why}. Hint: make them of the numbers again, for instance with timestamp_millis(n * 1000)"
+    if kind == "bigint_ms" and _FROM * 1_000_000_000 <= time_us < _TO * 1_000_000_000:
+        why = "the numbers are probably microseconds, and event times are milliseconds"
+        return f"{seen}; {why}. {step.format(column, f'cast({quoted} / 1000 as bigint)')}"
+    return None
+
+
+@attrs.define(eq=False)
+class TimeWatch:
+    """Warns of future rows, at most once in ten minutes for each source, and once of event times of another unit.
+
+    Attributes
+    ----------
+    plan : PhysicalPlan
+        What the sources and tolerances are.
+    title : str
+        The name of the query.
+    seconds : callable
+        A clock that never goes back, s.
+    doubts : tuple of str
+        What looks wrong in the event times so far, a text for each stage.
+    """
+
+    plan: PhysicalPlan
+    title: str
+    seconds: Callable[[], float] = time.monotonic
+    doubts: tuple[str, ...] = ()
+    _warned: dict[tuple[int, str], float] = attrs.field(factory=dict)
+    _doubted: set[int] = attrs.field(factory=set)
+
+    def take(self, stage: int, notes: Iterable[Notes]) -> None:
+        """Warn of what the tasks of a batch have noted of the rows that a `stage` reads."""
+        for noted in notes:
+            for source, n in noted.ahead.items():
+                now = self.seconds()
+                if now - self._warned.get((stage, source), -_EVERY_S) >= _EVERY_S:
+                    self._warned[stage, source] = now
+                    self._warn(stage, source, n)
+            if stage not in self._doubted and noted.maxima:
+                self._doubt(stage, noted.maxima.values())
+
+    def _doubt(self, stage: int, maxima: Iterable[int]) -> None:
+        """Look at the largest times of a batch; those of results and of the clock have the right unit."""
+        spec = self.plan.stages[stage].spec
+        if spec.watermark.by_clock or not any(number == stage for read in self.plan.reads for number, _ in read.takers):
+            return
+        problem = next(filter(None, (unlikely(t, spec.time_kind, spec.time_column) for t in maxima)), None)
+        if problem is not None:
+            self._doubted.add(stage)
+            if problem not in self.doubts:
+                self.doubts = (*self.doubts, problem)
+                warnings.warn(f"query {shown_text(self.title)}: {problem}", RuntimeWarning, stacklevel=2)
+
+    def _warn(self, stage: int, source: str, n: int) -> None:
+        options = self.plan.stages[stage].spec.options
+        read = [r.source.detail() for r in self.plan.reads if any(number == stage for number, _ in r.takers)]
+        reference = "clock" if options.future_reference == "clock" else "watermark"
+        fate = {"warn": "they are processed", "drop": "they are dropped", "side_output": "they are in the late output"}
+        _LOG.warning(
+            "query %s: rows of the source %s are more than %s ahead of the %s: %d in this batch, %s. "
+            "Hint: correct the clock of the source, or set another .future_tolerance(...)",
+            shown_text(self.title),
+            shown_text(source or ", ".join(read)),
+            show_us(options.future_us),
+            reference,
+            n,
+            fate[options.future_action],
+        )
