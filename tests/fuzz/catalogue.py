@@ -463,7 +463,7 @@ class Days(kv.WindowAssigner):
 def _windows() -> Iterator[Call]:
     yield Call("window", lambda: timed().window, {"spec": Days()})
     yield Call("window, value", lambda: timed().window, {"spec": kv.SlidingWindows.of(5)})
-    zoned = {"unit": "week", "time_zone": "Europe/Berlin", "every": 2, "week_start": "sunday"}
+    zoned = {"unit": "week", "time_zone": "Europe/Berlin", "every": 2, "week_start": "sunday", "offset": "6 hours"}
     yield Call("calendar_window", lambda: kv.calendar_window, zoned)
     yield Call("tumbling_window", lambda: timed().tumbling_window, {"size": 10_000})
     yield Call("hopping_window", lambda: timed().hopping_window, {"size": 10_000, "slide": 5_000})

@@ -6,6 +6,7 @@ The bounds around a stretch of time are worked out once, day by day in the zone,
 from __future__ import annotations
 
 import datetime as dt
+import re
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -15,6 +16,7 @@ import numpy as np
 
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_text, one_of
+from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
 from krishiv_py.plan.windows.assigner import Times, WindowAssigner
 
@@ -30,10 +32,31 @@ _HOUR: Final = 3_600 * _SECOND
 _DAY: Final = 24 * _HOUR
 _BLOCK: Final = 512 * _DAY
 """How long the stretches are for which bounds are kept."""
+_MOST_DAYS: Final = 27
+"""How late in a month windows may begin: all months have a 28th."""
+_CALENDAR_PART: Final = re.compile(r"(?<![\d.])(\d{1,6})\s*(month|quarter|year)s?(?![a-zA-Z])", re.IGNORECASE)
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _CYCLE: Final = 146_097
 """Days in 400 years, after which the calendar, and the last rules of a time zone, repeat."""
 _FIRST, _LAST = (dt.date(2, 1, 1) - dt.date(1970, 1, 1)).days, (dt.date(9998, 1, 1) - dt.date(1970, 1, 1)).days
+
+
+@attrs.frozen
+class Offset:
+    """How much later than the calendar's units windows begin: by a clock in the zone, not in time that passes."""
+
+    months: int = 0
+    days: int = 0
+    seconds: int = 0
+
+    def __str__(self) -> str:
+        """For instance ``3 months``, or ``1 d 6 h``."""
+        parts = (self.days * _DAY, self.seconds * _SECOND)
+        months = [f"{self.months} month{'s' * (self.months > 1)}"] if self.months else []
+        return " ".join(months + [show_us(us) for us in parts if us])
+
+
+_NO_OFFSET: Final = Offset()
 
 
 @attrs.frozen
@@ -44,6 +67,7 @@ class CalendarWindows(WindowAssigner):
     time_zone: str
     every: int
     week_start: Weekday
+    offset: Offset = _NO_OFFSET
 
     @property
     def name(self) -> str:
@@ -57,7 +81,13 @@ class CalendarWindows(WindowAssigner):
     def describe(self) -> str:
         """For instance ``2 calendar weeks from monday in Europe/Berlin``."""
         many = f"calendar {self.unit}" if self.every == 1 else f"{self.every} calendar {self.unit}s"
-        return many + f" from {self.week_start}" * (self.unit == "week") + f" in {self.time_zone}"
+        later = f", offset {self.offset}," if self.offset != _NO_OFFSET else ""
+        return many + f" from {self.week_start}" * (self.unit == "week") + f"{later} in {self.time_zone}"
+
+    def parameters(self) -> dict[str, object]:
+        """What a checkpoint notes; an offset only where there is one."""
+        told = {"unit": self.unit, "time_zone": self.time_zone, "every": self.every, "week_start": self.week_start}
+        return told if self.offset == _NO_OFFSET else {**told, "offset": str(self.offset)}
 
     def assign(self, times: Times) -> tuple[Times, Times]:
         """Look rows up in the bounds around them."""
@@ -68,7 +98,10 @@ class CalendarWindows(WindowAssigner):
         return bounds[at - 1], bounds[at]
 
     def numbers(self, first_day: int, last_day: int) -> range:
-        """Numbers of all windows that begin between two local days (counted from 1970), and of one more on either side."""
+        """Numbers of all windows that begin between two local days (counted from 1970), and of one more on either side.
+
+        An offset is shorter than a window, so the one before begins at or before the first day with it, too.
+        """
         low, high = (self._number(day) for day in (first_day, last_day))
         return range(low - 1, high + 2)
 
@@ -90,22 +123,22 @@ class CalendarWindows(WindowAssigner):
 
     def starts(self, number: int) -> list[int]:
         """When window `number` begins, in µs; of hours: all windows of that day."""
-        zone = ZoneInfo(self.time_zone)
+        zone, later = ZoneInfo(self.time_zone), self.offset
         if self.unit == "hour":
             hours = range(0, 24, self.every)
             midnight, next_one = (_instant(zone, day, 0, 0) for day in (number, number + 1))
             if next_one - midnight == _DAY:  # a day like any other, of which no hour has to be looked at
-                return [midnight + h * _HOUR for h in hours]
+                return [midnight + h * _HOUR + later.seconds * _SECOND for h in hours]
             folds = (0, 1) if self.every == 1 else (0,)
-            return [_instant(zone, number, 3_600 * h, fold) for h in hours for fold in folds]
+            return [_instant(zone, number, 3_600 * h + later.seconds, fold) for h in hours for fold in folds]
         if self.unit == "day":
             day = number * self.every
         elif self.unit == "week":
             day = self._monday + number * 7 * self.every
         else:
-            months = number * _MONTHS[self.unit] * self.every
+            months = number * _MONTHS[self.unit] * self.every + later.months
             day = _day_of(months // 12, months % 12 + 1)
-        return [_instant(zone, day, 0, 0)]
+        return [_instant(zone, day + later.days, later.seconds, 0)]
 
 
 @lru_cache(maxsize=256)
@@ -162,7 +195,12 @@ def _month_of(day: int) -> tuple[int, int]:
 
 
 def calendar_window(
-    unit: CalendarUnit, time_zone: str = "UTC", every: int = 1, *, week_start: Weekday = "monday"
+    unit: CalendarUnit,
+    time_zone: str = "UTC",
+    every: int = 1,
+    *,
+    week_start: Weekday = "monday",
+    offset: Duration = 0,
 ) -> AssignedWindow:
     """Windows of the calendar in a time zone, for ``stream.window(...)`` (SEMANTICS §3.10).
 
@@ -178,6 +216,10 @@ def calendar_window(
         weeks from the one that holds it, months, quarters and years from January of the year 0.
     week_start : str
         The day on which weeks begin, for instance ``"sunday"``.
+    offset : int or timedelta or str
+        How much later windows begin, by a clock in the zone: ``"6 hours"`` for days from 06:00 to 06:00, ``"3 months"`` for
+        years from April, ``"14 days"`` for months from the 15th. Shorter than a window, whole seconds; ``int`` is milliseconds.
+        Months and quarters only for windows of months or longer, which may begin on the days 1 to 28 of a month.
 
     Raises
     ------
@@ -188,6 +230,8 @@ def calendar_window(
     --------
     >>> calendar_window("month", "Europe/Berlin").describe()
     'calendar month in Europe/Berlin, windows of at most 793 h'
+    >>> calendar_window("day", "Europe/Paris", offset="6 hours").describe()
+    'calendar day, offset 6 h, in Europe/Paris, windows of at most 73 h'
     """
     one_of(unit, "unit", _UNITS)
     one_of(week_start, "week_start", _WEEKDAYS)
@@ -217,4 +261,34 @@ def calendar_window(
                 "use 1, 2, 3, 4, 6, 8, 12 or 24",
             )
         )
-    return assigned(CalendarWindows(unit, zone, every, week_start))
+    return assigned(CalendarWindows(unit, zone, every, week_start, _offset(offset, unit, every)))
+
+
+def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
+    """The checked offset of windows of `every` units."""
+    months, rest = 0, offset
+    if isinstance(offset, str):
+        parts = _CALENDAR_PART.findall(offset)
+        months = sum(int(n) * _MONTHS[word.lower()] for n, word in parts)
+        rest = _CALENDAR_PART.sub(" ", offset) if parts else offset
+        rest = 0 if parts and not rest.strip() else rest
+    us = to_us(rest, "offset", allow_zero=True)
+    days, within = divmod(us, _DAY)
+    found = Offset(months, days, within // _SECOND)
+    by_month = _MONTHS.get(unit, 0) * every
+    if within % _SECOND:
+        problem, hint = "is no whole number of seconds", "round it to seconds"
+    elif months and not by_month:
+        problem, hint = f"has months, and a window of {unit}s has none", 'write days or hours: "6 hours"'
+    elif by_month and months >= by_month:
+        problem, hint = (
+            "is as long as a window or longer",
+            f"leave out whole windows: at most {by_month - 1} months and 27 days",
+        )
+    elif by_month and days > _MOST_DAYS:
+        problem, hint = "begins on a day that not every month has", f"write months, and at most {_MOST_DAYS} days"
+    elif not by_month and us >= round(_DAYS[unit] * every * _DAY):
+        problem, hint = "is as long as a window or longer", "leave out whole windows"
+    else:
+        return found
+    raise PlanError(message(f"the offset {problem}", shown(offset), f"windows of {every} {unit}s have no such beginning", hint))

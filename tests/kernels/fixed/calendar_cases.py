@@ -20,13 +20,21 @@ class Case:
     end: str
     every: int = 1
     week_start: Weekday = "monday"
+    offset: str | int = 0
 
 
 def case(
-    unit: CalendarUnit, zone: str, time: str, start: str, end: str, every: int = 1, week_start: Weekday = "monday"
+    unit: CalendarUnit,
+    zone: str,
+    time: str,
+    start: str,
+    end: str,
+    every: int = 1,
+    week_start: Weekday = "monday",
+    offset: str | int = 0,
 ) -> Case:
     """A case of instants without their zone, which is UTC."""
-    return Case(unit, zone, f"{time}+00:00", f"{start}+00:00", f"{end}+00:00", every, week_start)
+    return Case(unit, zone, f"{time}+00:00", f"{start}+00:00", f"{end}+00:00", every, week_start, offset)
 
 
 BERLIN: Final = "Europe/Berlin"
@@ -74,6 +82,21 @@ CASES: Final = [
     case("day", "Asia/Kathmandu", "2024-01-01T00:00", "2023-12-31T18:15", "2024-01-01T18:15"),
     case("hour", "Australia/Lord_Howe", "2024-04-06T14:45", "2024-04-06T14:00", "2024-04-06T15:30"),  # half an hour longer
     case("hour", "Australia/Lord_Howe", "2024-10-05T15:45", "2024-10-05T15:30", "2024-10-05T16:00"),  # half an hour shorter
+    # days from 06:00 over a change of the clock, and where the clock skips or repeats the offset
+    case("day", "Europe/Paris", "2023-03-26T03:59", "2023-03-25T05:00", "2023-03-26T04:00", offset="6 hours"),
+    case("day", "Europe/Paris", "2023-03-26T04:00", "2023-03-26T04:00", "2023-03-27T04:00", offset="6 hours"),
+    case("day", "Europe/Paris", "2023-10-29T04:59", "2023-10-28T04:00", "2023-10-29T05:00", offset="6 hours"),
+    case("day", BERLIN, "2024-03-31T01:00", "2024-03-31T01:00", "2024-04-01T00:30", offset="2 h 30 min"),
+    case("day", BERLIN, "2024-10-27T00:30", "2024-10-27T00:30", "2024-10-28T01:30", offset="2 h 30 min"),
+    # shifts of eight hours from 06:00, fiscal years, months from the 15th, weeks from Monday 06:00
+    case("hour", BERLIN, "2024-03-31T00:00", "2024-03-30T21:00", "2024-03-31T04:00", every=8, offset="6 hours"),
+    case("hour", BERLIN, "2024-06-01T04:00", "2024-06-01T04:00", "2024-06-01T12:00", every=8, offset="6 hours"),
+    case("year", "Asia/Kolkata", "2024-03-31T18:29", "2023-03-31T18:30", "2024-03-31T18:30", offset="3 months"),
+    case("year", "Europe/London", "2024-04-05T22:59", "2023-04-05T23:00", "2024-04-05T23:00", offset="3 months 5 days"),
+    case("quarter", "UTC", "2024-01-31T23:59", "2023-11-01T00:00", "2024-02-01T00:00", offset="1 month"),
+    case("year", "UTC", "2024-06-30T23:59", "2023-07-01T00:00", "2024-07-01T00:00", offset="2 quarters"),
+    case("month", BERLIN, "2024-03-14T22:59", "2024-02-14T23:00", "2024-03-14T23:00", offset="14 days"),
+    case("week", BERLIN, "2024-04-01T03:59", "2024-03-25T05:00", "2024-04-01T04:00", offset="6 hours"),
     # long ago, before zones had rules
     case("day", BERLIN, "1850-01-01T12:00", "1849-12-31T23:06:32", "1850-01-01T23:06:32"),
     case("year", "UTC", "0500-06-01T00:00", "0500-01-01T00:00", "0501-01-01T00:00"),

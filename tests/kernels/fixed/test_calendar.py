@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.windows.calendar import CalendarWindows
 from krishiv_py.testing import Driver, stream_of
 from tests.kernels.fixed.calendar_cases import CASES, Case
@@ -34,6 +34,13 @@ ZONES: Final = (
     "Africa/Casablanca",  # changes for a month
     "Asia/Kathmandu",
 )
+
+
+def made(*arguments: Any, **options: Any) -> CalendarWindows:
+    """The assigner of ``calendar_window(...)``."""
+    assigner = kv.calendar_window(*arguments, **options).assigner
+    assert isinstance(assigner, CalendarWindows)
+    return assigner
 
 
 def us(at: dt.datetime) -> int:
@@ -148,9 +155,51 @@ def test_hours_are_those_of_a_clock(zone: str, instants: list[dt.datetime]) -> N
     assert assign(windows, *instants) == [expected_hour(ZoneInfo(zone), t) for t in instants]
 
 
+def begins_later(windows: CalendarWindows, instant: dt.datetime) -> list[dt.datetime]:
+    """All beginnings near an instant, by the clock: every day of two windows around is looked at."""
+    zone, here = ZoneInfo(windows.time_zone), instant.astimezone(ZoneInfo(windows.time_zone)).date()
+    plain = CalendarWindows(windows.unit, windows.time_zone, windows.every, windows.week_start)
+    around = {"day": 3, "week": 10, "month": 62, "quarter": 190, "year": 740}[windows.unit] * windows.every
+    days = (here + dt.timedelta(days=n) for n in range(-around, around))
+    firsts = {beginning(plain, day) for day in days}
+    found = set()
+    for first in firsts:
+        year, month = divmod(first.year * 12 + first.month - 1 + windows.offset.months, 12)
+        day = dt.date(year, month + 1, first.day) + dt.timedelta(days=windows.offset.days)
+        clock = dt.datetime.combine(day, dt.time()) + dt.timedelta(seconds=windows.offset.seconds)
+        found.add(first_shown(zone, clock))
+    return sorted(found)
+
+
+OFFSETS: Final = {
+    "day": ["6 hours", "2 h 30 min", "23 h 59 min", "30 min"],
+    "week": ["6 hours", "2 days 3 hours", "6 days 23 hours"],
+    "month": ["14 days", "27 days 23 hours", "2 hours"],
+    "quarter": ["1 month", "2 months 27 days", "2 h 30 min"],
+    "year": ["3 months", "1 quarter 5 days", "11 months 2 hours"],
+}
+
+
+@hypothesis.given(st.data(), st.sampled_from(ZONES), st.sampled_from(sorted(OFFSETS)), st.lists(NEAR, min_size=1, max_size=3))
+@hypothesis.settings(max_examples=40, deadline=None)
+def test_windows_with_an_offset_are_those_of_a_clock(data: Any, zone: str, unit: Any, instants: list[dt.datetime]) -> None:
+    windows = made(unit, zone, offset=data.draw(st.sampled_from(OFFSETS[unit])))
+    for instant in instants:
+        starts = begins_later(windows, instant)
+        expected_one = max(s for s in starts if s <= instant), min(s for s in starts if s > instant)
+        assert assign(windows, instant) == [expected_one]
+
+
+@pytest.mark.parametrize("offset", ["7 hours", dt.timedelta(hours=7), 7 * 3_600_000])
+def test_an_offset_is_any_duration_and_is_noted_only_where_there_is_one(offset: Any) -> None:
+    window, plain = kv.calendar_window("day", "Europe/Paris", offset=offset), kv.calendar_window("day", "Europe/Paris")
+    assert window == kv.calendar_window("day", "Europe/Paris", offset="7 h") and window != plain
+    assert window.identity() != plain.identity() and "parameter offset" not in plain.identity()
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.unit} {c.zone} {c.time}")
 def test_golden_windows(case: Case) -> None:
-    windows = CalendarWindows(case.unit, case.zone, case.every, case.week_start)
+    windows = made(case.unit, case.zone, case.every, week_start=case.week_start, offset=case.offset)
     time, start, end = (dt.datetime.fromisoformat(t) for t in (case.time, case.start, case.end))
     assert assign(windows, time) == [(start, end)]
 
@@ -201,8 +250,21 @@ def test_rows_from_all_over_time_in_one_batch() -> None:
         ({"unit": "hour", "every": 5}, "do not divide a day"),
         ({"unit": "month", "week_start": "sunday"}, "only weeks have a first day"),
         ({"unit": "week", "week_start": "Sun"}, "`week_start`"),
+        ({"unit": "day", "offset": "24 hours"}, "as long as a window"),
+        ({"unit": "hour", "every": 8, "offset": "8 hours"}, "as long as a window"),
+        ({"unit": "week", "offset": "7 days"}, "as long as a window"),
+        ({"unit": "year", "offset": "1 year"}, "as long as a window"),
+        ({"unit": "month", "offset": "1 month"}, "as long as a window"),
+        ({"unit": "month", "offset": "28 days"}, "not every month has"),
+        ({"unit": "day", "offset": "1 month"}, "has months"),
+        ({"unit": "day", "offset": "500 ms"}, "whole number of seconds"),
+        ({"unit": "day", "offset": "six"}, "`offset`"),
+        ({"unit": "day", "offset": "-1 hour"}, "`offset`"),
+        ({"unit": "day", "offset": -5}, "`offset`"),
+        ({"unit": "day", "offset": None}, "`offset`"),
+        ({"unit": "year", "offset": "1.5 months"}, "`offset`"),
     ],
 )
 def test_what_is_no_calendar_is_refused(arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises(PlanError, match=f"{told}.*Hint:"):
+    with pytest.raises((PlanError, DurationError), match=f"{told}.*Hint:"):
         kv.calendar_window(**arguments)
