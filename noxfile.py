@@ -130,6 +130,24 @@ def matrix(session: nox.Session, spark: str) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *(session.posargs or MATRIX))
 
 
+LOWEST = ("tests/kernels/fixed", "tests/sql", "tests/plan", "tests/goldens/test_pipelines.py")
+"""What the lowest versions are tried with: the driver, and golden cases on Spark."""
+
+
+@nox.session(venv_backend="venv")
+def lowest(session: nox.Session) -> None:
+    """The lowest versions that pyproject.toml allows, on the driver and Spark; ``-- tests/plan`` picks. Needs ``uv``."""
+    python = str(Path(session.virtualenv.location) / "bin" / "python")
+    install = ("uv", "pip", "install", "--python", python)
+    session.run(*install, "--resolution", "lowest-direct", "-e", ".", external=True)
+    frozen = Path(session.create_tmp()) / "lowest.txt"
+    lines = session.run("uv", "pip", "freeze", "--python", python, "--exclude-editable", external=True, silent=True)
+    frozen.write_text(str(lines))
+    tools = ("pytest<9.2", "pytest-xdist", "hypothesis", "duckdb", "polars", "psutil", "pyyaml")  # these need not be the lowest
+    session.run(*install, "--constraint", str(frozen), *tools, external=True)
+    session.run(python, "-m", "pytest", "-q", *(session.posargs or LOWEST))
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
     """Throughput beside hand-written Spark."""
