@@ -7,8 +7,9 @@ them, and every row is rewritten O(log n) times.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,12 +23,27 @@ def _tier(rows: int) -> int:
     return max(rows - 1, 0).bit_length() // 3
 
 
+class _Index(dict[str, list[list[int]]]):
+    """Run name → chunks, as it is stored, with the order of names and sums that later steps go on with."""
+
+    def __init__(self, stored: dict[str, list[list[int]]]) -> None:
+        super().__init__(stored)
+        self.order = sorted(int(n) for n in stored)
+        self.rows = sum(c[1] for chunks in stored.values() for c in chunks)
+        self.counted: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+
 class Runs:
     """The runs of one operator. `meta` maps run name → list of ``[chunk number, rows, when written]``, the last if known."""
 
     def __init__(self, bucket: Bucket, prefix: str, merge: Callable[[pa.Table], pa.Table] | None) -> None:
         self._store = bucket.store
-        self._index: dict[str, list[list[int]]] = bucket.meta.setdefault(f"runs:{prefix}", {})
+        stored = bucket.meta.get(f"runs:{prefix}", {})
+        self._index = stored if isinstance(stored, _Index) else _Index(stored)
+        bucket.meta[f"runs:{prefix}"] = self._index
         self._prefix = prefix
         self._merge = merge
         self._now: int | None = bucket.now_ms
@@ -37,7 +53,19 @@ class Runs:
 
     def names(self) -> list[int]:
         """All runs, in ascending order."""
-        return sorted(int(n) for n in self._index)
+        return list(self._index.order)
+
+    def between(self, low: int, high: int, most: int | None = None) -> list[int]:
+        """The runs from `low` to before `high`, in ascending order, or the first `most` of them."""
+        order = self._index.order
+        first, stop = bisect_left(order, low), bisect_left(order, high)
+        return order[first : stop if most is None else min(stop, first + most)]
+
+    def counted(self, count: Callable[[list[int]], int]) -> int:
+        """What `count` gives for the names of all runs; it is called when a run has come or gone since the last time."""
+        if self._index.counted is None:
+            self._index.counted = count(self._index.order)
+        return self._index.counted
 
     def rows(self, run: int) -> int:
         """How many (partial) rows the run holds."""
@@ -45,10 +73,13 @@ class Runs:
 
     def total_rows(self) -> int:
         """Rows of all runs."""
-        return sum(c[1] for chunks in self._index.values() for c in chunks)
+        return self._index.rows
 
     def append(self, run: int, table: pa.Table, compact: bool = True) -> None:
         """Add a chunk, merging full tiers unless `compact` says not to."""
+        if run not in self:
+            insort(self._index.order, run)
+            self._index.counted = None
         chunks = self._index.setdefault(str(run), [])
         number = chunks[-1][0] + 1 if chunks else 0
         if self._merge is not None and compact:
@@ -57,8 +88,10 @@ class Runs:
                 table = self._merge(pa.concat_tables([self._store.get(self._name(run, c[0])) for c in olds] + [table]))
                 for old in olds:
                     self._store.delete(self._name(run, old[0]))
+                    self._index.rows -= old[1]
                 del chunks[-FAN + 1 :]
         self._store.put(self._name(run, number), table)
+        self._index.rows += table.num_rows
         chunks.append([number, table.num_rows] if self._now is None else [number, table.num_rows, self._now])
 
     def load(self, run: int) -> list[pa.Table]:
@@ -78,6 +111,9 @@ class Runs:
         """Remove a run."""
         for chunk in self._index.pop(str(run)):
             self._store.delete(self._name(run, chunk[0]))
+            self._index.rows -= chunk[1]
+        del self._index.order[bisect_left(self._index.order, run)]
+        self._index.counted = None
 
     def replace(self, run: int, table: pa.Table) -> None:
         """Put one chunk in place of all of a run (or remove it, when empty)."""

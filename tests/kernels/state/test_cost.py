@@ -30,6 +30,7 @@ from krishiv_py.kernels.aggregates import base, collections
 from krishiv_py.kernels.aggregates.generic import ranges as any_aggregate
 from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -90,6 +91,29 @@ def cost(kind: str, open_keys: int) -> CountingStore:
         rows = [{"user": (batch * 7 + i) % 50, "at": at, "n": 1} for i in range(ROWS)]
         assert driver.send(rows).results.num_rows == 0, "nothing is due: only what the batches bring may cost"
     return store
+
+
+@pytest.mark.parametrize("hop", [1_000, 5_000])
+@pytest.mark.parametrize("open_slices", [100, 100_000])
+def test_a_row_of_an_open_window_visits_no_other(hop: int, open_slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed = stream_of("user bigint, at bigint").watermark("at", 1_000 * DAY).key_by("user")
+    driver = Driver(keyed.hopping_window(hop, 1_000).agg(count()), idle_batches=False)
+    driver.send(pa.table({"user": [1] * open_slices, "at": [10 * DAY + 1_000 * i for i in range(open_slices)]}))
+    visited = []
+    between = Runs.between
+
+    def counting(self: Runs, low: int, high: int, most: int | None = None) -> list[int]:
+        found = between(self, low, high, most)
+        visited.append(len(found))
+        return found
+
+    def refused(self: Runs) -> list[int]:
+        raise AssertionError("all open slices were gone through")
+
+    monkeypatch.setattr(Runs, "between", counting)
+    monkeypatch.setattr(Runs, "names", refused)
+    driver.send([{"user": 1, "at": 10 * DAY + 1_000 * (open_slices // 2)}])
+    assert len(visited) <= 8 and all(n <= 4 for n in visited)
 
 
 LOGS_BY_KEY = ("session asked", "session max_duration", "count")

@@ -124,7 +124,7 @@ class FixedOperator:
 
     def _content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
         """Partials of these windows: columns ``w`` (start), keys, partials, and what else `load` gives."""
-        slices = [s for s in runs.names() if starts[0] <= s < starts[-1] + self.window.size_us]
+        slices = runs.between(starts[0], starts[-1] + self.window.size_us)
         tables = [pa.concat_tables((load or runs.load)(s)) for s in slices]
         # slice by slice: arrival order within a window is what first and last go by
         at, windows = self.assigner.windows_between(np.array(slices, np.int64), starts[0], starts[-1])
@@ -152,7 +152,7 @@ class FixedOperator:
 
     def _portions(self, runs: Runs, starts: list[int]) -> list[list[int]]:
         """Windows in groups small enough to merge in one go."""
-        sizes = {s: runs.rows(s) for s in runs.names()}
+        sizes = {s: runs.rows(s) for s in runs.between(starts[0], starts[-1] + self.window.size_us)}
         names = np.array(list(sizes), np.int64)
         counts = np.cumsum(np.array([0, *sizes.values()], np.int64))
         low = np.searchsorted(names, starts)
@@ -160,7 +160,7 @@ class FixedOperator:
         return [starts[a:b] for a, b in portions(counts[high] - counts[low], _FIRE_ROWS)]
 
     def _fire(self, runs: Runs, due: Due) -> list[pa.Table]:
-        starts = self._windows_of(runs.names(), due.from_us, due.to_us)
+        starts = self._windows_of(runs.between(due.from_us - self.window.size_us, due.to_us), due.from_us, due.to_us)
         out = []
         for portion in self._portions(runs, starts) if starts else ():
             content = self._content(runs, portion)
@@ -231,17 +231,22 @@ class FixedOperator:
         return distinct(spread, ["w", *self.layout.key_names])
 
     def _forget(self, runs: Runs, horizon: int) -> None:
-        names = np.array(runs.names(), np.int64)
+        past = max(horizon, UNSET // 2) - self.window.size_us + self.window.slide_us
+        names = np.array(runs.between(2 * UNSET, past), np.int64)
         for name in names[self.assigner.last_end(names) <= horizon].tolist():
             runs.drop(name)
 
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:
         """The next watermark at which a window fires or a slice is over."""
-        names = np.array(runs.names(), np.int64)
         watermark_us = max(watermark_us, UNSET // 2)
-        fires, over = (self.assigner.next_end(names, watermark_us - wait) for wait in (0, self.patience.keep_us))
+        fires, over = (self._next_end(runs, watermark_us - wait) for wait in (0, self.patience.keep_us))
         moments = [m for m in (fires, None if over is None else over + self.patience.keep_us) if m is not None]
         return min(moments, default=None)
 
+    def _next_end(self, runs: Runs, after: int) -> int | None:
+        """The next end of a window: at most two slices begin within a slide, so the first few names are enough."""
+        names = runs.between(after - self.window.size_us, 2 * END_OF_TIME, most=4)
+        return self.assigner.next_end(np.array(names, np.int64), after)
+
     def _open(self, runs: Runs) -> int:
-        return len(self._windows_of(runs.names(), UNSET, END_OF_TIME))
+        return runs.counted(lambda names: len(self._windows_of(names, UNSET, END_OF_TIME)))

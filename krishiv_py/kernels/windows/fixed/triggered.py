@@ -37,6 +37,7 @@ from krishiv_py.kernels.state.sections import Fired, Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _FIRE_ROWS = 4_000_000
@@ -330,12 +331,11 @@ class TriggeredOperator:
         return distinct(pa.concat_tables(parts), names)
 
     def _forget(self, runs: Runs, waiting: Waiting, horizon: int) -> None:
-        for w in runs.names():
-            if w + self.window.size_us <= horizon:
-                self._closing(runs, w)
-                runs.drop(w)
-                waiting.new_at.pop(str(w), None)
-                waiting.late_at.pop(str(w), None)
+        for w in runs.between(2 * UNSET, horizon - self.window.size_us + 1):
+            self._closing(runs, w)
+            runs.drop(w)
+            waiting.new_at.pop(str(w), None)
+            waiting.late_at.pop(str(w), None)
 
     def _closing(self, runs: Runs, window: int) -> None:
         """For operators that tell of windows before they are dropped."""
