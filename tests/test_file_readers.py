@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krishiv_py.connectors.json import lines as jsonlines
 from krishiv_py.connectors.malformed import Malformed
@@ -263,6 +265,45 @@ def test_both_ways_to_read_a_block_give_the_same(tmp_path: Path) -> None:
         slow = list(jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data + b"\n")))  # blank lines go by line
         assert [p.bad for p in fast] == [p.bad for p in slow] == [[]]
         assert repr(fast[0].batch.to_pylist()) == repr(slow[0].batch.to_pylist())
+
+
+_NAMES = st.sampled_from(
+    ["k", "K", "\\u004b", "\u212a", "at", "AT", "aT", "a\\u0054", "\u00e4", "\u00c4", "\\u00C4", "x", "k "]
+)
+_OBJECTS = st.lists(
+    st.tuples(_NAMES, st.sampled_from(['"K"', '"k"', "null", '"\\"k\\":"', '"\u00c4"'])), min_size=1, max_size=4
+)
+
+
+@given(
+    rows=st.lists(_OBJECTS, min_size=1, max_size=4),
+    columns=st.sampled_from([("k",), ("k", "at"), ("K", "\u00e4"), ("At", "k")]),
+)
+def test_a_row_depends_on_no_other_whatever_the_case_of_its_names(
+    rows: list[list[tuple[str, str]]], columns: tuple[str, ...]
+) -> None:
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    texts = [("{" + ",".join(f'"{name}":{value}' for name, value in row) + "}\n").encode() for row in rows]
+
+    def read(data: bytes) -> tuple[list[Any], list[str]]:
+        found = list(jsonlines.JsonLines(schema, columns).read(io.BytesIO(data)))
+        return [row for p in found for row in p.batch.to_pylist()], [b.problem for p in found for b in p.bad]
+
+    alone = [read(text) for text in texts]
+    by_line = [read(text + b"\n") for text in texts]  # blank lines go by line
+    assert alone == by_line
+    assert read(b"".join(texts)) == ([r for rows, _ in alone for r in rows], [b for _, bad in alone for b in bad])
+
+
+def test_names_of_another_case_are_read_fast_where_all_lines_spell_them_alike() -> None:
+    schema = pa.schema([("k", pa.string()), ("at", pa.int64())])
+    lines = jsonlines.JsonLines(schema, ("k", "at"))
+    for block, fast in ((b'{"K":"k","at":1}\n{"K":"a","at":2}\n', True), (b'{"K":"a"}\n{"k":"b"}\n', False)):
+        lines._spelling = lines._spelt(block)
+        assert (lines.by_arrow(block) is not None) == fast
+    (parsed,) = jsonlines.JsonLines(schema, ("k", "at")).read(io.BytesIO(b'{"K":"a","At":1,"AT":2}\n{"K":"a","k":"b"}\n'))
+    assert parsed.batch.to_pylist() == [{"k": "b", "at": None}]
+    assert [b.problem for b in parsed.bad] == ["column 'at' stands twice"]
 
 
 def test_types_arrow_reads_otherwise(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ number of rows than there are lines, is read again by Python, line by line, by t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ BLOCK_BYTES: Final = 8 << 20
 _LONG_LINE: Final = 4_000
 _MANY_LEVELS: Final = 1_000
 _BOM: Final = b"\xef\xbb\xbf"
+_ESCAPED: Final = re.compile(rb"\\u([0-9a-fA-F]{4})")
+_ESCAPED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
+"""Characters of a name that have, or may have, a short escape."""
 
 
 @attrs.frozen
@@ -50,17 +54,21 @@ class JsonLines:
         The wanted columns; at least one.
     known : tuple of str
         All columns of the source: a line with none of them is no row.
+    as_written : bool
+        Whether names are as in the schema. Otherwise each object is read as other files are: by the name as it is written in
+        the schema, else by the one that differs in case only.
     """
 
     schema: pa.Schema
     known: tuple[str, ...]
+    as_written: bool = False
     _spelling: dict[str, str] | None = attrs.field(default=None, init=False)
     _line: int = attrs.field(default=1, init=False)
 
     @classmethod
     def exact(cls, schema: pa.Schema, known: tuple[str, ...]) -> JsonLines:
         """For texts that come one by one: names are written as in the schema."""
-        lines = cls(schema, known)
+        lines = cls(schema, known, as_written=True)
         lines._spelling = {name: name for name in known}
         return lines
 
@@ -72,17 +80,16 @@ class JsonLines:
         ValueError
             When it is no row; says why.
         """
-        assert self._spelling is not None
         try:
             objects = _objects(raw, lists=False)
-            return self._row(objects[0], raw, [(f.name, f.name, converter(f.type)) for f in self.schema])
+            return self._row(objects[0], [(f.name, converter(f.type)) for f in self.schema])
         except (ValueError, RecursionError) as problem:
             raise ValueError(_why(problem)) from problem
 
     def read(self, stream: Any) -> Iterator[ParsedBlock]:
         """The rows of a file, block by block."""
         for block in blocks(stream, BLOCK_BYTES):
-            if self._spelling is None:
+            if not self.as_written:
                 self._spelling = self._spelt(block)
             batch = self.by_arrow(block)
             if batch is not None:
@@ -91,18 +98,33 @@ class JsonLines:
             else:
                 yield self._by_line(block)
 
-    def _spelt(self, block: bytes) -> dict[str, str]:
-        """How the first line spells the columns: case is ignored where that is not ambiguous, as for other files."""
-        first = next((line for line in block.splitlines() if line.strip()), b"{}")
+    def _spelt(self, block: bytes) -> dict[str, str] | None:
+        """How a block spells each column; None if it may do so in more than one way, which only reading by line tells apart."""
+        letters = "".join(self.known).lower()
+        if b"\\" in block:
+            if _ESCAPED_OTHERWISE.search(letters):
+                return None
+            if any(chr(int(code, 16)).lower() in letters for code in set(_ESCAPED.findall(block))):
+                return None
         try:
-            names = list(json.loads(first))
-        except (ValueError, RecursionError, TypeError):
-            names = []
-        return {name: _spelt(name, [n for n in names if isinstance(n, str)]) for name in self.known}
+            text = block.decode()
+        except UnicodeDecodeError:
+            return None
+        small, spelling = text.lower(), {}
+        for name in self.known:
+            spelling[name] = name
+            if small.count(f'"{name.lower()}"') != text.count(f'"{name}"'):
+                named = re.findall(rf'"({re.escape(name)})"[ \t\r\n]*:', text, re.IGNORECASE)
+                found = {n for n in named if n.lower() == name.lower()}
+                if len(found) > 1:
+                    return None
+                spelling[name] = next(iter(found), name)
+        return spelling
 
     def by_arrow(self, block: bytes) -> pa.RecordBatch | None:
         """The block as Arrow reads it; None if a line may be no row."""
-        assert self._spelling is not None
+        if self._spelling is None:
+            return None
         fast = [t for t in (_fast_type(f.type) for f in self.schema) if t is not None]
         if len(fast) < len(self.schema) or _may_end_arrow(block) or not _plain(block):
             return None
@@ -141,15 +163,14 @@ class JsonLines:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _by_line(self, block: bytes) -> ParsedBlock:
-        assert self._spelling is not None
-        wanted = [(f.name, self._spelling[f.name], converter(f.type)) for f in self.schema]
+        wanted = [(f.name, converter(f.type)) for f in self.schema]
         columns: list[list[Any]] = [[] for _ in wanted]
         bad: list[BadLine] = []
         for line, raw in enumerate(block.splitlines(), self._line):
             if not raw.strip():
                 continue
             try:
-                rows = [self._row(found, raw, wanted) for found in _objects(raw)]
+                rows = [self._row(found, wanted) for found in _objects(raw)]
             except (ValueError, RecursionError) as problem:
                 bad.append(BadLine(line, raw.decode("utf-8", "backslashreplace"), _why(problem)))
                 continue
@@ -160,17 +181,20 @@ class JsonLines:
         arrays = [pa.array(values, f.type) for values, f in zip(columns, self.schema, strict=True)]
         return ParsedBlock(pa.RecordBatch.from_arrays(arrays, schema=self.schema), bad)
 
-    def _row(self, found: JsonObject, raw: bytes, wanted: list[tuple[str, str, Any]]) -> list[Any]:
-        assert self._spelling is not None
-        if not any(name in found or self._spelling[name] in found for name in self.known):
+    def _row(self, found: JsonObject, wanted: list[tuple[str, Any]]) -> list[Any]:
+        spelt: dict[str, list[str]] = {}
+        if not self.as_written:
+            for name in found:
+                spelt.setdefault(name.lower(), []).append(name)
+        if not any(name in found or name.lower() in spelt for name in self.known):
             has = ", ".join(list(found)[:20]) or "nothing"
             raise ValueError(f"none of the columns {', '.join(self.known[:20])}; it has: {has}")
         values = []
-        for name, spelt, convert in wanted:
-            at = name if name in found else spelt
-            if at in found.twice:
+        for name, convert in wanted:
+            names = [name] if name in found else spelt.get(name.lower(), [name])
+            if len(names) > 1 or names[0] in found.twice:
                 raise ValueError(f"column {name!r} stands twice")
-            value = found.get(at)
+            value = found.get(names[0])
             try:
                 values.append(None if value is None else convert(value))
             except ValueError as problem:
@@ -242,11 +266,6 @@ def _why(problem: Exception) -> str:
     if isinstance(problem, UnicodeDecodeError):
         return f"not UTF-8 at byte {problem.start + 1}"
     return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-
-
-def _spelt(name: str, names: list[str]) -> str:
-    same = [n for n in names if n.lower() == name.lower()]
-    return same[0] if name not in names and len(same) == 1 else name
 
 
 def _fast_type(type_: pa.DataType) -> pa.DataType | None:
