@@ -30,11 +30,13 @@ class BoundedResult:
     late : pyarrow.Table
         Late rows, with as many columns as the late handler wants.
     counters : dict
-        Rows by fate.
+        Rows by fate, of the stages that read sources, each source once.
     late_by_stage : dict
-        Late rows by the name of their stage; `late` and `counters` are those of the first one.
+        Late rows by the name of their stage; `late` are those of the first one.
     outputs : dict
         Results by the name of their output; `table` are those of the first one.
+    counters_by_stage : dict
+        Rows by fate, by the name of the stage that counted them.
     """
 
     table: pa.Table
@@ -42,6 +44,7 @@ class BoundedResult:
     counters: dict[str, int] = attrs.field(converter=Counters)
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
     outputs: dict[str, pa.Table] = attrs.field(factory=dict)
+    counters_by_stage: dict[str, dict[str, int]] = attrs.field(factory=dict)
 
 
 class Runner(Protocol):

@@ -123,6 +123,20 @@ def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColum
     return found
 
 
+def input_stages(stages: Sequence[StagePlan]) -> tuple[int, ...]:
+    """Return the numbers of the stages that count input rows: of each source the first that reads it.
+
+    A stage that takes results too is not among them, for it counts both as rows.
+    """
+    found, known = [], set[int]()
+    for number, stage in enumerate(stages):
+        sources = {id(branch.source) for branch in stage.read}
+        if not stage.after and not sources <= known:
+            found.append(number)
+            known |= sources
+    return tuple(found)
+
+
 @attrs.define(eq=False)
 class _Graph:
     """Stages in an order in which each comes behind those whose results it reads; each once."""

@@ -21,7 +21,9 @@ from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.running.counters import summed
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.stages import input_stages
 from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.spark.reading.scan import scan
@@ -127,7 +129,9 @@ class Gathered:
             for n, stage in enumerate(self.plan.stages)
         }
         first = self.plan.stages[0].spec.name
-        return BoundedResult(next(iter(outputs.values())), late[first], self.counters.get(0, none_counted()), late, outputs)
+        by_stage = {s.spec.name: self.counters.get(n, none_counted()) for n, s in enumerate(self.plan.stages)}
+        counters = summed(self.counters.get(n, none_counted()) for n in input_stages(self.plan.stages))
+        return BoundedResult(next(iter(outputs.values())), late[first], counters, late, outputs, by_stage)
 
 
 def _whole(schema: pa.Schema, tables: list[pa.Table]) -> pa.Table:

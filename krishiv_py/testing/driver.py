@@ -29,11 +29,12 @@ from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.running.counters import Counters
+from krishiv_py.plan.running.counters import Counters, summed
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.stages import input_stages
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
@@ -135,8 +136,9 @@ class Driver:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Rows so far, under the names of SEMANTICS §4.5 without prefix; those of the first stage, where there are several."""
-        return Counters({name: n for name, n in self._stages[0].counters.items() if name != FIRINGS})
+        """Rows so far, under the names of SEMANTICS §4.5 without prefix; of several stages, those that read sources."""
+        found = summed(dict(self._stages[n].counters) for n in input_stages(self.plan.stages))
+        return Counters({name: n for name, n in found.items() if name != FIRINGS})
 
     @property
     def progress(self) -> Progress:
@@ -147,7 +149,8 @@ class Driver:
             {
                 s.spec.name: s.progress(self._batch_id - 1, self._in_force.at(s.plan.times).watermark_us, {} if at else sources)
                 for at, s in enumerate(self._stages)
-            }
+            },
+            input_stages(self.plan.stages),
         )
         seconds, ended_us = self._took
         stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}

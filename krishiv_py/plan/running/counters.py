@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from krishiv_py.deprecation import deprecated
@@ -28,6 +29,15 @@ class Counters(dict[str, int]):
             raise KeyError(name)
         deprecated(f"the counter {name!r}", repr(new), callers=2)
         return self[new]
+
+
+def summed(every: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of counters by name."""
+    found: dict[str, int] = {}
+    for counters in every:
+        for name, n in counters.items():
+            found[name] = found.get(name, 0) + n
+    return found
 
 
 def under_new_names(counters: dict[str, int]) -> dict[str, int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 from krishiv_py.plan.durations import UNSET, show_instant
-from krishiv_py.plan.running.counters import Counters
+from krishiv_py.plan.running.counters import Counters, summed
 
 
 @attrs.frozen
@@ -65,7 +67,8 @@ class Progress:
         What looks wrong in the event times of this run, such as seconds that are read as milliseconds, and what helps.
     stages : dict
         The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
-        batch, watermark, input rows and sources of the first stage, the firings of the last, and the sums of the rest.
+        batch, watermark and sources of the first stage, the rows and counters of the stages that read sources (each source
+        once), the firings of the last stage, and the sums of the rest.
     """
 
     batch_id: int = -1
@@ -108,12 +111,12 @@ class Progress:
         )
 
 
-def of_stages(stages: dict[str, Progress]) -> Progress:
-    """The progress of a query by that of its stages, the first one first."""
+def of_stages(stages: dict[str, Progress], inputs: Sequence[int]) -> Progress:
+    """The progress of a query by that of its stages, the first one first; the `inputs` among them count input rows."""
     every = list(stages.values())
     if len(every) == 1:
         return every[0]
-    counters = dict(every[0].counters)
+    counters = summed([every[n].counters for n in inputs])
     late = dict(every[0].late)
     for stage in every[1:]:
         for reason, rows in stage.late.items():
@@ -121,6 +124,7 @@ def of_stages(stages: dict[str, Progress]) -> Progress:
     counters["firings"] = every[-1].firings
     return attrs.evolve(
         every[0],
+        rows=counters.get("rows", 0),
         late=late,
         counters=counters,
         open_windows=sum(s.open_windows for s in every),
