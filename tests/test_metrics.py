@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -109,6 +110,21 @@ def test_the_exposition_has_names_help_and_types() -> None:
     assert "# TYPE krishiv_window_pending_window_count gauge" in text
     assert 'krishiv_window_very_late_events_total{operator="window-aggregate",query="q"} 0.0' in text
     assert 'krishiv_window_watermark_seconds{operator="window-aggregate",query="q"} -Inf' in text
+
+
+def test_names_and_texts_follow_the_rules_of_prometheus() -> None:
+    """Those that ``promtool check metrics`` looks at, but for ``pending_window_count``, whose ending is one of histograms."""
+    registry = CollectorRegistry()
+    register(Driver(judged(stream_of(DDL))), registry)
+    families = list(text_string_to_metric_families(generate_latest(registry).decode()))
+    assert len(families) > 15
+    for family in families:
+        assert re.fullmatch("krishiv_window(_[a-z]+)+", family.name) and family.documentation, family.name
+        words = family.name.split("_")
+        assert not {"gauge", "counter", "ms", "milliseconds", "us", "minutes", "hours", "kb", "mb"} & set(words), family.name
+        assert words[-1] not in ("total", "sum", "bucket", "info") and ("count" not in words or "pending" in words), family.name
+        endings = {sample.name.removeprefix(family.name) for sample in family.samples}
+        assert endings <= ({"_total"} if family.type == "counter" else {""}), family.name
 
 
 def test_two_queries_share_a_header_and_leave_one_by_one() -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import Session
 from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.spark.remote.lease import take_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pytest.importorskip("grpc", reason="the `connect` extra is not installed")
@@ -88,6 +93,78 @@ def test_golden_cases() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
     assert f"{len(some)} passed" in done.stdout
+
+
+KILLED = textwrap.dedent("""
+    import os
+    import sys
+    import time
+    from pyspark import SparkContext
+    from krishiv_py import Session, count
+    from krishiv_py.connectors import TableSink
+    from krishiv_py.errors import KrishivError
+
+    work = sys.argv[1]
+
+    class Files(TableSink):
+        def write_tables(self, batch, tables):
+            if batch.batch_id == 1 and os.path.exists(f"{work}/hold"):
+                open(f"{work}/holding", "w").close()
+                time.sleep(600)
+            with open(f"{work}/out/{batch.batch_id}", "w") as out:
+                out.writelines(f"{row}\\n" for t in tables for row in t.to_pylist())
+
+    with Session.connect("local[1]") as session:
+        with open(f"{work}/jvm", "w") as out:
+            out.write(str(SparkContext._active_spark_context._gateway.proc.pid))
+        session.spark.conf.set("spark.sql.shuffle.partitions", "1")
+        stream = session.read_parquet(f"{work}/in", "user string, n bigint", streaming=True, max_files_per_batch=1)
+        plan = stream.watermark("n", 0).key_by("user").tumbling_window(10).agg(count())
+        query = plan.start(Files(), checkpoint=f"{work}/checkpoint", name="killed")
+        try:
+            query.process_all_available()
+        except KrishivError as problem:
+            print(type(problem).__name__, query.status, query.progress.batch_id, flush=True)
+            query.stop()
+            sys.exit(3)
+        print(query.status, query.progress.batch_id, query.progress.rows)
+        query.stop()
+""")
+
+
+@pytest.mark.slow
+def test_a_killed_server_frees_its_checkpoint_within_seconds(tmp_path: Path) -> None:
+    """Killed in the middle of a batch: its Python process, which writes that batch, does not hold the checkpoint longer."""
+    for folder in ("in", "out"):
+        (tmp_path / folder).mkdir()
+    for number, at in enumerate((1, 25, 47)):
+        path = tmp_path / "in" / f"{number}.parquet"
+        pq.write_table(pa.table({"user": ["a", "a"], "n": [at, at + 1]}), path)
+        os.utime(path, (1_600_000_000 + number,) * 2)
+    (tmp_path / "hold").touch()
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+        end = time.monotonic() + 200
+        while not (tmp_path / "holding").exists() and client.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+        try:
+            os.kill(int((tmp_path / "jvm").read_text()), signal.SIGKILL)
+            began = time.monotonic()
+            take_server(str(tmp_path / "checkpoint"), "the next", 30).release()
+            freed = time.monotonic() - began
+            said, complaints = client.communicate(timeout=60)
+            ended = time.monotonic() - began
+        finally:
+            client.kill()
+    assert freed < 15, f"the checkpoint was freed after {freed:.0f} s"
+    assert (client.returncode, said.split()[1:]) == (3, ["failed", "0"]), complaints[-3_000:]
+    assert ended < 30, f"the client ended after {ended:.0f} s"
+    (tmp_path / "hold").unlink()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert again.returncode == 0, again.stderr[-3_000:]
+    assert again.stdout.split()[0::2] == ["running", "6"]
+    fired = [line for out in (tmp_path / "out").iterdir() for line in out.read_text().splitlines()]
+    assert sorted(fired) == [f"{{'user': 'a', 'window_start': {n}, 'window_end': {n + 10}, 'count': 2}}" for n in (0, 20)]
 
 
 def over_connect(*tests: str) -> None:

@@ -19,6 +19,10 @@ _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client imports, and the extra `connect` installs."""
 _ANSWER_S: Final = 30.0
 """How long a server may take to answer; one that is being started takes a few seconds."""
+_TRIES: Final = 6
+_PAUSE_MS: Final = 2_000
+"""How often a call to a server of this process is made again, and the longest pause: one that does not answer has died, and
+PySpark's client would go on for ten minutes."""
 _FREE: Final = {"spark.connect.grpc.binding.port": "0", "spark.connect.grpc.binding.address": "127.0.0.1"}
 """Where a server of this process listens: PySpark would have it on port 15002, one on a machine."""
 _OWN: Final = "SPARK_LOCAL_REMOTE"
@@ -67,8 +71,11 @@ def _serve(master: str) -> SparkSession:
     port = getattr(service, "MODULE$").localPort()
     os.environ[_CONNECT] = "1"
     at = f"sc://localhost:{port}"  # by this name a token is sent without TLS
-    found: SparkSession = remote.builder.remote(at).getOrCreate()
-    return found
+    found: Any = remote.builder.remote(at).getOrCreate()
+    retries: Any = importlib.import_module("pyspark.sql.connect.client.retries")
+    found.client.set_retry_policies([retries.DefaultPolicy(max_retries=_TRIES, max_backoff=_PAUSE_MS)])
+    session: SparkSession = found
+    return session
 
 
 def _away(what: str, got: str) -> EnvironmentSetupError:
