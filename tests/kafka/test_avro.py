@@ -212,3 +212,83 @@ def test_a_registered_schema_without_the_columns_is_refused_at_the_call(broker: 
         kafka_source(other, schema="customer string", schema_registry=url, **told)  # no record: the values tell
         schemas[4] = {"subject": f"{name}-value", "schema": json.dumps(FIRST).replace('"user"', '"customer"')}
         kafka_source(name, schema="customer string", schema_registry=url, **told)
+
+
+UTC = pa.timestamp("us", "UTC")
+LOGICAL: list[tuple[Any, Any, pa.DataType, Any]] = [
+    ({"type": "long", "logicalType": "timestamp-nanos"}, 1_710_030_600_000_001_000, UTC, 1_710_030_600_000_001),
+    ({"type": "long", "logicalType": "local-timestamp-nanos"}, 1_000, pa.timestamp("us"), 1),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, 5_000_000, pa.int64(), 5),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, 1, UTC, None),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, 1, pa.int64(), None),
+    ({"type": "long", "logicalType": "timestamp-micros"}, 2_000, pa.int64(), 2),
+    ({"type": "long", "logicalType": "timestamp-micros"}, 2_001, pa.int64(), None),
+    ({"type": "long", "logicalType": "timestamp-millis"}, 2, UTC, 2_000),
+    ({"type": "long", "logicalType": "timestamp-seconds"}, 7, pa.int64(), 7),
+    ({"type": "long", "logicalType": "timestamp-seconds"}, 7, UTC, None),
+    ({"type": "int", "logicalType": "timestamp-millis"}, 7, pa.int64(), 7),
+    ({"type": "string", "logicalType": "uuid"}, "0-5", pa.string(), "0-5"),
+    ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, b"x" * 16, pa.binary(), b"x" * 16),
+    ({"type": "int", "logicalType": "time-millis"}, 3_600_001, pa.int32(), 3_600_001),
+    ({"type": "int", "logicalType": "time-millis"}, 3_600_001, pa.string(), "01:00:00.001"),
+    ({"type": "long", "logicalType": "time-micros"}, 9, pa.int64(), 9),
+    ({"type": "int", "logicalType": "time-millis"}, 9, pa.duration("us"), 9_000),
+    ({"type": "int", "logicalType": "time-millis"}, -1, pa.string(), None),
+    ({"type": "int", "logicalType": "time-millis"}, 86_400_000, pa.int32(), None),
+]
+
+
+@pytest.mark.parametrize("depth", ["top", "nullable", "record", "list", "map"])
+@pytest.mark.parametrize(("avro", "value", "arrow", "expected"), LOGICAL)
+def test_a_logical_type_means_the_same_at_any_depth(
+    depth: str, avro: Any, value: Any, arrow: pa.DataType, expected: Any
+) -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": avro}]}
+    kind, row, wanted = {
+        "top": (avro, value, arrow),
+        "nullable": (["null", avro], value, arrow),
+        "record": (["null", inner], {"x": value}, pa.struct([("x", arrow)])),
+        "list": ({"type": "array", "items": ["null", inner]}, [None, {"x": value}], pa.list_(pa.struct([("x", arrow)]))),
+        "map": ({"type": "map", "values": avro}, {"k": value}, pa.map_(pa.string(), arrow)),
+    }[depth]
+    told = {"type": "record", "name": "Outer", "fields": [{"name": "v", "type": kind}]}
+    plain = json.loads(json.dumps(told).replace('"logicalType"', '"was"'))
+    found = decode_avro(pa.schema([("v", wanted)]), None, json.dumps(told), [written(plain, {"v": row})])
+    if expected is None:
+        ((_, why),) = found.bad
+        assert "column 'v'" in why and str(value) not in why and found.batch.num_rows == 0
+        return
+    assert not found.bad
+    exact = pa.array([expected], pa.int64()).cast(arrow) if pa.types.is_temporal(arrow) else pa.array([expected], arrow)
+    (one,) = exact.to_pylist()
+    shapes: dict[str, Any] = {"record": {"x": one}, "list": [None, {"x": one}], "map": [("k", one)]}
+    assert found.batch.to_pylist() == [{"v": shapes.get(depth, one)}]
+
+
+def test_a_schema_that_holds_itself_is_read_as_deep_as_the_column() -> None:
+    at = {"type": "long", "logicalType": "timestamp-micros"}
+    node = {
+        "type": "record",
+        "name": "Node",
+        "fields": [{"name": "at", "type": at}, {"name": "next", "type": ["null", "Node"]}],
+    }
+    row = {"at": AT, "next": {"at": AT, "next": {"at": AT, "next": None}}}
+    wanted = pa.schema([("at", UTC), ("next", pa.struct([("at", pa.int64())]))])
+    found = decode_avro(wanted, None, json.dumps(node), [written(node, row), written(node, {"at": AT, "next": None})])
+    ms = round(AT.timestamp() * 1_000)
+    assert found.batch.to_pylist() == [{"at": AT, "next": {"at": ms}}, {"at": AT, "next": None}]
+
+
+def test_a_union_whose_times_have_no_known_unit_is_malformed() -> None:
+    nanos = {"type": "long", "logicalType": "timestamp-nanos"}
+    told = {"type": "record", "name": "E", "fields": [{"name": "v", "type": ["string", nanos]}]}
+    value = written({**told, "fields": [{"name": "v", "type": ["string", "long"]}]}, {"v": 5_000_000})
+    ((_, why),) = decode_avro(pa.schema([("v", pa.int64())]), None, json.dumps(told), [value]).bad
+    assert "union" in why
+
+
+def test_a_damaged_value_is_not_shown() -> None:
+    told = {"type": "record", "name": "E", "fields": [{"name": "v", "type": "string"}]}
+    for value in (b"\x08\xffsec", b"\x08\xff\xfeXY", b"\x04abc"):
+        ((_, why),) = decode_avro(pa.schema([("v", pa.string())]), None, json.dumps(told), [value]).bad
+        assert why.startswith("no Avro record of its schema: ") and "0x" not in why

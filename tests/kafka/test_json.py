@@ -99,3 +99,12 @@ def test_what_the_sink_writes_the_source_reads_back(rows: list[dict[str, Any]]) 
     found = decode_json(EVERY, tuple(EVERY.names), [text.encode() for text in texts.to_pylist()])
     assert found.bad == ()
     assert found.batch.to_pylist() == table.to_pylist()
+
+
+def test_the_frame_of_a_json_schema_serializer_is_left_out() -> None:
+    schema = pa.schema([("k", pa.string())])
+    frame = b"\x00\x00\x00\x00\x0a"
+    values = [frame + b'{"k": "a"}', b'{"k": "b"}', None, frame, frame + b'["k"]', frame[:3] + b'{"k": "c"}']
+    found = decode_json(schema, ("k",), values)
+    assert found.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
+    assert [at for at, _ in found.bad] == [2, 3, 4, 5]

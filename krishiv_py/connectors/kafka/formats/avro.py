@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +34,17 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
+_READ: Final[dict[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    **{
+        ("long", f"{local}timestamp-{name}"): pa.timestamp(unit, zone)
+        for local, zone in (("", "UTC"), ("local-", None))
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+"""The times that numbers mean. A logical type that is not here, or on another type, has no effect, as Avro's rules say."""
 
 
 def avro_modules() -> None:
@@ -176,10 +187,11 @@ def _records(
         stream.seek(skipped)
         try:
             found: Any = fastavro.schemaless_reader(stream, raw, None)
-            if stream.read(1):
-                raise ValueError("bytes are left over")
         except (*RAISED, RecursionError) as problem:
-            bad[at] = f"no Avro record of its schema: {type(problem).__name__}: {problem}"
+            bad[at] = f"no Avro record of its schema: {type(problem).__name__}"
+            continue
+        if stream.read(1):
+            bad[at] = "no Avro record of its schema: bytes are left over"
             continue
         good.append((at, found))
     return good
@@ -189,16 +201,25 @@ def _records(
 def _raw_of(text: str) -> Any:
     import fastavro
 
-    schema = json.loads(text)
-    for field in schema["fields"]:
-        type_, _ = inner(field["type"])
-        if isinstance(type_, dict) and type_.get("logicalType") in _LOGICAL:
-            del type_["logicalType"]
-    return fastavro.parse_schema(schema)
+    return fastavro.parse_schema(_without_logical(json.loads(text)))
+
+
+def _without_logical(type_: Any) -> Any:
+    """A schema whose times and UUIDs are read as they are written. Decimals stay, and unions of several types."""
+    if isinstance(type_, list):
+        return type_ if inner(type_)[0] is None else [_without_logical(t) for t in type_]
+    if not isinstance(type_, dict):
+        return type_
+    kept = {k: v for k, v in type_.items() if k != "logicalType" or v == "decimal"}
+    for part in kept.keys() & {"type", "items", "values"}:
+        kept[part] = _without_logical(kept[part])
+    if "fields" in kept:
+        kept["fields"] = [{**f, "type": _without_logical(f["type"])} for f in kept["fields"]]
+    return kept
 
 
 def _raw(writer: Any) -> Any:
-    """The schema without logical times in its fields: whole columns of numbers become times at once."""
+    """The schema without logical times: whole columns of numbers become times at once."""
     return _raw_of(json.dumps({k: v for k, v in writer.items() if not k.startswith("__")}))
 
 
@@ -215,13 +236,48 @@ def _fields(writer: Any, schema: pa.Schema) -> list[ValuesOf]:
     by_name = {f["name"]: f["type"] for f in writer["fields"]}
     if not any(name in by_name for name in schema.names):
         raise ValueError(f"none of the columns {', '.join(schema.names[:20])}; it has: {', '.join(list(by_name)[:20])}")
-    found = []
+    import fastavro
+
+    found: list[ValuesOf] = []
+    named: dict[str, Any] = {}
+    fastavro.parse_schema(writer, named)
     for field in schema:
-        type_, _ = inner(by_name.get(field.name, "null"))
-        name, logical = (type_["type"], type_.get("logicalType")) if isinstance(type_, dict) else (type_, None)
-        plain = _PLAIN.get(name) if isinstance(name, str) and logical in (None, *_LOGICAL) else None
-        found.append(ValuesOf(functools.partial(_of, field.name), plain, arrow_type(name, logical)))
+        plain, logical = _types(by_name.get(field.name, "null"), field.type, named)
+        found.append(ValuesOf(functools.partial(_of, field.name), plain, logical))
     return found
+
+
+def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[pa.DataType, pa.DataType]:
+    """The Arrow type of values as they are read, and with times in place of numbers; `wanted` itself where they are to fit."""
+    is_ = pa.types
+    if isinstance(type_, list):
+        one, _ = inner(type_)
+        if one is not None:
+            return _types(one, wanted, named)
+        for branch in type_:
+            if "timestamp-nanos" in str(branch) or (isinstance(branch, str) and "'logicalType'" in str(named.get(branch))):
+                raise ValueError("a union of several types has nanoseconds, or refers to a record with times by its name")
+        return wanted, wanted
+    if isinstance(type_, str):
+        type_ = named.get(type_, {"type": type_})
+    name, logical = type_["type"], str(type_.get("logicalType"))
+    if not isinstance(name, str):
+        return _types(name, wanted, named)
+    if name in ("record", "error") and is_.is_struct(wanted):
+        parts = {f["name"]: f["type"] for f in type_["fields"]}
+        found = [_types(parts.get(f.name, "null"), f.type, named) for f in wanted]
+        plain, meant = ([f.with_type(t[at]) for f, t in zip(wanted, found, strict=True)] for at in (0, 1))
+        return pa.struct(plain), pa.struct(meant)
+    if name == "array" and is_.is_list(wanted):
+        plain, meant = _types(type_["items"], wanted.value_type, named)
+        return pa.list_(wanted.value_field.with_type(plain)), pa.list_(wanted.value_field.with_type(meant))
+    if name == "map" and is_.is_map(wanted):
+        plain, meant = _types(type_["values"], wanted.item_type, named)
+        key, item = wanted.key_field, wanted.item_field
+        return pa.map_(key, item.with_type(plain)), pa.map_(key, item.with_type(meant))
+    if name not in _PLAIN or (logical == "decimal" and name in ("bytes", "fixed")):
+        return wanted, wanted
+    return _PLAIN[name], _READ.get((name, logical), _PLAIN[name])
 
 
 def arrow_type(name: Any, logical: str | None) -> pa.DataType | None:

@@ -40,7 +40,12 @@ Decode: TypeAlias = "Callable[[Sequence[bytes | None]], Decoded]"
 
 
 def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[bytes | None]) -> Decoded:
-    """Values that are one JSON object each, in the columns of `schema`; `known` are all columns a value may have."""
+    """Values that are one JSON object each, in the columns of `schema`; `known` are all columns a value may have.
+
+    A value may begin with the number of its schema, as serializers for JSON Schema write it: a zero byte and four more. No
+    JSON begins with a zero byte, so these are left out wherever an object follows.
+    """
+    values = [v[5:] if v is not None and v[:1] == b"\0" and v[5:6] == b"{" else v for v in values]
     lines = JsonLines.exact(schema, known)
     parts: list[pa.RecordBatch] = []
     bad: list[tuple[int, str]] = []
