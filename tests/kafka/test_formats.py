@@ -167,7 +167,7 @@ def test_values_that_do_not_fit_are_bad_alone() -> None:
     found = decode_protobuf(schema, EVENT, None, values)
     assert found.batch.column("amount").to_pylist() == [1, 4, 0]
     assert [at for at, _ in found.bad] == [1, 2, 3]
-    assert "7 is none of NONE, CLICK, VIEW" in found.bad[0][1] and "no message test.Event" in found.bad[1][1]
+    assert "a number is none of NONE, CLICK, VIEW" in found.bad[0][1] and "no message test.Event" in found.bad[1][1]
     as_number = decode_protobuf(pa.schema([("kind", pa.int32())]), EVENT, None, values[:2])
     assert as_number.batch.to_pylist() == [{"kind": 0}, {"kind": 7}]
 

@@ -171,7 +171,7 @@ def _map(type_: pa.DataType, value: Any) -> list[tuple[Any, Any]]:
     if not isinstance(value, JsonObject):
         return list(_refuse(value, type_))
     if value.twice:
-        raise ValueError(f"{', '.join(sorted(value.twice))} stands twice")
+        raise ValueError("a key of the map occurs twice")
     item = converter(type_.item_type)
     if pa.types.is_binary(type_.key_type):
         return [(_other(type_.key_type, k), None if v is None else item(v)) for k, v in value.items()]

@@ -253,7 +253,7 @@ def _length(duration: Any) -> np.timedelta64:
 
 def _name_of(names: dict[int, str], number: int) -> str:
     if number not in names:
-        raise ValueError(f"{number} is none of {', '.join(names[n] for n in sorted(names))}; read the column as int")
+        raise ValueError(f"a number is none of {', '.join(names[n] for n in sorted(names))}; read the column as int")
     return names[number]
 
 
