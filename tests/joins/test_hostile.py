@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -138,10 +139,48 @@ def test_a_hot_key_is_bounded_and_what_is_not_kept_is_counted(how: Any) -> None:
     met = driver.restarted().send({"right": [{"key": "hot", "seen": 50}, {"key": "cold 39", "seen": 50}]}).results
     assert sorted(r["at"] for r in met.to_pylist()) == [0, 1, 2, 3, 4, 39]
     beyond = driver.send({"right": [{"key": "hot", "seen": 50}] * 7, "left": [{"key": "hot", "at": 60}]})
-    assert beyond.results.num_rows == 7 * 6, "rows of one batch meet one another, kept or not"
+    assert beyond.results.num_rows == 5 * 5, "a row over the limit takes part in no pair"
     assert driver.counters["limited"] == 35 + 2 + 1
     rest = driver.close().results
     assert rest.num_rows == (40 if how == "full" else 0), "the cold ones; of the hot key nothing is known for sure"
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_of_a_limited_key_do_not_depend_on_batches(how: Any, seed: int) -> None:
+    draw = Random(seed)
+    joined = left(lag=1_000).interval_join(right(lag=1_000), "key", lower=-30, upper=20, how=how, max_rows_per_key=4)
+    ones, others = ([(draw.choice(["a", "b", None]), draw.randrange(100)) for _ in range(40)] for _ in range(2))
+    found = []
+    for most in (1, 3, 40):
+        driver, at, to, rows = Driver(joined), 0, 0, []
+        while at < 40 or to < 40:
+            more, further = draw.randint(0, most), draw.randint(1, most)
+            sent = driver.send(
+                {
+                    "left": [{"key": key, "at": time} for key, time in ones[at : at + more]],
+                    "right": [{"key": key, "seen": time} for key, time in others[to : to + further]],
+                }
+            )
+            rows += given(sent)
+            at, to = at + more, to + further
+        rows += given(driver.close())
+        found.append((sorted(map(repr, rows)), driver.counters["limited"], driver.counters["unmatched"]))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] == sum(sum(key == k for key, _ in side) - 4 for side in (ones, others) for k in "ab")
+
+
+def test_one_batch_of_a_hot_key_gives_at_most_its_rows_times_the_limit() -> None:
+    joined = (
+        left(lag=0).interval_join(right(lag=0), "key", lower=-(10**5), upper=10**5, max_rows_per_key=100).max_listed(10_000)
+    )
+    driver = Driver(joined)
+    rows = {
+        "left": [{"key": "hot", "at": at} for at in range(8_000)],
+        "right": [{"key": "hot", "seen": at} for at in range(8_000)],
+    }
+    assert driver.send(rows).results.num_rows == 10_000
+    assert driver.counters["limited"] == 2 * 7_900
 
 
 @pytest.mark.parametrize(("how", "at_once", "at_the_end"), [("left", 7, 3), ("anti", 7, 3), ("right", 5, 3), ("full", 12, 6)])

@@ -65,8 +65,8 @@ class JoinMethods(OptionMethods):
         idle_timeout : int or timedelta or str, optional
             Leave a side out of the watermark that is silent for longer than this (processing time).
         max_rows_per_key : int, optional
-            How many rows of a key each side keeps. A row beyond that meets the rows that are there, is not kept itself, and is
-            counted (``limited``). No limit by default.
+            How many rows of a key each side keeps, the first to arrive. A row beyond that takes part in no pair, is not kept,
+            and is counted (``limited``). No limit by default.
 
         Returns
         -------

@@ -50,7 +50,10 @@ class IntervalJoinOperator(JoinOperator):
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         known = Joined.of(bucket)
         left, right = self._sides(bucket, known.joined_at)
-        fresh = known.fresh(chunks, self.halves, self.schemas)
+        counters = {"unmatched": 0} | ({} if self.window.max_rows_per_key is None else {"limited": 0})
+        horizons = self._horizons(known.joined_at)
+        brought = known.fresh(chunks, self.halves, self.schemas)
+        fresh = self._limited(left, brought[0], horizons[0], counters), self._limited(right, brought[1], horizons[1], counters)
         known.joined_at = max(known.joined_at, moment.watermark_us)
         known.store(bucket)
         pools = Pool(fresh[0].table), Pool(fresh[1].table)
@@ -58,7 +61,6 @@ class IntervalJoinOperator(JoinOperator):
         tables = pools[0].table(), pools[1].table()
         pairs = pairs.only(same_keys(self.layout.key_names, *tables, pairs))
         out = [self._given(pairs, left, pools[0], tables[0])]
-        counters = {"unmatched": 0} | ({} if self.window.max_rows_per_key is None else {"limited": 0})
         for at, (half, horizon) in enumerate(zip((left, right), self._horizons(known.joined_at), strict=True)):
             met = (pairs.left, pairs.right)[at]
             alone = self._settled(half, fresh[at], pools[at], tables[at], met, horizon, at, counters)
@@ -71,6 +73,19 @@ class IntervalJoinOperator(JoinOperator):
         table = self._table(pools, out)
         held = len(left.log) + len(right.log)
         return StepResult(table, self._wakeup(left, right), held, held, table.num_rows, counters)
+
+    def _limited(self, half: Half, fresh: Fresh, horizon: int, counters: dict[str, int]) -> Fresh:
+        """The rows of a side that take part: of a key those that find room, in order of arrival, before any pair is made.
+
+        A row before `horizon` takes no room: it is not kept, and meets rows that are held only.
+        """
+        keyed = np.zeros(fresh.table.num_rows, np.bool_)
+        keyed[fresh.seeks] = True
+        over = half.beyond(fresh.table, keyed & (fresh.times >= horizon), self.window.max_rows_per_key)
+        if not over.any():
+            return fresh
+        counters["limited"] += int(np.count_nonzero(over))
+        return Fresh(fresh.table.filter(pa.array(~over)), np.flatnonzero(keyed[~over]))
 
     def _met(self, fresh: tuple[Fresh, Fresh], halves: tuple[Half, Half], pools: tuple[Pool, Pool]) -> Pairs:
         """All pairs with a row of this batch, by hash and time."""
@@ -117,12 +132,9 @@ class IntervalJoinOperator(JoinOperator):
         seeking[fresh.seeks] = True
         if not self.given[side]:  # nobody will ask for rows that can meet nobody
             stays &= seeking
-        over = half.beyond(fresh.table, stays, self.window.max_rows_per_key)
-        missed = over & seeking  # may have missed a partner; rows without a key have none, and leave at once
-        if missed.any():
-            counters["limited"] += int(np.count_nonzero(missed))
-        stays &= ~over
-        leaves: Mask = ~stays & ~met & ~missed
+        # rows without a key have missed no partner: where there is no room for them, they leave at once
+        stays &= ~half.beyond(fresh.table, stays & ~seeking, self.window.max_rows_per_key)
+        leaves: Mask = ~stays & ~met
         half.keep(*_only(fresh.table, met, stays))
         return pa.concat_tables([fresh.table.filter(pa.array(leaves)), half.leaving(horizon)])
 
