@@ -159,7 +159,7 @@ class BoundedSteps:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read: dict[int, list[tuple[int, int, bytes]]] = {}
         given: dict[int, dict[int, list[pa.Table]]] = {}
-        counters, ahead = {**none_counted(), FIRINGS: 0}, dict[str, int]()
+        counters, ahead, maxima = {**none_counted(), FIRINGS: 0}, dict[str, int](), dict[str, int]()
         for batch in batches:
             for row in batch.to_pylist():
                 kind, to, _ = address_of(row["kind"])
@@ -169,6 +169,8 @@ class BoundedSteps:
                     noted = Notes.from_bytes(row["blob"])
                     count(counters, noted.counters)
                     count(ahead, noted.ahead)
+                    for source, time_us in noted.maxima.items():
+                        maxima[source] = max(maxima.get(source, time_us), time_us)
                 elif kind == LATE:
                     yield self._out(_told(LATE, to), row["blob"])
                 elif kind == NEXT:
@@ -181,7 +183,7 @@ class BoundedSteps:
             chunks = self._chunks(read.get(bucket, []))
             steps = self._behind(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
             yield from self._given(list(steps), counters)
-        yield self._out(_told(NOTES, self.place.number), Notes(counters, ahead=ahead).to_bytes())
+        yield self._out(_told(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
     def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, Packed]:
         """What was read, by batch."""
