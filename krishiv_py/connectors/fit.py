@@ -9,7 +9,7 @@ from krishiv_py.errors import SchemaError, message
 from krishiv_py.plan.types import normal_type
 
 
-def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool = False) -> pa.Array:
+def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool = False, lacking: bool = False) -> pa.Array:
     """A column in the type of `field`.
 
     Parameters
@@ -21,15 +21,18 @@ def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool =
     consequence : str
         What follows from a refusal: "the batch was not sent".
     casts : bool
-        Whether any checked cast will do, as for what a function returns under a schema its author declared.
+        Whether a number may become any other number that holds it, and a date a time, as for what a function returns under a
+        schema that its author declared.
+    lacking : bool
+        Whether fields that a struct lacks are null, as for files.
 
     Raises
     ------
     SchemaError
-        For another type, a value that does not fit, and a null where there may be none.
+        For another type, other fields of a struct, a value that does not fit, and a null where there may be none.
     """
     if column.type != field.type:
-        column = _cast(column, field, consequence, casts)
+        column = _cast(column, field, consequence, casts, lacking)
     if not field.nullable and column.null_count:
         raise SchemaError(
             message(
@@ -42,8 +45,19 @@ def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool =
     return column
 
 
-def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool) -> pa.Array:
-    if not casts and not harmless(column.type, field.type):
+def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool, lacking: bool) -> pa.Array:
+    fits = harmless(column.type, field.type) or (casts and _castable(column.type, field.type))
+    other = "" if fits and lacking else _other_fields(column.type, field.type, field.name)
+    if other:
+        raise SchemaError(
+            message(
+                f"column {field.name!r} has other fields than the stream",
+                other,
+                consequence,
+                f"the type of the column is {field.type}",
+            )
+        )
+    if not fits:
         raise SchemaError(
             message(
                 f"column {field.name!r} has the wrong type",
@@ -53,7 +67,13 @@ def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool) -> p
             )
         )
     try:
-        return relaid(column, field.type)
+        found = relaid(column, field.type)
+        if casts and _infinite(found) != _infinite(column):
+            raise pa.ArrowInvalid(f"a number is too large for {field.type}")
+        cut = casts and pa.types.is_decimal(found.type) and pa.types.is_floating(column.type)
+        if cut and not found.cast(column.type).equals(column):
+            raise pa.ArrowInvalid(f"a number has more digits than {field.type}")
+        return found
     except pa.ArrowException as problem:
         raise SchemaError(
             message(
@@ -63,6 +83,54 @@ def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool) -> p
                 f"cast the column to {field.type}",
             )
         ) from problem
+
+
+def _infinite(column: pa.Array) -> int:
+    """How many values are infinite: a cast of a number that is too large makes more of them."""
+    plain = unpacked(column)
+    return (pc.sum(pc.is_inf(plain)).as_py() or 0) if pa.types.is_floating(plain.type) else 0
+
+
+def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether both are numbers, or a date is to be a time: an exact cast is what the author of a function means."""
+    types = pa.types
+    try:
+        plain = normal_type(given)
+    except SchemaError:
+        return False
+    if types.is_date(plain):
+        return bool(types.is_timestamp(wanted))
+    return _is_number(plain) and _is_number(wanted)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> str:
+    """What fields of structs are missing or unknown, by path; empty where the difference is another one."""
+    types = pa.types
+    if types.is_dictionary(given):
+        return _other_fields(given.value_type, wanted, path)
+    if _is_list(given) and types.is_list(wanted):
+        return _other_fields(given.value_type, wanted.value_type, path)
+    if types.is_map(given) and types.is_map(wanted):
+        key = _other_fields(given.key_type, wanted.key_type, path)
+        return key or _other_fields(given.item_type, wanted.item_type, path)
+    if not types.is_struct(given) or not types.is_struct(wanted):
+        return ""
+    here, there = [f.name for f in given], [f.name for f in wanted]
+    missing = [f"{path}.{n}" for n in there if n not in here]
+    unknown = [f"{path}.{n}" for n in here if n not in there or here.count(n) > 1]
+    if missing or unknown:
+        return f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
+    inner = (_other_fields(f.type, wanted.field(f.name).type, f"{path}.{f.name}") for f in given)
+    return next(filter(None, inner), "")
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
 
 
 def relaid(column: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -37,7 +37,10 @@ class RowReader:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         yield Scanned(
             pa.RecordBatch.from_arrays(
-                [fitted(c, f, "the rows cannot be read") for c, f in zip(batch.columns, self.schema, strict=True)],
+                [
+                    fitted(c, f, "the rows cannot be read", lacking=True)
+                    for c, f in zip(batch.columns, self.schema, strict=True)
+                ],
                 schema=self.schema,
             )
         )

@@ -110,7 +110,9 @@ class RecordReader:
                 yield FileReader(self.schema, self.rules).put_aside(found)
                 good = good.filter(kept)
         if good.num_rows:
-            arrays = [fitted(c, fl, "the rows cannot be read") for c, fl in zip(good.columns, self.schema, strict=False)]
+            arrays = [
+                fitted(c, fl, "the rows cannot be read", lacking=True) for c, fl in zip(good.columns, self.schema, strict=False)
+            ]
             yield from self._with_folders(pa.RecordBatch.from_arrays(arrays, schema=self.schema), good.columns[-2])
 
     def _not_utf8(self, rows: pa.RecordBatch) -> tuple[list[Malformed], pa.Array]:
