@@ -241,7 +241,7 @@ def test_decimals_of_other_digits_are_taken_if_nothing_is_lost() -> None:
 
 def test_fields_of_a_struct_are_not_lost() -> None:
     driver = Driver(stream(pa.struct([("a", pa.int64())])).watermark("at", 0).tumbling_window(10).agg(count()))
-    with pytest.raises(SchemaError, match="'x' has the wrong type"):
+    with pytest.raises(SchemaError, match="'x' has other fields than the stream"):
         driver.send(pa.record_batch({"at": [1], "x": pa.array([{"b": 1}])}))
 
 
