@@ -75,6 +75,7 @@ REFUSED: list[tuple[str, Change, Change, Change]] = [
 ]
 FOLLOWED: list[tuple[Change, Change, Change]] = [
     (tumbling, lambda k: k, lambda k: k.late_rule("window")),
+    (tumbling, lambda k: k.late_rule("window"), lambda k: k.preset("spark")),
     (sessions, lambda k: k.null_keys("side_output"), lambda k: k.null_keys("group")),
     (tumbling, lambda k: k, lambda k: k.future_tolerance(100, action="drop")),
     (sessions, lambda k: k.with_state_ttl(kv.StateTtlConfig(9)), lambda k: k.with_state_ttl(kv.StateTtlConfig(900))),
@@ -149,6 +150,7 @@ def test_every_option_has_a_rule() -> None:
     ruled = {
         "allowed_lateness_us",
         "late_rule",
+        "late_watermark",
         "null_keys",
         "future_us",
         "ttl",

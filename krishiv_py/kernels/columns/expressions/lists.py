@@ -213,7 +213,7 @@ def sorted_list(value: Value, ascending: bool, nulls_first: bool) -> Value:
     (column,), single = arrays(value)
     lists = Lists.of(column)
     rank = ranks(lists.items)
-    null = rank < 0
+    null = lists.items.is_null().to_numpy(zero_copy_only=False)  # older versions of Arrow rank nulls, too
     order = np.lexsort((rank if ascending else -rank, ~null if nulls_first else null, lists.rows))
     return joined(lists.only(order).column(), single)
 
