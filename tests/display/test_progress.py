@@ -101,7 +101,7 @@ with shown(lambda: Standing(next(looks), None, "rows", "per minute", "no late ro
 
 def test_without_tqdm_the_extra_is_named_or_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    with pytest.raises(MissingExtraError, match=r"krishiv_py\[progress\]"), shown(Work().look, True):
+    with pytest.raises(MissingExtraError, match=r'pip install "\.\[progress\]"'), shown(Work().look, True):
         pytest.fail("the work must not begin")
     to = Terminal()
     with shown(Work().look, None, to=to):
