@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ from krishiv_py import windows
 from krishiv_py.testing import Driver, stream_of
 
 SHOWN, CLICKED = "id string, ad string, at bigint", "click string, ad string, clicked timestamp"
+
+
+def _instant(us: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=us)
+
+
 SENDS: list[tuple[str, list[dict[str, Any]]]] = [
     ("left", [{"id": f"{i % 7}", "ad": "xyz"[i % 3], "at": 700 * i} for i in range(20)] + [{"id": None, "ad": None, "at": 5}]),
-    ("right", [{"click": f"c{i}", "ad": "xyw"[i % 3], "clicked": 900_000 * i} for i in range(14)]),
+    ("right", [{"click": f"c{i}", "ad": "xyw"[i % 3], "clicked": _instant(900_000 * i)} for i in range(14)]),
     ("left", [{"id": "8", "ad": "x", "at": 15_000}, {"id": "9", "ad": "x", "at": 100}, {"id": None, "ad": "y", "at": 21_000}]),
-    ("right", [{"click": "d", "ad": "x", "clicked": 17_000_000}, {"click": "e", "ad": "y", "clicked": 0}]),
+    ("right", [{"click": "d", "ad": "x", "clicked": _instant(17_000_000)}, {"click": "e", "ad": "y", "clicked": _instant(0)}]),
     ("left", [{"id": "10", "ad": "z", "at": 40_000}]),
-    ("right", [{"click": "f", "ad": "z", "clicked": 41_000_000}]),
+    ("right", [{"click": "f", "ad": "z", "clicked": _instant(41_000_000)}]),
 ]
 
 
