@@ -53,7 +53,7 @@ _PLAIN: Final = {
 }
 
 
-_NAMES: Final = {
+TYPE_NAMES: Final = {
     pa.bool_(): "boolean",
     pa.int8(): "tinyint",
     pa.int16(): "smallint",
@@ -71,8 +71,8 @@ _NAMES: Final = {
 
 def type_text(type_: pa.DataType) -> str:
     """A type as schema texts and casts name it; of types that they cannot name, as Arrow does."""
-    if type_ in _NAMES:
-        return _NAMES[type_]
+    if type_ in TYPE_NAMES:
+        return TYPE_NAMES[type_]
     if pa.types.is_decimal(type_):
         return f"decimal({type_.precision}, {type_.scale})"
     if pa.types.is_struct(type_):

@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from krishiv_py.errors import SchemaError, message
 from krishiv_py.plan.schema import found_schema
+from krishiv_py.plan.types import TYPE_NAMES
 
 _FLAT: Final[dict[str, type[DataType]]] = {
     "string": StringType,
@@ -39,21 +40,7 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-_DDL = {
-    pa.bool_(): "boolean",
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us", "UTC"): "timestamp",
-    pa.timestamp("us"): "timestamp_ntz",
-    pa.null(): "void",
-}
+_DDL = {**TYPE_NAMES, pa.null(): "void"}
 
 
 def spark_type(type_: pa.DataType) -> str:

@@ -1,4 +1,4 @@
-"""What keeps an Iceberg table small while batches are added: old snapshots expire, manifests and small files are merged.
+"""Keeps an Iceberg table small while batches are added: old snapshots expire, manifests and small files are merged.
 
 pyiceberg copies the metadata of a table several times in each commit, so a commit costs more with each snapshot that the table
 keeps, and with each manifest.
@@ -12,7 +12,7 @@ from typing import Any, Final
 from krishiv_py.connectors.tables.iceberg.place import iceberg
 
 COMPACTED: Final = "krishiv.compaction"
-"""What the summary of a snapshot has that only merges files: it changes no rows."""
+"""The mark in the summary of a snapshot that only merges files and changes no rows."""
 CREATED_WITH: Final[Mapping[str, str]] = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
