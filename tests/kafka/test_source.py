@@ -109,7 +109,7 @@ def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Top
     name = topic(2)
     send(broker, name, [(n % 2, event(n)) for n in range(1_000)])
     told: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": DDL, "max_offsets_per_batch": 300}
-    whole, _ = by_the_driver(kafka_source(name, ending="latest", **told))
+    whole, late = by_the_driver(kafka_source(name, ending="latest", **told))  # late: batches end where records' clock says
     plan, out, checkpoint = per_second(session.read_kafka(name, **told)), tmp_path / "out", str(tmp_path / "checkpoint")
     plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now()).await_termination()
     assert len(found(pq.read_table(out))) < len(whole), "no window was open"
@@ -119,5 +119,5 @@ def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Top
     with pytest.warns(UserWarning, match="by available_now"):
         query = plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now())
     query.await_termination()
-    assert query.progress.late["late"] == 1, "every window had been fired"
+    assert query.progress.late["late"] == len(late) + 1, "every window had been fired"
     assert found(pq.read_table(out)) == whole
