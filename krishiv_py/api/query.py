@@ -124,7 +124,7 @@ class Query(Protocol):
 
     @property
     def watermark(self) -> str:
-        """The watermark that is in force, as text; of several stages that of the first one."""
+        """The watermark that is in force, as text; of several clocks that of the last stage, which waits for all."""
         ...
 
     def explain(self) -> str:

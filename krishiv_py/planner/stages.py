@@ -137,6 +137,11 @@ def input_stages(stages: Sequence[StagePlan]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def leading_stage(stages: Sequence[StagePlan]) -> int:
+    """Return the number of the stage whose watermark is the one of the query: the first; of several clocks the last."""
+    return len(stages) - 1 if len({clock for stage in stages for clock, _ in stage.times}) > 1 else 0
+
+
 @attrs.define(eq=False)
 class _Graph:
     """Stages in an order in which each comes behind those whose results it reads; each once."""

@@ -25,6 +25,7 @@ from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.stages import leading_stage
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.checkpoint.lost import lost_file
 from krishiv_py.spark.launched import Launched
@@ -279,8 +280,9 @@ class StreamQuery:
 
     @property
     def watermark(self) -> str:
-        """The watermark that is in force, as text; of several stages that of the first one."""
-        return show_instant(self._ledger.moment.at(self._plan.stages[0].times).watermark_us)
+        """The watermark that is in force, as text; of several clocks that of the last stage, which waits for all."""
+        stages = self._plan.stages
+        return show_instant(self._ledger.moment.at(stages[leading_stage(stages)].times).watermark_us)
 
     def explain(self) -> str:
         """The plan of the query as text."""

@@ -12,7 +12,7 @@ from krishiv_py.engine.notes import Report, count
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.running.progress import Progress, TableVersion, of_stages
-from krishiv_py.planner.stages import StagePlan, input_stages
+from krishiv_py.planner.stages import StagePlan, input_stages, leading_stage
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.reading.ranged.alignment import Alignment
 from krishiv_py.spark.tasks.batch import stage_of
@@ -128,7 +128,7 @@ class Ledger:
         first = self.stages[0].spec.name
         found[first] = attrs.evolve(found[first], idle_sources=self.idle)
         return attrs.evolve(
-            of_stages(found, input_stages(self.stages)),
+            of_stages(found, input_stages(self.stages), leading_stage(self.stages)),
             watermark_advances=self.advances,
             held_back=self._held(),
             tables=dict(self.tables),

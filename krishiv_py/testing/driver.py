@@ -34,7 +34,7 @@ from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.planner.stages import input_stages
+from krishiv_py.planner.stages import input_stages, leading_stage
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
@@ -151,6 +151,7 @@ class Driver:
                 for at, s in enumerate(self._stages)
             },
             input_stages(self.plan.stages),
+            leading_stage(self.plan.stages),
         )
         seconds, ended_us = self._took
         stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}
@@ -171,7 +172,7 @@ class Driver:
     @property
     def watermark_us(self) -> int:
         """The watermark of the next batch, µs; of several clocks that of the last stage, which waits for all."""
-        return self._watermark_us(self._stages[-1] if len(self._clocks.trackers) > 1 else self._stages[0])
+        return self._watermark_us(self._stages[leading_stage(self.plan.stages)])
 
     @property
     def watermark(self) -> str:

@@ -91,9 +91,13 @@ def test_reads_and_stages_in_common_are_made_once() -> None:
 def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(made(stream_of(SHOWN), stream_of(CLICKED)))
     expected: dict[str, list[str]] = {str(output.name): [] for output in driver.plan.named}
-    for step in (*(driver.send({side: rows}) for side, rows in SENDS), driver.close()):
+    marks = []
+    for sent in [*SENDS, None]:
+        step = driver.close() if sent is None else driver.send({sent[0]: sent[1]})
         for name, table in step.by_output.items():
             expected[name] = sorted([*expected[name], *lines(table)])
+        assert driver.watermark == driver.progress.watermark
+        marks.append(driver.watermark)
     assert all(len(found) > 2 for found in expected.values())
     late = sum(driver.progress.counters.values())
     streams = {side: session.memory_stream(ddl) for side, ddl in (("left", SHOWN), ("right", CLICKED))}
@@ -103,6 +107,7 @@ def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], se
         for number, (side, rows) in enumerate(SENDS):
             streams[side][1].send(rows)
             query.process_all_available()
+            assert (query.watermark, query.progress.watermark) == (marks[number], marks[number])
             if number == 2:
                 query.stop()
                 query = session.start(told, checkpoint=str(tmp_path / "checkpoint"))

@@ -111,8 +111,8 @@ class Progress:
         )
 
 
-def of_stages(stages: dict[str, Progress], inputs: Sequence[int]) -> Progress:
-    """The progress of a query by that of its stages, the first one first; the `inputs` among them count input rows."""
+def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) -> Progress:
+    """The progress of a query by that of its stages; the `inputs` among them count input rows, one is `leading` in time."""
     every = list(stages.values())
     if len(every) == 1:
         return every[0]
@@ -124,6 +124,7 @@ def of_stages(stages: dict[str, Progress], inputs: Sequence[int]) -> Progress:
     counters["firings"] = every[-1].firings
     return attrs.evolve(
         every[0],
+        watermark_us=every[leading].watermark_us,
         rows=counters.get("rows", 0),
         late=late,
         counters=counters,
