@@ -1,4 +1,4 @@
-"""Sums of integers and decimals, and means of integers."""
+"""Sums and means of integers and decimals."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid, with_presence
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.arrays.decimals import quotients
 from krishiv_py.kernels.arrays.ranges import Ranges, running
 from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -195,6 +196,35 @@ class IntAvg(AggKernel):
         return [*_range_totals(column, r), pa.array(counts(column, r))]
 
 
+@attrs.frozen
+class DecimalAvg(AggKernel):
+    """Mean of decimals: the double nearest to the exact sum divided by the count."""
+
+    scale: int
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [*DecimalSum("", self.scale).partial_types, pa.int64()]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        _, ids, _ = valid_rows(rows.values, rows.ids)
+        counts = np.bincount(ids, minlength=rows.n).astype(np.int64)
+        return [*DecimalSum("", self.scale).create(rows), pa.array(counts)]
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        counts = np.zeros(n, np.int64)
+        np.add.at(counts, ids, numbers(partials[1]))
+        return [*DecimalSum("", self.scale).merge(partials[:1], ids, n), pa.array(counts)]
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return quotients(partials[0], numbers(partials[1]))
+
+
 def _sum(call: AggCall, type_: pa.DataType) -> AggKernel:
     if pa.types.is_integer(type_):
         return IntSum(str(call))
@@ -202,4 +232,12 @@ def _sum(call: AggCall, type_: pa.DataType) -> AggKernel:
 
 
 SUM: Final = Definition(_sum, "numbers")
-AVG: Final = Definition(lambda call, type_: IntAvg() if pa.types.is_integer(type_) else FloatAvg(), "numbers")
+
+
+def _avg(_: AggCall, type_: pa.DataType) -> AggKernel:
+    if pa.types.is_integer(type_):
+        return IntAvg()
+    return DecimalAvg(type_.scale) if pa.types.is_decimal(type_) else FloatAvg()
+
+
+AVG: Final = Definition(_avg, "numbers")

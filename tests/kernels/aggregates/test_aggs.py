@@ -236,6 +236,17 @@ def test_float_sums_are_right_to_rounding(rows: list[Row], cut: int) -> None:
             assert same(found, per_group(plain, rows), 0.0 if call.func == "sum" else 4e-16)
 
 
+@given(data=st.data(), scale=st.sampled_from([0, 3, 18, 38]), cut=st.integers(0, 25))
+def test_a_mean_of_decimals_is_the_double_nearest_to_it(data: st.DataObject, scale: int, cut: int) -> None:
+    type_ = pa.decimal128(38, scale)
+    whole = st.one_of(st.integers(-(10**6), 10**6), st.integers(-(10**38) + 1, 10**38 - 1))
+    rows = data.draw(rows_of(whole.map(lambda n: decimal.Decimal(n).scaleb(-scale, decimal.Context(prec=38)))))
+    of = kernel(kv.avg("x"), type_)
+    nearest = [float(Fraction(sum(map(exact, v))) / len(v)) if v else None for v in ([v for _, v in g] for g in grouped(rows))]
+    assert finished(of, create(of, rows, type_)) == nearest
+    assert finished(of, merge(of, [create(of, rows[:cut], type_), create(of, rows[cut:], type_)])) == nearest
+
+
 @given(rows=rows_of(FLOATS))
 def test_float_sums_with_nan_and_infinity_are_those_of_ieee(rows: list[Row]) -> None:
     assume(all(v is None or not math.isfinite(v) or abs(v) < 1e300 for _, _, v in rows))
