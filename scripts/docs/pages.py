@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
+_DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?>')
 _RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
 PAGES = {"CHANGELOG.md": "development/changes.md", "CONTRIBUTING.md": "development/contributing.md"}
 
@@ -43,6 +44,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri != "semantics.md":
         return titled
     return _RULES.sub(lambda found: "".join(map(_place, re.findall(r"[\d.]+", found[1]))) + "**", titled)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put drawn pictures into the page itself, where they take its colours."""
+    folder = Path(config.docs_dir) / "img" / "drawn"
+    return _DRAWN.sub(lambda found: _inline((folder / f"{found[2]}.svg").read_text(encoding="utf-8"), found[1]), html)
+
+
+def _inline(svg: str, words: str) -> str:
+    """An SVG without its own colours of text and lines, with its description."""
+    plain = re.sub(r"<style>.*?</style>", "", svg, flags=re.DOTALL)
+    return plain.replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
 
 
 def _title(path: Path) -> str | None:

@@ -1,0 +1,1 @@
+"""What the site of the docs needs beside its pages."""

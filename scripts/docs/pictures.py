@@ -1,0 +1,206 @@
+"""Draw the pictures of the docs from what the examples of their pages give: ``python scripts/docs/pictures.py``.
+
+A page with pictures has examples that run. A picture is drawn from the values that the examples above it have made, so both
+always agree. `tests/docs` compares the pictures in the repository with new ones.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from xml.etree import ElementTree as ET
+
+import attrs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "docs" / "img" / "drawn"
+_NAMED = re.compile(r"!\[[^\]]*\]\(img/drawn/([\w-]+)\.svg\)")
+WIDTH, LEFT, RIGHT = 420.0, 14.0, 14.0
+STYLE = (
+    ".ink{fill:#222;stroke:none;font:13px sans-serif}.line{stroke:#222;fill:none}"
+    "@media(prefers-color-scheme:dark){.ink{fill:#ddd}.line{stroke:#ddd}}"
+)
+ROW, BAR, LATE, OTHER = "#0088cc", "#009e73", "#d55e00", "#a06fc0"
+
+Namespace: TypeAlias = dict[str, Any]
+
+
+@attrs.define
+class Picture:
+    """An SVG file in the making. It is as wide as a telephone, and text and lines follow the colours of the page."""
+
+    height: float = 0.0
+    parts: list[ET.Element] = attrs.field(factory=list)
+
+    def put(self, tag: str, text: str | None = None, /, **more: object) -> None:
+        """Add an element; an underscore in a name of an attribute is a hyphen."""
+        used = {name.rstrip("_").replace("_", "-"): value for name, value in more.items() if value != ""}
+        named = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in used.items()}
+        element = ET.Element(tag, named)
+        element.text = text
+        self.parts.append(element)
+
+    def write(self, text: str, x: float, y: float, anchor: str = "middle", fill: str | None = None, size: int = 13) -> None:
+        """Add a text in the colour of the page, or in `fill`."""
+        styles = ([f"font-size:{size}px"] if size != 13 else []) + ([f"fill:{fill}"] if fill else [])
+        self.put("text", text, x=x, y=y, text_anchor=anchor, class_="ink", style=";".join(styles))
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, **more: object) -> None:
+        """Add a line in the colour of the page."""
+        self.put("line", x1=x1, y1=y1, x2=x2, y2=y2, class_="line", **more)
+
+    def svg(self) -> str:
+        """Return the text of the file."""
+        root = ET.Element(
+            "svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {WIDTH:g} {self.height:g}", "class": "drawn"}
+        )
+        ET.SubElement(root, "style").text = STYLE
+        root.extend(self.parts)
+        ET.indent(root, "")
+        return ET.tostring(root, encoding="unicode") + "\n"
+
+
+@attrs.frozen
+class Axis:
+    """Time from `low` to `high` over the width of a picture."""
+
+    low: float
+    high: float
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+
+    def x(self, value: float) -> float:
+        """Return where a time is drawn."""
+        return round(self.left + (value - self.low) / (self.high - self.low) * (self.right - self.left), 2)
+
+    def draw(self, to: Picture, y: float, ticks: Sequence[float], label: Callable[[float], str]) -> None:
+        """Draw the line of time with its ticks below."""
+        to.line(self.left, y, self.right, y)
+        for tick in ticks:
+            to.line(self.x(tick), y, self.x(tick), y + 4)
+            to.write(label(tick), self.x(tick), y + 17)
+
+
+@attrs.frozen
+class Bar:
+    """A window with its result; `closed` says whether the end belongs to it."""
+
+    start: float
+    end: float
+    text: str
+    closed: bool = False
+
+
+def _lanes(bars: Sequence[Bar], spare: float) -> list[int]:
+    """Return the lane of each bar, so that bars of one lane do not meet."""
+    ends: list[float] = []
+    found = []
+    for bar in bars:
+        lane = next((n for n, end in enumerate(ends) if end + spare <= bar.start), len(ends))
+        if lane == len(ends):
+            ends.append(bar.end)
+        ends[lane] = bar.end
+        found.append(lane)
+    return found
+
+
+def windows(
+    times: Sequence[float], bars: Sequence[Bar], ticks: Sequence[float], label: Callable[[float], str], unit: str
+) -> Picture:
+    """Draw rows as dots on the line of time, and below it the windows as bars with their results."""
+    every = [*times, *(b.start for b in bars), *(b.end for b in bars)]
+    axis = Axis(min(*every, ticks[0]), max(*every, ticks[-1]))
+    picture = Picture()
+    for time in times:
+        picture.put("circle", cx=axis.x(time), cy=18.0, r=5.0, fill=ROW)
+    axis.draw(picture, 32.0, ticks, label)
+    picture.write(unit, WIDTH - RIGHT, 12.0, "end", size=12)
+    lanes = _lanes(bars, 0.0 if all(not b.closed for b in bars) else 0.6)
+    for bar, lane in zip(bars, lanes, strict=True):
+        y, begin, end = 72.0 + 24.0 * lane, axis.x(bar.start), axis.x(bar.end)
+        picture.put("line", x1=begin, y1=y, x2=end - (0.0 if bar.closed else 6.0), y2=y, stroke=BAR, stroke_width=3.0)
+        picture.put("line", x1=begin, y1=y - 6, x2=begin, y2=y + 6, stroke=BAR, stroke_width=3.0)
+        shape = {"fill": BAR} if bar.closed else {"fill": "none", "stroke": BAR, "stroke_width": 1.5}
+        picture.put("circle", cx=end - (0.0 if bar.closed else 3.0), cy=y, r=3.0, **shape)
+        picture.write(bar.text, (begin + end) / 2, y - 5, size=12)
+    picture.height = 72.0 + 24.0 * max(lanes, default=0) + 14.0
+    return picture
+
+
+def _of_seconds(name: str, closed: bool = False) -> Callable[[Namespace], Picture]:
+    """Return how the windows of an example are drawn whose times are in ms."""
+
+    def draw(made: Namespace) -> Picture:
+        bars = [Bar(start, end, str(n), closed) for start, end, n in made["results"](made[name])]
+        times = [row["at"] / 1_000 for row in made["rows"]]
+        return windows(times, bars, [float(t) for t in range(0, 41, 10)], lambda t: f"{t:g}", "seconds")
+
+    return draw
+
+
+def _by_count(made: Namespace) -> Picture:
+    """Draw windows over rows: each bar goes from its first row to its last one."""
+    from krishiv_py.testing import Driver
+
+    times = [row["at"] / 1_000 for row in made["rows"]]
+    found = Driver(made["by_count"]).send(made["rows"]).results.to_pylist()
+    bars = [Bar(times[r["window_start"]], times[r["window_end"] - 1], str(r["count"]), closed=True) for r in found]
+    return windows(times, bars, [float(t) for t in range(0, 41, 10)], lambda t: f"{t:g}", "seconds")
+
+
+def _calendar(made: Namespace) -> Picture:
+    """Draw days, in hours of UTC since the first shown midnight."""
+    first = made["dt"].datetime(2024, 3, 30, tzinfo=made["dt"].timezone.utc)
+
+    def hours(instant: Any) -> float:
+        return float((instant - first).total_seconds() / 3_600)
+
+    def date(hour: float) -> str:
+        day = first + made["dt"].timedelta(hours=hour)
+        return f"{day.day} {day:%B}"
+
+    bars = []
+    for day in made["days"]:
+        start, end = hours(day["window_start"]), hours(day["window_end"])
+        bars.append(Bar(start, end, f"{day['count']} in {end - start:g} h"))
+    return windows([hours(row["at"]) for row in made["sold"]], bars, [0.0, 24.0, 48.0, 72.0], date, "UTC")
+
+
+PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
+    "windows.md": {
+        **{name: _of_seconds(name) for name in ("tumbling", "hopping", "cumulating", "session", "bounded", "panes", "own")},
+        **{name: _of_seconds(name, closed=True) for name in ("lookback", "sliding")},
+        "by_count": _by_count,
+        "calendar": _calendar,
+    },
+}
+
+
+def drawn(page: str) -> dict[str, str]:
+    """Return the pictures of a page as texts of SVG files, by name; the examples above a picture run first."""
+    text, made = (ROOT / "docs" / page).read_text(encoding="utf-8"), Namespace()
+    found, done = {}, 0
+    for mark in _NAMED.finditer(text):
+        for example in doctest.DocTestParser().get_examples(text[done : mark.start()]):
+            exec(compile(example.source, page, "single"), made)
+        done = mark.end()
+        found[mark[1]] = PAGES[page][mark[1]](made).svg()
+    return found
+
+
+def main() -> None:
+    """Draw all pictures into their folder."""
+    FOLDER.mkdir(exist_ok=True)
+    sys.displayhook = lambda _: None
+    for page in PAGES:
+        for name, text in drawn(page).items():
+            (FOLDER / f"{name}.svg").write_text(text, encoding="utf-8")
+            print(f"docs/img/drawn/{name}.svg")
+
+
+if __name__ == "__main__":
+    main()
