@@ -170,12 +170,94 @@ def _calendar(made: Namespace) -> Picture:
     return windows([hours(row["at"]) for row in made["sold"]], bars, [0.0, 24.0, 48.0, 72.0], date, "UTC")
 
 
+Step: TypeAlias = tuple[Any, ...]
+"""The second of a row, the windows that fired with it, whether it was late, the watermark after it; of several, its source."""
+
+
+def _cross(to: Picture, x: float, y: float, colour: str) -> None:
+    for slope in (5.0, -5.0):
+        to.put("line", x1=x - 5, y1=y - slope, x2=x + 5, y2=y + slope, stroke=colour, stroke_width=2.5)
+
+
+def arrivals(steps: Sequence[Step], ticks: Sequence[float], line: bool = True) -> Picture:
+    """Draw rows by event time, to the right, and arrival, downwards; and the watermark as a line that they move."""
+    axis, top, gap, picture = (
+        Axis(ticks[0] - 4.0, ticks[-1], left=34.0, right=WIDTH - 70.0 if line else WIDTH - RIGHT),
+        40.0,
+        23.0,
+        Picture(),
+    )
+    bottom = top + gap * len(steps)
+    for tick in ticks:
+        picture.line(axis.x(tick), top - 14, axis.x(tick), bottom, stroke_dasharray="2 3", opacity=0.6)
+        picture.write(f"{tick:g}", axis.x(tick), top - 19)
+    picture.write("event time, seconds →", axis.right, 9.0, "end", size=12)
+    picture.put("text", "arrival ↓", x=4.0, y=9.0, class_="ink", style="font-size:12px")
+    known = [step[3] for step in steps if line and step[3] > -1_000]
+    path, last = [], axis.x(max(axis.low, known[0])) if known else 0.0
+    for number, (second, fired, late, mark, *source) in enumerate(steps):
+        y, colour = top + gap * number, OTHER if source == ["south"] else ROW
+        picture.write(str(number + 1), 20.0, y + 5, "end", size=12)
+        if line and mark > -1_000:
+            now = axis.x(max(mark, axis.low))
+            path += [f"{last:g},{y:g}", f"{now:g},{y:g}"]
+            last = now
+        if late:
+            _cross(picture, axis.x(second), y, LATE)
+        else:
+            picture.put("circle", cx=axis.x(second), cy=y, r=5.0, fill=colour)
+        said = ["late"] if late else [f"[{start}, {start + 10}): {n}" for start, n in fired]
+        for at, words in enumerate(said):
+            picture.write(words, axis.right + 8, y + 5 - 14 * (len(said) - 1 - at), "start", LATE if late else BAR, size=12)
+    if path:
+        path.append(f"{last:g},{bottom:g}")
+        shape = {"fill": "none", "stroke": BAR, "stroke_width": 2.0, "stroke_linejoin": "round"}
+        picture.put("polyline", points=" ".join(path), **shape)
+    picture.height = bottom + 4.0
+    return picture
+
+
+def _steps(name: str) -> Callable[[Namespace], Picture]:
+    """Return how the steps of an example are drawn."""
+    return lambda made: arrivals(made[name], [0.0, 10.0, 20.0] if name != "idle" else [0.0, 10.0, 20.0, 30.0, 40.0])
+
+
+def _lines(made: Namespace) -> Picture:
+    """Draw the result of each window over the rows as they arrive, each change with its lines of the change log."""
+    seconds, picture = made["arrivals"], Picture(height=190.0)
+    axis, base, unit = Axis(0.0, len(seconds) + 1.2, left=30.0), 160.0, 20.0
+    axis.draw(picture, base, [n + 1.0 for n in range(len(seconds))], lambda n: f"{n:g}")
+    picture.write("arrival →", WIDTH - RIGHT, base + 29, "end", size=12)
+    for value in (2, 4, 6):
+        picture.write(str(value), 22.0, base - unit * value + 5, "end", size=12)
+        picture.line(30.0, base - unit * value, WIDTH - RIGHT, base - unit * value, stroke_dasharray="2 3", opacity=0.5)
+    for start, colour in ((0, ROW), (10, OTHER)):
+        path, value = [], 0
+        for second, op, window, count in made["lines"]:
+            if window == start and op != "-U":
+                x = axis.x(seconds.index(second) + 1.0)
+                path += [f"{x:g},{base - unit * value:g}", f"{x:g},{base - unit * count:g}"]
+                picture.write("+I" if op == "+I" else "-U +U", x + 3, base - unit * count - 5, "start", colour, size=11)
+                value = count
+        path.append(f"{WIDTH - RIGHT:g},{base - unit * value:g}")
+        picture.put("polyline", points=" ".join(path), fill="none", stroke=colour, stroke_width=2.0)
+        picture.write(f"[{start}, {start + 10})", 60.0 + 90.0 * (start // 10), 14.0, "start", colour)
+    return picture
+
+
 PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     "windows.md": {
         **{name: _of_seconds(name) for name in ("tumbling", "hopping", "cumulating", "session", "bounded", "panes", "own")},
         **{name: _of_seconds(name, closed=True) for name in ("lookback", "sliding")},
         "by_count": _by_count,
         "calendar": _calendar,
+    },
+    "event-time.md": {
+        "arrival": lambda made: arrivals(
+            [(second, [], False, 0) for second in made["arrivals"]], [0.0, 10.0, 20.0], line=False
+        ),
+        **{name: _steps(name) for name in ("watermark", "patient", "lenient", "idle")},
+        "triggers": _lines,
     },
 }
 
