@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -19,7 +19,7 @@ from krishiv_py.disk.files import file_system
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.state.store import PAGE, Bucket, MemoryStore
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.spark.checkpoint.notes import CheckpointNotes
 from krishiv_py.spark.setup.types import flat_type
@@ -32,6 +32,25 @@ from krishiv_py.spark.tasks.processor import META
 _TYPE: Final = flat_type("blob binary")
 _SCHEMA: Final = pa.schema([pa.field("blob", pa.binary())])
 _PIECE: Final = 1 << 16
+
+
+@attrs.frozen(eq=False)
+class ReadPages:
+    """Pages of large maps that are read and never written."""
+
+    notes: dict[str, Any]
+
+    def read(self, name: str) -> Any:
+        """See Pages."""
+        return self.notes[name]
+
+    def write(self, name: str, note: Any) -> None:
+        """See Pages."""
+        raise NotImplementedError
+
+    def remove(self, name: str) -> None:
+        """See Pages."""
+        raise NotImplementedError
 
 
 @attrs.frozen(eq=False)
@@ -50,7 +69,9 @@ class OpenWindows:
         for bucket, values in held.items():
             meta = json.loads(values.pop(META))
             folder = self.blobs.of_bucket(bucket)
-            found = operator.state(Bucket(MemoryStore({name: chunk_of(value, folder) for name, value in values.items()}), meta))
+            pages = ReadPages({name: json.loads(value) for name, value in values.items() if name.startswith(PAGE)})
+            tables = {name: chunk_of(value, folder) for name, value in values.items() if not name.startswith(PAGE)}
+            found = operator.state(Bucket(MemoryStore(tables), meta, pages=pages))
             pieces = [encode(found.slice(at, _PIECE)) for at in range(0, found.num_rows, _PIECE)]
             yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
 

@@ -19,7 +19,7 @@ from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta
+from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.stages import StagePlan
@@ -116,14 +116,14 @@ class DrivenStage:
             counters=dict(self.counters),
             open_windows=self.open_windows,
             open_rows=self.open_rows,
-            state_bytes=sum(t.nbytes for t in self.store.tables.values()),
+            state_bytes=self.store.nbytes,
             firings=self.counters[FIRINGS],
             source_watermarks_us=sources_us,
         )
 
     def go_on_from(self, other: DrivenStage) -> None:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
-        saved: dict[str, Any] = json.loads(json.dumps({"meta": other.meta, "counters": other.counters}))
+        saved: dict[str, Any] = json.loads(json.dumps({"meta": stored(other.meta), "counters": other.counters}))
         self.meta, self.counters = saved["meta"], saved["counters"]
         self.handed, self.open_windows, self.open_rows = other.handed, other.open_windows, other.open_rows
         for name, table in other.store.tables.items():

@@ -10,6 +10,7 @@ import pytest
 
 from krishiv_py.disk.checksums import block_checksum
 from krishiv_py.errors import CheckpointError
+from krishiv_py.kernels.state.store import stored
 from krishiv_py.spark.storage import chunk_files as blobs
 from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder, chunk_of
 
@@ -68,7 +69,7 @@ def test_a_dropped_file_outlives_the_batches_spark_can_go_back_to(folder: ChunkF
 def test_what_a_failed_attempt_wrote_is_removed_by_the_next_process(folder: ChunkFolder) -> None:
     meta: dict[str, Any] = {}
     BucketChunks(folder, 0, 5, meta).write("a", TABLE)
-    failed: dict[str, Any] = {"files": dict(meta["files"]), "dropped": []}
+    failed: dict[str, Any] = {"files": stored(meta)["files"], "dropped": []}
     BucketChunks(folder, 0, 6, failed).write("b", TABLE)  # the attempt ends here: its meta is lost
     orphan = name_of(failed, "b")
     Path(folder.of_bucket(0), "notes.txt").touch()  # not ours

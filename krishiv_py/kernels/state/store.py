@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.kernels.state.sorted_map import K, Pages, SortedMap
 from krishiv_py.plan.durations import UNSET
 
 Meta: TypeAlias = dict[str, Any]
-"""Numbers, texts, lists and dictionaries only: adapters store it as JSON-like data."""
+"""Numbers, texts, lists and dictionaries, which adapters store as JSON, and maps: see :func:`stored`."""
 
 
+PAGE: Final = "page:"
+"""With this the names of pages begin, which adapters may keep among their tables."""
 WRITTEN: Final = "__at"
 """Working column: when the chunk of a row was written (µs since the epoch, processing time); ``UNSET`` if it was not noted."""
 
@@ -51,11 +55,31 @@ class Bucket:
         What its owners keep beside tables.
     now_ms : int or None
         Processing time, ms since the epoch, that logs note with what they write; None: nothing is noted.
+    pages : Pages or None
+        Where pages of large maps are kept; None: in memory.
     """
 
     store: ChunkStore
     meta: Meta = attrs.field(factory=dict)
     now_ms: int | None = None
+    pages: Pages | None = None
+
+    def map(self, name: str, key: Callable[[Any], K]) -> SortedMap[K]:
+        """The map of that name in ``meta``; its keys are ``int`` or ``str``."""
+        return mapped(self.meta, name, key, self.pages)
+
+
+def mapped(meta: Meta, name: str, key: Callable[[Any], K], pages: Pages | None) -> SortedMap[K]:
+    """A map in what owners keep: the one that earlier steps left there, or one made of what was stored."""
+    found = meta.get(name)
+    if not isinstance(found, SortedMap):
+        found = meta[name] = SortedMap(f"{PAGE}{name}", key, pages, () if found is None else found)
+    return found
+
+
+def stored(meta: Meta) -> Meta:
+    """What owners keep as plain data; pages of maps that have changed are written."""
+    return {name: value.stored() if isinstance(value, SortedMap) else value for name, value in meta.items()}
 
 
 @attrs.define
@@ -63,6 +87,19 @@ class MemoryStore:
     """Tables in a dictionary, for the JVM-free driver and the bounded route."""
 
     tables: dict[str, pa.Table] = attrs.field(factory=dict)
+    _sizes: dict[str, int] = attrs.field(factory=dict, init=False)
+    _put: set[str] = attrs.field(factory=set, init=False)
+    _nbytes: int = attrs.field(default=0, init=False)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the tables take that were put; those that are new since the last time are looked at."""
+        for name in self._put:
+            size = self.tables[name].nbytes
+            self._nbytes += size - self._sizes.get(name, 0)
+            self._sizes[name] = size
+        self._put.clear()
+        return self._nbytes
 
     def get(self, name: str) -> pa.Table:
         """See :class:`ChunkStore`."""
@@ -71,7 +108,10 @@ class MemoryStore:
     def put(self, name: str, table: pa.Table) -> None:
         """See :class:`ChunkStore`."""
         self.tables[name] = table
+        self._put.add(name)
 
     def delete(self, name: str) -> None:
         """See :class:`ChunkStore`."""
         del self.tables[name]
+        self._put.discard(name)
+        self._nbytes -= self._sizes.pop(name, 0)

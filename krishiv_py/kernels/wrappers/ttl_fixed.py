@@ -48,18 +48,17 @@ class ExpiringFixed(Expiring):
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`; a window that lost rows will not be written."""
         found = self.inner.state(bucket)
         graves = Runs(bucket, _GRAVE, None)
-        return self._without(graves, found) if graves.names() and found.num_rows else found
+        return self._without(graves, found) if len(graves) and found.num_rows else found
 
     def _standing(self, bucket: Bucket, results: pa.Table, moment: Moment) -> pa.Table:
         """Results of windows that lost no row; what is over is forgotten."""
         graves = Runs(bucket, _GRAVE, None)
-        if not graves.names():
+        if not len(graves):
             return results
         kept = self._without(graves, results) if results.num_rows else results
         horizon = floor_watermark(moment.watermark_us, self.lateness_us)
-        for window in graves.names():
-            if window + self.size_us <= horizon:
-                graves.drop(window)
+        for window in graves.between(None, horizon - self.size_us + 1):
+            graves.drop(window)
         return kept
 
     def _without(self, graves: Runs, results: pa.Table) -> pa.Table:

@@ -25,7 +25,8 @@ from krishiv_py.disk.checksums import block_checksum, damaged, missing
 from krishiv_py.disk.files import file_system, make_folder, sync_files
 from krishiv_py.disk.settings import Stores
 from krishiv_py.disk.stores.kinds import is_store
-from krishiv_py.kernels.state.store import Meta
+from krishiv_py.kernels.state.sorted_map import Pages
+from krishiv_py.kernels.state.store import Meta, mapped
 from krishiv_py.spark.storage.codec import decode
 
 _MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255
@@ -73,14 +74,14 @@ class ChunkFolder:
 class BucketChunks:
     """The large chunks of one bucket in one micro-batch; `meta` keeps chunk name → file, and files that wait for removal."""
 
-    def __init__(self, folder: ChunkFolder, bucket: int, batch: int, meta: Meta) -> None:
+    def __init__(self, folder: ChunkFolder, bucket: int, batch: int, meta: Meta, pages: Pages | None = None) -> None:
         self._keep = folder.batches
         self._large = folder.large_bytes
         self._durable = folder.durable
         self._written = False
         self._batch = batch
         self._system, self._root = file_system(folder.of_bucket(bucket))
-        self._files: dict[str, str] = meta.setdefault(_FILES, {})
+        self._files = mapped(meta, _FILES, str, pages)
         self._dropped: list[list[int | str]] = meta.setdefault(_DROPPED, [])
         if self._root not in _opened:
             _opened.add(self._root)

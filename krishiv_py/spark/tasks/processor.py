@@ -24,7 +24,8 @@ from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, Meta
+from krishiv_py.kernels.state.sorted_map import Pages
+from krishiv_py.kernels.state.store import Bucket, Meta, mapped, stored
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running.counters import under_new_names
@@ -47,13 +48,37 @@ META: Final = "meta"
 _OF_THE_FIRST: Final = frozenset({CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK})
 
 
+_SIZES: Final = "sizes"
+_BYTES: Final = "bytes"
+
+
+class SparkPages:
+    """Pages of large maps in a Spark map state."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def read(self, name: str) -> Any:
+        """See Pages."""
+        return json.loads(bytes(self._state.getValue((name,))[0]))
+
+    def write(self, name: str, note: Any) -> None:
+        """See Pages."""
+        self._state.updateValue((name,), (json.dumps(note).encode(),))
+
+    def remove(self, name: str) -> None:
+        """See Pages."""
+        self._state.removeKey((name,))
+
+
 class SparkStore:
     """Chunks in a Spark map state, large ones in files it names; sizes are kept in the meta dictionary."""
 
-    def __init__(self, state: Any, sizes: dict[str, int], blobs: BucketChunks | None) -> None:
+    def __init__(self, state: Any, meta: Meta, pages: Pages, blobs: BucketChunks | None) -> None:
         self._state = state
-        self._sizes = sizes
+        self._sizes = mapped(meta, _SIZES, str, pages)
         self._blobs = blobs
+        self.bytes = int(meta[_BYTES] if _BYTES in meta else sum(self._sizes.values()))
 
     def get(self, name: str) -> pa.Table:
         """See ChunkStore."""
@@ -66,6 +91,7 @@ class SparkStore:
         if written is None:
             blob = encode(table)
             written = blob, len(blob)
+        self.bytes += written[1] - self._sizes.get(name, 0)
         self._sizes[name] = written[1]
         self._state.updateValue((name,), (written[0],))
 
@@ -73,6 +99,7 @@ class SparkStore:
         """See ChunkStore."""
         if self._blobs is not None:
             self._blobs.drop(name)
+        self.bytes -= self._sizes[name]
         del self._sizes[name]
         self._state.removeKey((name,))
 
@@ -221,10 +248,10 @@ class BucketProcessor:
         return packing.packed()
 
     def _load(self) -> Meta:
-        stored: Any = self._state.getValue((META,))
-        if stored is None:
+        kept: Any = self._state.getValue((META,))
+        if kept is None:
             return {}
-        loaded: Meta = json.loads(bytes(stored[0]))
+        loaded: Meta = json.loads(bytes(kept[0]))
         return loaded
 
     def _step(
@@ -240,14 +267,14 @@ class BucketProcessor:
     ) -> Iterator[Row]:
         meta = self._load()
         counters = under_new_names(meta.setdefault("counters", {**none_counted(), FIRINGS: 0}))
-        sizes = meta.setdefault("sizes", {})
         if self._clock is None:
             self._mark(meta, [n.maxima for n in packed.notes])
         now_us = max([in_force.now_us or 0, *(n.latest_us() for n in packed.notes)])
         follows = self._place.times
-        blobs = BucketChunks(self._blobs, bucket, batch, meta) if self._blobs is not None else None
-        store = SparkStore(self._state, sizes, blobs)
-        held = Bucket(store, meta, now_us // 1_000 or None)  # 0: no clock has been read yet
+        pages = SparkPages(self._state)
+        blobs = BucketChunks(self._blobs, bucket, batch, meta, pages) if self._blobs is not None else None
+        store = SparkStore(self._state, meta, pages, blobs)
+        held = Bucket(store, meta, now_us // 1_000 or None, pages)  # 0: no clock has been read yet
         moment = attrs.evolve(in_force.at(follows), now_us=now_us)
         if judged is None:
             every = [self._stage.step(held, packed, moment)]
@@ -260,7 +287,8 @@ class BucketProcessor:
         step = every[-1].step
         if not self._place.number:
             self._set_timer(meta, self._timer_ms(bucket, batch, in_force, step))
-        self._state.updateValue((META,), (json.dumps(meta).encode(),))
+        meta[_BYTES] = store.bytes
+        self._state.updateValue((META,), (json.dumps(stored(meta)).encode(),))
         self._stepped.add(bucket)
         shown = [self._early(held, moment, given_early)] if snapshot else []
         results = pa.concat_tables([done.results for done in every])
@@ -271,9 +299,8 @@ class BucketProcessor:
         late = [table for done in every for table in done.late]
         if late:
             yield from self._emit(self._kind(LATE_ROWS), bucket, late_output(self._stage.layout, late))
-        state_bytes = sum(sizes.values())
         told = tuple(packed.notes) if self._place.reads else ()  # the watermark follows the rows of the source
-        report = Report(counters, step.open_windows, step.open_rows, state_bytes, told, step.wakeup_now_us)
+        report = Report(counters, step.open_windows, step.open_rows, store.bytes, told, step.wakeup_now_us)
         yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
 
     def _kind(self, kind: str) -> str:

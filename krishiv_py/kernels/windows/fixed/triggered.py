@@ -34,10 +34,10 @@ from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.sections import Fired, Section
+from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
-from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _FIRE_ROWS = 4_000_000
@@ -47,22 +47,25 @@ _FIRE_ROWS = 4_000_000
 class Waiting(Section):
     """Windows that changed and have not fired for it.
 
+    Those that wait for the interval to pass are a map of their own: see :func:`_changed`.
+
     Attributes
     ----------
-    changed : list of int
-        For the interval to pass.
     new_at, late_at : dict
         For the watermark to grow: the watermark under which late rows came, to windows without and with an earlier firing.
     """
 
-    changed: list[int] = attrs.field(factory=list)
     new_at: dict[str, int] = attrs.field(factory=dict)
     late_at: dict[str, int] = attrs.field(factory=dict)
 
     def only(self, runs: Runs) -> Waiting:
         """Without windows that are no longer in state."""
-        notes = [{w: at for w, at in found.items() if int(w) in runs} for found in (self.new_at, self.late_at)]
-        return Waiting([w for w in self.changed if w in runs], *notes)
+        return Waiting(*({w: at for w, at in found.items() if int(w) in runs} for found in (self.new_at, self.late_at)))
+
+
+def _changed(bucket: Bucket) -> SortedMap[int]:
+    """Windows that changed and wait for the interval to pass; the values say nothing."""
+    return bucket.map("changed", int)
 
 
 @attrs.frozen(eq=False)
@@ -104,14 +107,17 @@ class TriggeredOperator:
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs = Runs(bucket, WINDOW, self.log.compact)
-        waiting, gate = Waiting.of(bucket), IntervalGate.of(bucket)
+        waiting, gate, changed = Waiting.of(bucket), IntervalGate.of(bucket), _changed(bucket)
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
         results, taken = list[pa.Table](), _Taken()
         if any(c.num_rows for c in chunks):
             taken = self._take_in(runs, waiting, pa.concat_tables(chunks), due, results)
+            if self.trigger.period_us is not None:
+                for window in taken.open:
+                    changed[window] = 1
         passed = self._on_watermark(runs, due, taken.unfired)
         results += self.emitter.by_end([*passed, *self._late_by_watermark(runs, waiting, due)])
-        results += self._early(runs, waiting, gate, moment, due, taken)
+        results += self._early(runs, changed, gate, moment, due, taken)
         self._forget(runs, waiting, due.horizon_us)
         for section in (Fired(due.reached_us), waiting, gate):
             section.store(bucket)
@@ -119,10 +125,10 @@ class TriggeredOperator:
         return StepResult(
             table,
             self._wakeup(runs, waiting, due),
-            len(runs.names()),
+            len(runs),
             runs.total_rows(),
             table.num_rows,
-            wakeup_now_us=gate.wakeup(self.trigger, changed=bool(waiting.changed)),
+            wakeup_now_us=gate.wakeup(self.trigger, changed=len(changed) > 0),
         )
 
     def _take_in(self, runs: Runs, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
@@ -140,8 +146,6 @@ class TriggeredOperator:
         if found.firings is not None:
             results.append(self._written(found.firings))
         self._append(runs, found.windows, found.entries)
-        if self.trigger.period_us is not None:
-            waiting.changed = sorted({*waiting.changed, *windows[~overdue].tolist()})
         waiting.new_at.update({str(w): due.to_us for w in found.waiting & unseen})
         waiting.late_at.update({str(w): due.to_us for w in found.waiting - unseen if str(w) not in waiting.new_at})
         return _Taken(found.unfired, windows[~overdue].tolist(), units.keys)
@@ -177,8 +181,9 @@ class TriggeredOperator:
 
     def _on_watermark(self, runs: Runs, due: Due, overdue: set[int]) -> list[pa.Table]:
         """The firing when the end is passed, ascending, for pairs that have not had it."""
-        ended = [w for w in runs.names() if w in overdue or due.from_us < w + self.window.size_us <= due.to_us]
-        return self._fire(runs, ended, due, self.on_time_name)
+        size = self.window.size_us
+        ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *(w for w in overdue if w in runs)}
+        return self._fire(runs, sorted(ended), due, self.on_time_name)
 
     def _late_by_watermark(self, runs: Runs, waiting: Waiting, due: Due) -> list[pa.Table]:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
@@ -191,22 +196,22 @@ class TriggeredOperator:
         return results
 
     def _early(
-        self, runs: Runs, waiting: Waiting, gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
+        self, runs: Runs, changed: SortedMap[int], gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
     ) -> list[pa.Table]:
         """Windows that have not ended: what changed when the time has come, or what a user's trigger says."""
-        changed = [w for w in waiting.changed if w + self.window.size_us > due.to_us]
-        waiting.changed = changed
+        changed.remove(changed.between(None, due.to_us - self.window.size_us + 1))
         if self.asked is not None and not moment.asks:
             return []
-        opens = gate.opens(self.trigger, moment, changed=bool(changed))
+        opens = gate.opens(self.trigger, moment, changed=len(changed) > 0)
         question = None
         if self.asked is not None:
             question = Question(self.asked, self.layout, moment, None if opens else taken.pairs)
         elif not opens:
             return []
-        found = self._fire(runs, changed if opens else taken.open, due, "early", again=True, question=question)
+        wanted = list(changed) if opens else taken.open
+        found = self._fire(runs, wanted, due, "early", again=True, question=question)
         if opens:
-            waiting.changed = [] if question is None else sorted(question.left)
+            changed.remove(w for w in wanted if question is None or w not in question.left)
         return found
 
     def _fire(
@@ -328,10 +333,12 @@ class TriggeredOperator:
             gone = remove_keys(runs, self.layout.key_names, dead, self.log.schema, window)
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
         Waiting.of(bucket).only(runs).store(bucket)
+        changed = _changed(bucket)
+        changed.remove([w for w in changed if w not in runs])
         return distinct(pa.concat_tables(parts), names)
 
     def _forget(self, runs: Runs, waiting: Waiting, horizon: int) -> None:
-        for w in runs.between(2 * UNSET, horizon - self.window.size_us + 1):
+        for w in runs.between(None, horizon - self.window.size_us + 1):
             self._closing(runs, w)
             runs.drop(w)
             waiting.new_at.pop(str(w), None)
@@ -344,7 +351,7 @@ class TriggeredOperator:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1
-        ends = np.array(runs.names(), np.int64) + self.window.size_us
-        moments = np.concatenate([ends, ends + self.patience.keep_us])
-        coming = moments[moments > due.to_us]
-        return int(coming.min()) if len(coming) else None
+        size, keep = self.window.size_us, self.patience.keep_us
+        ends = (w + size for w in runs.between(due.to_us - size + 1, None, most=1))
+        overs = (w + size + keep for w in runs.between(due.to_us - size - keep + 1, None, most=1))
+        return min((*ends, *overs), default=None)
