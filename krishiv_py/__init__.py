@@ -33,6 +33,7 @@ from krishiv_py.connectors.sinks.parquet import ParquetSink
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink
+from krishiv_py.display.lag import LatenessProfile, lateness_profile
 from krishiv_py.errors import (
     AggregateOverflowError,
     CallError,
@@ -140,6 +141,7 @@ __all__ = [
     "KrishivError",
     "LateEventHandler",
     "LateRows",
+    "LatenessProfile",
     "LookBackStream",
     "MemorySink",
     "MissingExtraError",
@@ -208,6 +210,7 @@ __all__ = [
     "greatest",
     "histogram",
     "last",
+    "lateness_profile",
     "least",
     "lit",
     "max_by",

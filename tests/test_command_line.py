@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,35 @@ def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, paramete
     with pytest.raises(EnvironmentSetupError, match=f"answers within 0 s .got: 127.0.0.1:{port}.") as problem:
         Session.connect(f"sc://127.0.0.1:{port}{parameters}")
     assert "hunter22" not in str(problem.value)
+
+
+def test_the_lateness_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("source,at,came\na,1000,1\nb,9000,2\na,4000,3\nb,12000,4\n")
+    wanted = ["lateness", str(file), "--time", "at", "--arrival", "came", "--by", "source", "--window", "5 s"]
+    assert main([*wanted, "--lag", "0 s", "--lag", "5 s", "--plot", str(tmp_path / "curve.svg")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 rows by 'at', in the order of 'came': 1 came after a newer row, at most 5 s"
+    assert [line.split() for line in lines[2:4]] == [["0", "s", "1", "25", "%", "2"], ["5", "s", "0", "0", "%", "4"]]
+    assert lines[5].split() == ["source", "rows", "behind", "most_us", "own_us"]
+    assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "said"),
+    [
+        ("rows.txt", "", [], "not a known kind of file (got: .txt)"),
+        ("gone.csv", None, [], "the file cannot be read (got: "),
+        ("rows.parquet", "no parquet", [], "the file cannot be read (got: "),
+        ("rows.csv", "at\n1\n", ["--lag", "soon"], "soon"),
+        ("rows.csv", "at\n1\n", ["--by", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_file_without_a_lateness(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, content: str | None, more: list[str], said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert main(["lateness", str(tmp_path / name), "--time", "at", *more]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("krishiv lateness: ") and said in error

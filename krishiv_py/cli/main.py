@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from krishiv_py.cli.doctor import examine
+from krishiv_py.cli.lateness import add_lateness, show_lateness
 from krishiv_py.cli.warm import warm
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.checks import PROFILES
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{len(JARS.fetch())} jars in {JARS.cache()}")
             else:
                 serve(given.port)
+            return 0
+        if given.command == "lateness":
+            show_lateness(given)
             return 0
         report = examine(_session(given), given.checkpoint)
     except KrishivError as problem:
@@ -69,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     broker = commands.add_parser("broker", help="run a Kafka broker of one process, to try things out, until Ctrl-C")
     broker.add_argument("--port", type=_a_port, default=9092, help="its port on this machine (default 9092)")
     broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
+    add_lateness(commands.add_parser("lateness", help="show which lag of the watermark loses how many rows of a file"))
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
     where = doctor.add_mutually_exclusive_group()
     where.add_argument(

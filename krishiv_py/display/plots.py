@@ -15,6 +15,7 @@ import numpy as np
 
 from krishiv_py.display.arrivals import Arrivals, arrivals
 from krishiv_py.display.bands import Band, bands, in_lanes
+from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
 from krishiv_py.errors import PlanError, message, missing_extra, shown
@@ -154,6 +155,46 @@ def lateness(late: RowsLike) -> Figure:
     left.set_title(f"{len(behind):,} late rows".replace(",", "\u202f"), loc="left", fontsize="medium", fontweight="bold")
     for axes in right:
         _reasons(axes, reasons)
+    return figure
+
+
+def lags(profile: LatenessProfile) -> Figure:
+    """Draw which part of the rows is late under each lag, with the lags of the profile as dots.
+
+    Parameters
+    ----------
+    profile : LatenessProfile
+        What :func:`krishiv_py.lateness_profile` gave.
+
+    Raises
+    ------
+    PlanError
+        For what is no profile.
+
+    Examples
+    --------
+    >>> from krishiv_py import lateness_profile
+    >>> lags(lateness_profile([{"at": at} for at in (5_000, 1_000, 9_000)], "at")).axes[0].get_xlabel()
+    'lag (s)'
+    """
+    if not isinstance(profile, LatenessProfile):
+        raise PlanError(message("not a LatenessProfile", shown(profile), "nothing can be drawn", "pass lateness_profile(...)"))
+    behind = profile.lateness_us
+    unit, us = unit_for(int(behind[-1]) if len(behind) else 0)
+    figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
+    axes = figure.subplots()
+    if len(behind):
+        steps, at = np.unique(behind, return_index=True)
+        share = 100 * (1 - np.append(at[1:], len(behind)) / len(behind))  # above a step are those that come after it in order
+        edges = np.concatenate([[0.0], steps / us, [steps[-1] / us * 1.05 + 1e-9]])
+        top = 100 * np.count_nonzero(behind) / len(behind)
+        axes.stairs(np.concatenate([[top], share]), edges, baseline=None, color=_ROW, linewidth=2, label="late rows")
+        tried = profile.table["lag_us"].to_numpy() / us
+        axes.scatter(tried, 100 * profile.table["late_share"].to_numpy(), color=_LATE, zorder=3, label="lags of the table")
+        axes.legend(frameon=False)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    _plain(axes, f"lag ({unit})", "late rows (%)")
     return figure
 
 

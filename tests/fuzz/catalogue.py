@@ -337,6 +337,11 @@ def _values() -> Iterator[Call]:
     yield Call("MultiSourceWatermarkSpec.idle_advance", lambda: several.idle_advance, {"after": 5})
     yield Call("MultiSourceWatermarkSpec.max_drift", lambda: lambda drift: several.max_drift(drift).describe(), {"drift": 5})
     yield Call("classify", lambda: kv.classify, {"row_time": 5, "watermark": 10})
+    yield Call(
+        "lateness_profile", lambda: kv.lateness_profile, {"rows": [{"at": 1, "came": 2}], "time": "at", "arrival": "came"}
+    )
+    profile = kv.lateness_profile([{"at": 1}], "at")
+    yield Call("LatenessProfile.smallest_lag", lambda: profile.smallest_lag, {"share": 0.5})
     yield Call("table_view", lambda: kv.table_view, {"results": pa.table({"window_end": [1], "n": [1]})})
     yield Call("record_late_drop", lambda: kv.CountingLateEventHandler().record_late_drop, {})
     yield Call("SourceTracker", lambda: kv.SourceTracker, {"sources": "a"})

@@ -1,0 +1,89 @@
+"""``krishiv lateness FILE``: which lag of the watermark loses how many rows of a file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.feather as feather
+import pyarrow.json as json
+import pyarrow.parquet as pq
+
+from krishiv_py.display.lag import lateness_profile
+from krishiv_py.errors import PlanError, SourceError, message
+
+_READERS = {
+    ".parquet": pq.read_table,
+    ".csv": csv.read_csv,
+    ".json": json.read_json,
+    ".jsonl": json.read_json,
+    ".arrow": feather.read_table,
+    ".feather": feather.read_table,
+}
+
+
+def add_lateness(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("file", type=Path, help=f"a file of rows in order of arrival: {', '.join(_READERS)}")
+    parser.add_argument("--time", required=True, help="the column of the event time: a timestamp, or integer milliseconds")
+    parser.add_argument("--arrival", help="the column that says when a row arrived; without it the order of the file")
+    parser.add_argument("--by", help="a column, such as the source, for whose values the lateness is shown")
+    parser.add_argument("--batch", help='rows that arrived within this time form a batch: "1 s"; needs --arrival')
+    parser.add_argument("--window", help='size of tumbling windows, "1 min": shows what is held and how late results are')
+    parser.add_argument("--lag", action="append", metavar="LAG", help='a lag to try, "5 s"; may be given several times')
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the curve as a picture (.svg, .png); needs matplotlib")
+
+
+def show_lateness(given: argparse.Namespace) -> None:
+    """Print the profile of a file, and draw it where a picture is wanted.
+
+    Raises
+    ------
+    SourceError
+        For a file that cannot be read.
+    PlanError
+        For a kind of file that is not known, and for arguments that :func:`krishiv_py.lateness_profile` refuses.
+    """
+    profile = lateness_profile(
+        _rows(given.file),
+        given.time,
+        arrival=given.arrival,
+        by=given.by,
+        batch=given.batch,
+        window=given.window,
+        lags=given.lag,
+    )
+    print(profile)
+    if profile.groups is not None:
+        print()
+        print(_listed(profile.groups))
+    if given.plot is not None:
+        profile.plot().savefig(given.plot)
+        print(f"\nwritten: {given.plot}")
+
+
+def _listed(groups: pa.Table) -> str:
+    """Return the values of a column with their lateness as lines of text."""
+    cells = [groups.column_names, *([str(value) for value in row.values()] for row in groups.to_pylist())]
+    widths = [max(len(row[n]) for row in cells) for n in range(groups.num_columns)]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
+
+
+def _rows(file: Path) -> pa.Table:
+    reader = _READERS.get(file.suffix.lower())
+    if reader is None:
+        got, known = file.suffix or "no suffix", ", ".join(_READERS)
+        raise PlanError(
+            message("not a known kind of file", got, "its rows cannot be read", f"pass a file that ends in {known}")
+        )
+    try:
+        table: pa.Table = reader(file)
+    except (OSError, pa.ArrowException) as problem:
+        raise SourceError(
+            message(
+                "the file cannot be read", f"{file}: {str(problem).splitlines()[0]}", "there are no rows", "pass another file"
+            )
+        ) from problem
+    return table

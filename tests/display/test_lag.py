@@ -1,0 +1,132 @@
+"""Lateness profiles against the driver and against plain Python, and wrong calls."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py import LatenessProfile, count, lateness_profile
+from krishiv_py.display import plots
+from krishiv_py.errors import ColumnError, DurationError, PlanError
+from krishiv_py.testing import Driver, stream_of
+
+UTC = dt.timezone.utc
+TIMES = st.lists(st.integers(-100, 100), min_size=1, max_size=60)
+
+
+def driven(times: list[int], cuts: list[int], lag: int, window: int = 7) -> tuple[int, list[int]]:
+    """Return how many rows a driver finds late, and the rows it holds before each batch fires."""
+    driver = Driver(stream_of("at bigint").watermark("at", lag).tumbling_window(window).agg(count()))
+    late, held, waiting = 0, [], 0
+    for begin, end in itertools.pairwise(cuts):
+        out = driver.send([{"at": t} for t in times[begin:end]])
+        waiting += end - begin - out.late.num_rows
+        late += out.late.num_rows
+        held.append(waiting)
+        waiting -= sum(out.results["count"].to_pylist())
+    return late, held
+
+
+@given(times=TIMES, lags=st.lists(st.integers(0, 60), min_size=1, max_size=4))
+def test_row_by_row_the_driver_loses_as_many_rows_and_holds_as_many(times: list[int], lags: list[int]) -> None:
+    profile = lateness_profile([{"at": t} for t in times], "at", lags=lags, window=7)
+    for lag, late, held in zip(lags, profile.table["late"].to_pylist(), profile.table["held"].to_pylist(), strict=True):
+        assert (late, held) == ((found := driven(times, list(range(len(times) + 1)), lag))[0], max(found[1]))
+
+
+@given(data=st.data(), times=TIMES, lag=st.integers(0, 60))
+def test_in_batches_too(data: st.DataObject, times: list[int], lag: int) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=len(times), max_size=len(times)))
+    cuts = [0, *(int(c) for c in np.cumsum(sizes) if c < len(times)), len(times)]
+    arrival = np.repeat(np.arange(len(cuts) - 1) * 1_000, np.diff(cuts)).tolist()
+    rows = [{"at": t, "came": a} for t, a in zip(times, arrival, strict=True)]
+    mixed = [rows[n] for n in np.random.default_rng(1).permutation(len(rows))]
+    whole = lateness_profile(mixed, "at", arrival="came", batch="1 ms", window=7, lags=[lag])
+    late, held = driven(times, cuts, lag)
+    assert (whole.table["late"].to_pylist(), whole.table["held"].to_pylist()) == ([late], [max(held)])
+
+
+@given(times=TIMES, share=st.floats(0, 1))
+def test_the_smallest_lag_is_enough_and_a_smaller_one_is_not(times: list[int], share: float) -> None:
+    rows = [{"at": t} for t in times]
+    lag = lateness_profile(rows, "at").smallest_lag(share)
+    found = lateness_profile(rows, "at", lags=[lag]).table["late"].to_pylist()[0]
+    assert found <= share * len(times) + 1e-6
+    ms = int(lateness_profile(rows, "at", lags=[lag]).table["lag_us"].to_pylist()[0]) // 1_000
+    if ms:
+        assert lateness_profile(rows, "at", lags=[ms - 1]).table["late"].to_pylist()[0] > share * len(times) - 1e-6
+
+
+def test_delays_are_from_the_end_of_a_window_to_the_row_that_lets_it_fire() -> None:
+    def at(second: float) -> dt.datetime:
+        return dt.datetime.fromtimestamp(second, UTC)
+
+    rows = [{"at": at(t), "came": at(t + delay)} for t, delay in [(1, 0), (5, 1), (11, 2), (13, 2), (25, 3)]]
+    profile = lateness_profile(rows, "at", arrival="came", window="10 s", lags=[0, "3 s", "1 h"])
+    assert profile.table["delay_us"].to_pylist() == [(3 + 8) * 500_000, (5 + 8) * 500_000, None]
+    assert "result after the end" in str(profile) and "5.5 s" not in str(profile)
+
+
+def test_values_of_a_column_one_by_one() -> None:
+    rows = [{"at": t, "source": s} for t, s in [(0, "a"), (50, "a"), (10, "b"), (40, "b"), (60, None), (20, "b")]]
+    profile = lateness_profile(rows, "at", by="source")
+    assert profile.groups is not None
+    assert profile.groups.to_pylist() == [
+        {"source": "b", "rows": 3, "behind": 3, "most_us": 40_000, "own_us": 20_000},
+        {"source": "a", "rows": 2, "behind": 0, "most_us": 0, "own_us": 0},
+        {"source": None, "rows": 1, "behind": 0, "most_us": 0, "own_us": 0},
+    ]
+
+
+def test_rows_without_a_time_and_no_rows() -> None:
+    rows = pa.table({"at": pa.array([5, None, 3, 2**62], pa.int64())})
+    profile = lateness_profile(rows, "at", window=10)
+    assert (profile.rows, profile.without_time, profile.smallest_lag()) == (2, 2, "2 ms")
+    assert "2 without an event time" in str(profile)
+    empty = lateness_profile(rows.slice(0, 0), "at", window=10, by="at")
+    assert (empty.rows, empty.smallest_lag(), empty.table["late"].to_pylist()) == (0, "0 s", [0])
+    assert plots.lags(empty).axes
+
+
+def test_a_profile_shows_itself() -> None:
+    profile = lateness_profile([{"at": t} for t in (5, 3, 9, 1)], "at")
+    assert "<table>" in profile._repr_html_() and "late rows" in profile._repr_html_()
+    figure = profile.plot()
+    assert figure.axes[0].get_ylabel() == "late rows (%)"
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"rows": 5}, PlanError, "rows"),
+    ({"time": "nowhere"}, ColumnError, "nowhere"),
+    ({"time": "name"}, ColumnError, "name"),
+    ({"time": None}, PlanError, "time"),
+    ({"arrival": "name"}, PlanError, "arrived"),
+    ({"arrival": "gone"}, ColumnError, "gone"),
+    ({"by": 3}, PlanError, "by"),
+    ({"batch": "1 s"}, PlanError, "arrival"),
+    ({"batch": -1, "arrival": "at"}, DurationError, "batch"),
+    ({"window": 0}, DurationError, "window"),
+    ({"lags": "5 s"}, PlanError, "lags"),
+    ({"lags": [-1]}, DurationError, "lags"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "words"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else None)
+def test_wrong_calls_say_what_is_wrong(wrong: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        lateness_profile(**{"rows": [{"at": 1, "name": "x"}], "time": "at", **wrong})
+
+
+@pytest.mark.parametrize("share", [-0.1, 2, True, "0.5", float("nan")])
+def test_a_share_is_a_number_from_0_to_1(share: Any) -> None:
+    profile = lateness_profile([{"at": 1}], "at")
+    assert isinstance(profile, LatenessProfile)
+    with pytest.raises(PlanError, match="share"):
+        profile.smallest_lag(share)
