@@ -16,7 +16,7 @@ from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.nodes import FileFormat, FileSource
-from krishiv_py.plan.options.malformed import AfterRead, MissingColumns, OnMalformed
+from krishiv_py.plan.options.malformed import AfterRead, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -47,6 +47,7 @@ class FileSources:
         streaming: bool = False,
         max_files_per_batch: int | None = None,
         missing_columns: MissingColumns = "fail",
+        nanoseconds: Nanoseconds = "fail",
         on_malformed: OnMalformed = "fail",
         after_read: AfterRead = "keep",
         archive: PathLike | None = None,
@@ -64,7 +65,11 @@ class FileSources:
         max_files_per_batch : int, optional
             The most files in one micro-batch; all existing files by default.
         missing_columns : {"fail", "null"}
-            What to do if a file lacks a column that the query reads: refuse the file, or read the column as null.
+            What to do if a file lacks a column that the query reads, or a field of a struct in it: refuse the file, or read
+            the column or field as null.
+        nanoseconds : {"fail", "cut"}
+            What to do with times and durations that are finer than a microsecond: refuse the file, or cut them to
+            microseconds, towards the past.
         on_malformed : {"fail", "side_output"}
             What to do with a file that cannot be read or does not fit: stop the query with an error that names it, or add
             it to the late rows with the reason ``malformed``.
@@ -82,8 +87,9 @@ class FileSources:
             For a number of files below 1, and for arguments of another type.
         """
         one_of(missing_columns, "missing_columns", ("fail", "null"))
-        done = after_read, archive
-        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, missing_columns, done)
+        one_of(nanoseconds, "nanoseconds", ("fail", "cut"))
+        lenient, done = (missing_columns, nanoseconds), (after_read, archive)
+        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, lenient, done)
 
     def read_json(
         self,
@@ -128,7 +134,7 @@ class FileSources:
             For a number of files below 1, and for arguments of another type.
         """
         done = after_read, archive
-        return self._files("json", path, schema, streaming, max_files_per_batch, options, on_malformed, "fail", done)
+        return self._files("json", path, schema, streaming, max_files_per_batch, options, on_malformed, done=done)
 
     def read_csv(
         self,
@@ -176,7 +182,7 @@ class FileSources:
         max_files: int | None,
         options: dict[str, str],
         on_malformed: OnMalformed,
-        missing_columns: MissingColumns = "fail",
+        lenient: tuple[MissingColumns, Nanoseconds] = ("fail", "fail"),
         done: tuple[AfterRead, PathLike | None] = ("keep", None),
     ) -> Stream:
         name = checked_path(path)
@@ -207,7 +213,8 @@ class FileSources:
             max_files_per_batch=max_files,
             options=tuple(sorted(settings.items())),
             literal=found[1],
-            missing_columns=missing_columns,
+            missing_columns=lenient[0],
+            nanoseconds=lenient[1],
             on_malformed=on_malformed,
             after_read=after_read,
             archive=archive,

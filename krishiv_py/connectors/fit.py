@@ -1,15 +1,177 @@
-"""Arrow data of any layout as columns of a stream's types, without changing what they mean."""
+"""The one place where Arrow data of any layout becomes columns of a stream's types (docs/types.md has the table).
+
+A reader says by a :class:`Rule` what it makes of columns that are missing, of further ones, of names in another case and of
+other types. Fields of structs are columns: the rule holds for them too, at any depth, in lists, maps and structs.
+
+    fitted_batch(batch, schema, SENT, "the batch was not sent")    a batch; fit_batch for callers with errors of their own
+    fitted(column, field, SENT, "the batch was not sent")          a column; fit_column
+    fit(values, type_, SENT, ("u",))                                values of any depth
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.plan.types import normal_type
 
+Path: TypeAlias = tuple[str, ...]
+"""The name of a column, and those of the fields inside it."""
+Leaf: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
+"""Makes values of a plain type out of those of another one; raises MisfitError or an error of Arrow's where it may not."""
 
-def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool = False, lacking: bool = False) -> pa.Array:
+
+class MisfitError(ValueError):
+    """Data that does not fit a type; it is raised again as the error of the reader.
+
+    Parameters
+    ----------
+    what : str
+        The kind of the difference, with the path of the column or field.
+    got : str
+        The names or types that are there instead; no values.
+    hint : str
+        What to do.
+    where : str
+        The column or field.
+    types : tuple of pyarrow.DataType, optional
+        The type that is there, and the one that is wanted, where that is the difference.
+
+    Attributes
+    ----------
+    lacks : bool
+        Whether a column or field is missing.
+    """
+
+    def __init__(
+        self, what: str, got: str, hint: str, where: str = "", types: tuple[pa.DataType, pa.DataType] | None = None
+    ) -> None:
+        super().__init__(f"{what}; {got}" if got else what)
+        self.lacks = False
+        self.what, self.got, self.hint, self.where, self.types = what, got, hint, where, types
+
+    def error(self, consequence: str) -> SchemaError:
+        """Return it as an error of the schema."""
+        return SchemaError(message(self.what, self.got, consequence, self.hint))
+
+
+def same_kind(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Another width, time unit or layout, where no value is lost; never another kind of value."""
+    is_, given = pa.types, normal_type(values.type)
+    if is_.is_integer(given):
+        fits = is_.is_integer(wanted) or is_.is_decimal(wanted)
+    elif is_.is_decimal(given):
+        fits = is_.is_decimal(wanted)
+    else:
+        fits = given == wanted or (is_.is_float32(given) and is_.is_float64(wanted))
+    if not fits:
+        raise WrongTypeError(values.type, wanted)
+    if is_.is_integer(values.type) and is_.is_decimal(wanted):  # Arrow asks for room for any number
+        values = values.cast(pa.decimal128(38, min(wanted.scale, 18)))
+    return values.cast(wanted)
+
+
+def exact_number(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """As :func:`same_kind`, and a number as any other number that holds it, a date as a time."""
+    is_, given = pa.types, normal_type(values.type)
+    if not (_is_number(given) and _is_number(wanted)) and not (is_.is_date(given) and is_.is_timestamp(wanted)):
+        return same_kind(values, wanted)
+    if is_.is_integer(values.type) and is_.is_decimal(wanted):
+        return same_kind(values, wanted)
+    found = values.cast(wanted)
+    if _infinite(found) != _infinite(values):
+        raise pa.ArrowInvalid(f"a number is too large for {wanted}")
+    if is_.is_decimal(wanted) and is_.is_floating(values.type) and not found.cast(values.type).equals(values):
+        raise pa.ArrowInvalid(f"a number has more digits than {wanted}")
+    return found
+
+
+def cut_to_microseconds(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """As :func:`same_kind`, and times in nanoseconds lose what is finer than a microsecond, towards the past."""
+    if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and pa.types.is_timestamp(wanted):
+        values = pc.floor_temporal(values, unit="microsecond")
+    if pa.types.is_duration(values.type) and values.type.unit == "ns" and pa.types.is_duration(wanted):
+        count = pc.fill_null(values.cast(pa.int64()), 0).to_numpy() // 1_000
+        values = pa.array(count, mask=values.is_null().to_numpy(zero_copy_only=False)).cast(pa.duration("us"))
+    return same_kind(values, wanted)
+
+
+@attrs.frozen
+class Rule:
+    """What a reader makes of differences between what comes in and a schema, for columns and for fields alike.
+
+    Attributes
+    ----------
+    missing : {"fail", "null"}
+        A name of the schema that is not there.
+    further : {"fail", "skip"}
+        A name that the schema does not have.
+    any_case : bool
+        Whether a name that differs in case only is the same one, where none is written as in the schema.
+    leaf : callable
+        Which types become which other ones.
+    """
+
+    missing: Literal["fail", "null"] = "fail"
+    further: Literal["fail", "skip"] = "fail"
+    any_case: bool = False
+    leaf: Leaf = same_kind
+
+
+SENT: Final = Rule()
+"""Frames that are sent."""
+RETURNED: Final = Rule(leaf=exact_number)
+"""What functions of users return under a schema that they declared."""
+SOURCE: Final = Rule(further="skip")
+"""Batches of a source of the user's."""
+FILE: Final = Rule(further="skip", any_case=True)
+"""Files; a reader that takes what is missing as null says so."""
+TABLE: Final = Rule(missing="null", further="skip", any_case=True, leaf=exact_number)
+"""Files of a table whose log says the types: older files may lack columns, and have narrower ones."""
+LOOKUP: Final = Rule(further="skip", leaf=exact_number)
+"""Tables that rows are looked up in."""
+
+
+def spelt(name: str, names: Sequence[str], any_case: bool = True, path: Path = ()) -> str | None:
+    """How a name of the schema is written among `names`: as in the schema, else the only one that differs in case alone.
+
+    Raises
+    ------
+    MisfitError
+        When it stands twice.
+    """
+    if name in names:
+        if list(names).count(name) > 1:
+            raise MisfitError(f"{_where((*path, name))} stands twice", "neither can be meant alone", "rename one of them")
+        return name
+    same = [n for n in names if n.lower() == name.lower()] if any_case else []
+    if len(same) > 1:
+        what = f"no {_where((*path, name))}, but {' and '.join(map(repr, same))}"
+        raise MisfitError(what, "neither can be meant alone", "rename one of them")
+    return same[0] if same else None
+
+
+def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule, consequence: str) -> pa.RecordBatch:
+    """A batch in the columns of a schema.
+
+    Raises
+    ------
+    SchemaError
+        As :func:`fitted`, and for other columns where the rule does not take them.
+    """
+    try:
+        return fit_batch(batch, schema, rule)
+    except MisfitError as problem:
+        raise problem.error(consequence) from problem.__cause__
+
+
+def fitted(column: pa.Array, field: pa.Field, rule: Rule, consequence: str) -> pa.Array:
     """A column in the type of `field`.
 
     Parameters
@@ -18,133 +180,183 @@ def fitted(column: pa.Array, field: pa.Field, consequence: str, *, casts: bool =
         What came in: another layout, time unit or width of the type is fine as long as no value is lost.
     field : pyarrow.Field
         A column of a stream, hence of a normal type (:func:`krishiv_py.plan.types.normal_type`).
+    rule : Rule
+        What is made of other fields and types.
     consequence : str
         What follows from a refusal: "the batch was not sent".
-    casts : bool
-        Whether a number may become any other number that holds it, and a date a time, as for what a function returns under a
-        schema that its author declared.
-    lacking : bool
-        Whether fields that a struct lacks are null, as for files.
 
     Raises
     ------
     SchemaError
         For another type, other fields of a struct, a value that does not fit, and a null where there may be none.
     """
-    if column.type != field.type:
-        column = _cast(column, field, consequence, casts, lacking)
+    try:
+        return fit_column(column, field, rule)
+    except MisfitError as problem:
+        raise problem.error(consequence) from problem.__cause__
+
+
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.RecordBatch:
+    """A batch in the columns of a schema, as :func:`fitted_batch`, for callers with errors of their own.
+
+    Raises
+    ------
+    MisfitError
+        For what the rule does not take.
+    """
+    found = []
+    for at, field in zip(_places(batch.schema.names, schema.names, rule, ()), schema, strict=True):
+        found.append(fit_column(pa.nulls(batch.num_rows) if at is None else batch.column(at), field, rule))
+    return pa.RecordBatch.from_arrays(found, schema=schema)
+
+
+def fit_column(column: pa.Array, field: pa.Field, rule: Rule) -> pa.Array:
+    """A column in the type of `field`, as :func:`fitted`, for callers with errors of their own.
+
+    Raises
+    ------
+    MisfitError
+        For what the rule does not take, and for nulls where there may be none.
+    """
+    column = fit(column, field.type, rule, (field.name,))
     if not field.nullable and column.null_count:
-        raise SchemaError(
-            message(
-                f"column {field.name!r} holds nulls, but was declared without",
-                f"{column.null_count} nulls",
-                consequence,
-                "fill them, or declare the column nullable",
-            )
-        )
+        what = f"column {field.name!r} holds nulls, but was declared without"
+        raise MisfitError(what, f"{column.null_count} nulls", "fill them, or declare the column nullable")
     return column
 
 
-def _cast(column: pa.Array, field: pa.Field, consequence: str, casts: bool, lacking: bool) -> pa.Array:
-    fits = harmless(column.type, field.type) or (casts and _castable(column.type, field.type))
-    other = "" if fits and lacking else _other_fields(column.type, field.type, field.name)
-    if other:
-        raise SchemaError(
-            message(
-                f"column {field.name!r} has other fields than the stream",
-                other,
-                consequence,
-                f"the type of the column is {field.type}",
-            )
-        )
-    if not fits:
-        raise SchemaError(
-            message(
-                f"column {field.name!r} has the wrong type",
-                f"{column.type}, the stream has {field.type}",
-                consequence,
-                f"cast the column to {field.type}",
-            )
-        )
+def fit(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
+    """Values of any depth in another type.
+
+    Raises
+    ------
+    MisfitError
+        With the path of the values that do not fit.
+    """
+    if values.type == wanted:
+        return values
+    is_ = pa.types
+    if is_.is_null(values.type):
+        return pa.nulls(len(values), wanted)
+    given = values.type
     try:
-        found = relaid(column, field.type)
-        if casts and _infinite(found) != _infinite(column):
-            raise pa.ArrowInvalid(f"a number is too large for {field.type}")
-        cut = casts and pa.types.is_decimal(found.type) and pa.types.is_floating(column.type)
-        if cut and not found.cast(column.type).equals(column):
-            raise pa.ArrowInvalid(f"a number has more digits than {field.type}")
-        return found
-    except pa.ArrowException as problem:
-        raise SchemaError(
-            message(
-                f"column {field.name!r} does not fit {field.type}",
-                str(problem).splitlines()[0],
-                consequence,
-                f"cast the column to {field.type}",
-            )
-        ) from problem
-
-
-def _infinite(column: pa.Array) -> int:
-    """How many values are infinite: a cast of a number that is too large makes more of them."""
-    plain = unpacked(column)
-    return (pc.sum(pc.is_inf(plain)).as_py() or 0) if pa.types.is_floating(plain.type) else 0
-
-
-def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether both are numbers, or a date is to be a time: an exact cast is what the author of a function means."""
-    types = pa.types
-    try:
-        plain = normal_type(given)
+        values = unpacked(values)
     except SchemaError:
+        raise _wrong_type(given, wanted, path) from None
+    given = values.type
+    if is_.is_struct(given) and is_.is_struct(wanted):
+        return _struct(values, wanted, rule, path)
+    if _is_list(given) and is_.is_list(wanted):
+        offsets = _offsets(values)
+        return pa.ListArray.from_arrays(offsets, fit(values.flatten(), wanted.value_type, rule, path), type=wanted)
+    if is_.is_map(given) and is_.is_map(wanted):
+        return _map(values, wanted, rule, path)
+    try:
+        if is_.is_nested(given) or is_.is_nested(wanted):
+            raise WrongTypeError(given, wanted)
+        return rule.leaf(values, wanted)
+    except (WrongTypeError, SchemaError):
+        raise _wrong_type(given, wanted, path) from None
+    except pa.ArrowException as problem:
+        what, got = f"{_where(path)} does not fit {wanted}", str(problem).splitlines()[0]
+        raise MisfitError(what, got, f"cast the column to {wanted}", _where(path), (given, wanted)) from problem
+    except ValueError as problem:
+        raise MisfitError(_where(path), str(problem), f"cast the column to {wanted}") from None
+
+
+def _where(path: Path) -> str:
+    """A path as errors name it."""
+    column, *fields = path or ("",)
+    return f"field {'.'.join(fields)} of column {column!r}" if fields else f"column {column!r}"
+
+
+def _wrong_type(given: pa.DataType, wanted: pa.DataType, path: Path) -> MisfitError:
+    got, hint = f"{given}, the stream has {wanted}", f"cast the column to {wanted}"
+    return MisfitError(f"{_where(path)} has the wrong type", got, hint, _where(path), (given, wanted))
+
+
+class WrongTypeError(Exception):
+    """Values of one type are never values of another."""
+
+
+def _struct(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
+    places = _places([f.name for f in values.type], [f.name for f in wanted], rule, path)
+    found = [
+        pa.nulls(len(values), field.type) if at is None else fit(values.field(at), field.type, rule, (*path, field.name))
+        for at, field in zip(places, wanted, strict=True)
+    ]
+    mask = values.is_null() if values.null_count else None
+    return pa.StructArray.from_arrays(found, fields=list(wanted), mask=mask)
+
+
+def _map(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
+    listed = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    entries = listed.flatten()
+    keys = fit(entries.field(0), wanted.key_type, rule, path)
+    items = fit(entries.field(1), wanted.item_type, rule, path)
+    if keys.null_count:
+        raise MisfitError(f"{_where(path)} has a map with a null as a key", f"{keys.null_count} nulls", "leave them out")
+    return pa.MapArray.from_arrays(_offsets(listed), keys, items, type=wanted)
+
+
+def _offsets(values: pa.Array) -> pa.Array:
+    """Where the items of each list begin among those of all lists that are not null; null for a list that is."""
+    sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    if bounds[-1] >= 1 << 31:
+        raise pa.ArrowInvalid("the lists of one batch have too many items")
+    return pa.array(bounds.astype(np.int32), mask=np.append(missing, False) if missing.any() else None)
+
+
+def _places(given: Sequence[str], wanted: Sequence[str], rule: Rule, path: Path) -> list[int | None]:
+    """Where each wanted name is among those given; None where it is missing and may be."""
+    dot = "".join(f"{name}." for name in path)
+    twice = [name for name in wanted if list(given).count(name) > 1] if rule.further == "fail" else []
+    if twice:
+        what = f"{_where(path)} has a field twice" if path else "the batch has a column twice"
+        raise MisfitError(what, ", ".join(dot + name for name in twice), "leave one of them out, or rename it")
+    names = [spelt(name, given, rule.any_case, path) for name in wanted]
+    missing = [dot + name for name, found in zip(wanted, names, strict=True) if found is None and rule.missing == "fail"]
+    unknown = [dot + name for name in given if name not in names] if rule.further == "fail" else []
+    if missing and rule.further == "skip":
+        raise lacking(given, next(n for n, found in zip(wanted, names, strict=True) if found is None), path)
+    if missing or unknown:
+        what = f"{_where(path)} has other fields than the stream" if path else "the batch has other columns than the stream"
+        got = f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
+        raise MisfitError(what, got, f"the {'fields' if path else 'columns'} are: {', '.join(map(shown, wanted[:20]))}")
+    return [None if name is None else list(given).index(name) for name in names]
+
+
+def lacking(given: Sequence[str], name: str, path: Path = ()) -> MisfitError:
+    """Return the error for a column or field that is not among the given ones."""
+    has = ", ".join(given[:20]) + (", …" if len(given) > 20 else "")
+    problem = MisfitError(f"no {_where((*path, name))}", f"it has: {has or '(none)'}", "add it, or leave it out of the schema")
+    problem.lacks = True
+    return problem
+
+
+def fits(given: pa.DataType, wanted: pa.DataType, rule: Rule) -> bool:
+    """Whether values of a type, if none is lost, become values of another by a rule."""
+    try:
+        fit(pa.array([], given), wanted, rule, ())
+    except MisfitError:
         return False
-    if types.is_date(plain):
-        return bool(types.is_timestamp(wanted))
-    return _is_number(plain) and _is_number(wanted)
+    return True
 
 
 def _is_number(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
-def _other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> str:
-    """What fields of structs are missing or unknown, by path; empty where the difference is another one."""
-    types = pa.types
-    if types.is_dictionary(given):
-        return _other_fields(given.value_type, wanted, path)
-    if _is_list(given) and types.is_list(wanted):
-        return _other_fields(given.value_type, wanted.value_type, path)
-    if types.is_map(given) and types.is_map(wanted):
-        key = _other_fields(given.key_type, wanted.key_type, path)
-        return key or _other_fields(given.item_type, wanted.item_type, path)
-    if not types.is_struct(given) or not types.is_struct(wanted):
-        return ""
-    here, there = [f.name for f in given], [f.name for f in wanted]
-    missing = [f"{path}.{n}" for n in there if n not in here]
-    unknown = [f"{path}.{n}" for n in here if n not in there or here.count(n) > 1]
-    if missing or unknown:
-        return f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
-    inner = (_other_fields(f.type, wanted.field(f.name).type, f"{path}.{f.name}") for f in given)
-    return next(filter(None, inner), "")
+def _infinite(column: pa.Array) -> int:
+    """How many values are infinite: a cast of a number that is too large makes more of them."""
+    return (pc.sum(pc.is_inf(column)).as_py() or 0) if pa.types.is_floating(column.type) else 0
 
 
 def _is_list(type_: pa.DataType) -> bool:
     types = pa.types
     return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
-
-
-def relaid(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values of `column` in a type for which its own is :func:`harmless`.
-
-    Raises
-    ------
-    pyarrow.ArrowException
-        When a value does not fit.
-    """
-    plain = unpacked(column)
-    if pa.types.is_integer(plain.type) and pa.types.is_decimal(type_):  # Arrow asks for room for any number
-        plain = plain.cast(pa.decimal128(38, min(type_.scale, 18)))
-    return plain.cast(type_)
 
 
 def unpacked(column: pa.Array) -> pa.Array:
@@ -158,28 +370,6 @@ def unpacked(column: pa.Array) -> pa.Array:
         wide = column.dictionary.cast(normal_type(type_.value_type))  # views and halves cannot be looked up everywhere
         return wide.take(column.indices)
     return column
-
-
-def harmless(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a checked cast keeps the meaning: another width, time unit or layout, all null; never another kind of value."""
-    types = pa.types
-    if types.is_null(given):
-        return True
-    try:
-        plain = normal_type(given)
-    except SchemaError:
-        return False
-    if types.is_list(plain) and types.is_list(wanted):
-        return harmless(plain.value_type, wanted.value_type)
-    if types.is_map(plain) and types.is_map(wanted):
-        return harmless(plain.key_type, wanted.key_type) and harmless(plain.item_type, wanted.item_type)
-    if types.is_struct(plain) and types.is_struct(wanted):
-        return all(wanted.get_field_index(f.name) >= 0 and harmless(f.type, wanted.field(f.name).type) for f in plain)
-    if types.is_integer(plain):
-        return bool(types.is_integer(wanted) or types.is_decimal(wanted))
-    if types.is_decimal(plain):
-        return bool(types.is_decimal(wanted))
-    return bool(plain == wanted or (types.is_float32(plain) and types.is_float64(wanted)))
 
 
 def normal(column: pa.Array) -> pa.Array:

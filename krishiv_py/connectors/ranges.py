@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import SOURCE, MisfitError, fit_batch
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
-from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, message, shown, told
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, message, shown, told
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
 from krishiv_py.plan.options.malformed import OF_RECORDS, Fields
@@ -187,16 +188,18 @@ def all_ranges(source: Source, name: str) -> list[NotedRanges]:
     return found
 
 
-def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Malformed]:
-    """The rows of a noted range, batch by batch, in the columns that are needed, and what is no row.
+def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Malformed]:
+    """The rows of a noted range, batch by batch, in the columns of `schema`, which are needed, and what is no row.
 
     Raises
     ------
     SourceError
-        When the source fails, or a batch lacks a column; names the source and the range.
+        When the source fails; names the source and the range.
+    SchemaError
+        When a batch lacks a column or a field, or has another type; names the source and the range.
     """
     try:
-        for found in source.read(json.loads(planned), columns):
+        for found in source.read(json.loads(planned), schema.names):
             if isinstance(found, Malformed):
                 if source.on_malformed != "side_output":
                     raise found.error()
@@ -205,9 +208,13 @@ def read_range(source: Source, name: str, planned: str, columns: Sequence[str]) 
             table = None if isinstance(found, pa.RecordBatch) else arrow_table(found)
             for batch in [found] if table is None else table.to_batches():
                 if batch.num_rows:
-                    yield batch.select(list(columns))
+                    yield fit_batch(batch, schema, SOURCE)
     except KrishivError:
         raise
+    except MisfitError as problem:
+        kind = SourceError if problem.lacks else SchemaError
+        what, got = f"the source {name} cannot be read, range {planned}: {problem.what}", problem.got
+        raise kind(message(what, got, "its rows would be lost", problem.hint)) from problem.__cause__
     except RAISED as problem:
         raise SourceError(
             message(f"the source {name} cannot be read", f"range {planned}", told(problem), f"fix {type(source).__name__}.read")

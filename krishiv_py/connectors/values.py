@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.fit import harmless, relaid
+from krishiv_py.connectors.fit import SENT, fit, fits
 from krishiv_py.plan.types import normal_type
 
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
@@ -190,10 +190,9 @@ def _unwrapped(value: Any, type_: pa.DataType) -> Any:
     if isinstance(value, pa.Scalar):
         if not value.is_valid:
             return None
-        if not harmless(value.type, type_):
+        if not fits(value.type, type_, SENT):
             _refuse(value, type_)
-        one = pa.array([value.as_py()], value.type) if pa.types.is_nested(value.type) else pa.repeat(value, 1)
-        return relaid(one, type_)[0].as_py()
+        return fit(pa.repeat(value, 1), type_, SENT, ())[0].as_py()
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 

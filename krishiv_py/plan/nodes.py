@@ -12,7 +12,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.malformed import OF_FILES, AfterRead, Fields, MissingColumns, OnMalformed
+from krishiv_py.plan.options.malformed import OF_FILES, AfterRead, Fields, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.windows import Window
@@ -108,6 +108,7 @@ class FileSource(Source):
     on_malformed: OnMalformed = "fail"
     after_read: AfterRead = "keep"
     archive: str | None = attrs.field(default=None, repr=shown_text)
+    nanoseconds: Nanoseconds = "fail"
 
     @property
     def puts_aside(self) -> bool:

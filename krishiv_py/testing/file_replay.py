@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.connectors.fit import FILE, MisfitError, lacking
+from krishiv_py.connectors.parquet_columns import explained, file_column, open_parquet
 from krishiv_py.errors import PlanError, SourceError, message, shown, told
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.output import StepOutput
@@ -22,7 +25,7 @@ def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *,
     stream : AggregatedStream
         The pipeline, made of :func:`stream_of` with the columns of the files.
     files : iterable of str or os.PathLike
-        The files, in the order in which they came. Columns that the stream has not are left out.
+        The files, in the order in which they came. They are read as ``read_parquet`` reads them (docs/sources.md).
     close : bool
         Whether the input ends with the last file, so that what is open fires.
 
@@ -36,7 +39,7 @@ def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *,
     PlanError
         For what is no sequence of files.
     SourceError
-        For a file that cannot be read.
+        For a file that cannot be read, or does not fit the columns of the stream.
 
     Examples
     --------
@@ -54,8 +57,8 @@ def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *,
         hint = "pass them in the order in which they came: sorted(folder.glob('*.parquet'))"
         raise PlanError(message("replay takes files", shown(files), "their order is unknown", hint))
     driver = Driver(stream, idle_batches=False)
-    names = driver.spec.source_schema.names
-    done = [driver.send(_rows(file, names)) for file in files]
+    schema = driver.spec.source_schema
+    done = [driver.send(_rows(file, schema)) for file in files]
     if close or not done:
         done.append(driver.close() if close else driver.tick())
     results, late = (pa.concat_tables([getattr(d, name) for d in done]) for name in ("results", "late"))
@@ -63,10 +66,24 @@ def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *,
     return StepOutput(results, late, done[-1].watermark_us, by_stage)
 
 
-def _rows(file: str | os.PathLike[str], names: list[str]) -> pa.Table:
+def _rows(file: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
     try:
-        parquet = pq.ParquetFile(os.fspath(file))
-        return parquet.read(columns=[n for n in names if n in parquet.schema_arrow.names])
+        with open(os.fspath(file), "rb") as opened:
+            parquet = open_parquet(opened)
+            if not parquet.metadata.num_rows:
+                return schema.empty_table()
+            columns = [file_column(field, parquet, FILE) or _missing(field.name, parquet) for field in schema]
+            parts = parquet.iter_batches(columns=[column.name for column in columns])
+            batches = [pa.record_batch([column.of(part) for column in columns], schema) for part in parts]
+        return pa.Table.from_batches(batches, schema)
+    except MisfitError as problem:
+        hint = "use the columns of the files in stream_of"
+        got = f"{shown(file)}: {explained(problem)}"
+        raise SourceError(message("a file does not fit the stream", got, "its rows would be lost", hint)) from problem
     except (OSError, TypeError, pa.ArrowInvalid) as problem:
         hint = "pass paths of parquet files"
         raise SourceError(message("a file cannot be replayed", shown(file), told(problem), hint)) from problem
+
+
+def _missing(name: str, parquet: pq.ParquetFile) -> NoReturn:
+    raise lacking(parquet.schema_arrow.names, name)

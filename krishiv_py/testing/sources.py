@@ -10,7 +10,6 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
 from krishiv_py.connectors.source import Source
-from krishiv_py.kernels.input.rows import as_batches
 
 
 @attrs.frozen(eq=False)
@@ -47,8 +46,8 @@ def micro_batches(source: Source) -> Iterator[pa.Table]:
     node, position = node_of(source, None), None
     while (planned := next_ranges(source, node.name, position)) is not None:
         position = planned.position
-        parts = [b for r in planned.ranges for b in read_range(source, node.name, r, node.schema.names)]
-        rows = [b for part in parts if not isinstance(part, Malformed) for b in as_batches(part, node.schema)]
+        parts = [b for r in planned.ranges for b in read_range(source, node.name, r, node.schema)]
+        rows = [part for part in parts if not isinstance(part, Malformed)]
         table = pa.Table.from_batches(rows, node.schema)
         yield MicroBatch(table, tuple(p for p in parts if isinstance(p, Malformed))) if node.puts_aside else table
         tell_finished(source, node.name, position)

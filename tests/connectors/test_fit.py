@@ -6,11 +6,12 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
 from krishiv_py import SchemaError
-from krishiv_py.connectors.fit import fitted
+from krishiv_py.connectors.fit import RETURNED, SENT, Rule, fitted
 
 UTC = pa.timestamp("us", "UTC")
 DAY = dt.date(2026, 1, 1)
@@ -31,7 +32,7 @@ GOOD = {"a": 1, "n": {"q": "x"}}
     ],
 )
 def test_numbers_become_numbers_and_dates_times(given: list[Any], type_: pa.DataType, found: list[Any]) -> None:
-    assert fitted(pa.array(given), pa.field("x", type_), "lost", casts=True).to_pylist() == found
+    assert fitted(pa.array(given), pa.field("x", type_), RETURNED, "lost").to_pylist() == found
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_numbers_become_numbers_and_dates_times(given: list[Any], type_: pa.Data
 )
 def test_nothing_becomes_another_kind_or_another_number(given: list[Any], type_: pa.DataType) -> None:
     with pytest.raises(SchemaError, match="'x'"):
-        fitted(pa.array(given), pa.field("x", type_), "lost", casts=True)
+        fitted(pa.array(given), pa.field("x", type_), RETURNED, "lost")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +71,9 @@ def test_nothing_becomes_another_kind_or_another_number(given: list[Any], type_:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("casts", [False, True])
+@pytest.mark.parametrize("rule", [SENT, RETURNED], ids=["sent", "returned"])
 @pytest.mark.parametrize("nesting", ["struct", "list", "map"])
-def test_fields_are_named_as_columns_are(value: dict[str, Any], path: str, casts: bool, nesting: str) -> None:
+def test_fields_are_named_as_columns_are(value: dict[str, Any], path: str, rule: Rule, nesting: str) -> None:
     def nested(one: pa.DataType) -> pa.DataType:
         return {"struct": one, "list": pa.list_(one), "map": pa.map_(pa.string(), one)}[nesting]
 
@@ -80,12 +81,12 @@ def test_fields_are_named_as_columns_are(value: dict[str, Any], path: str, casts
     column = pa.array([held], nested(pa.array([value]).type))
     field = pa.field("x", nested(STRUCT))
     with pytest.raises(SchemaError, match=path):
-        fitted(column, field, "lost", casts=casts)
+        fitted(column, field, rule, "lost")
     if not path.endswith("none"):
         return
-    assert fitted(column, field, "lost", lacking=True).type == field.type  # a file may lack fields
+    assert fitted(column, field, attrs.evolve(rule, missing="null"), "lost").type == field.type  # a file may lack fields
 
 
 def test_fields_may_come_in_another_order() -> None:
     column = pa.array([{"n": {"q": "x"}, "a": 1}])
-    assert fitted(column, pa.field("x", STRUCT), "lost").to_pylist() == [GOOD]
+    assert fitted(column, pa.field("x", STRUCT), SENT, "lost").to_pylist() == [GOOD]

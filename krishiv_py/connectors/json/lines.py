@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from krishiv_py.connectors.fit import FILE, fit
 from krishiv_py.connectors.json.values import JsonNumber, JsonObject, converter
 
 BLOCK_BYTES: Final = 8 << 20
@@ -82,7 +83,7 @@ class JsonLines:
         """
         try:
             objects = _objects(raw, lists=False)
-            return self._row(objects[0], [(f.name, converter(f.type)) for f in self.schema])
+            return self._row(objects[0], self._wanted())
         except (ValueError, RecursionError) as problem:
             raise ValueError(_why(problem)) from problem
 
@@ -100,7 +101,8 @@ class JsonLines:
 
     def _spelt(self, block: bytes) -> dict[str, str] | None:
         """How a block spells each column; None if it may do so in more than one way, which only reading by line tells apart."""
-        letters = "".join(self.known).lower()
+        names = {*self.known, *(name for field in self.schema for name in _inside(field.type))}
+        letters = "".join(names).lower()
         if b"\\" in block:
             if _ESCAPED_OTHERWISE.search(letters):
                 return None
@@ -111,7 +113,7 @@ class JsonLines:
         except UnicodeDecodeError:
             return None
         small, spelling = text.lower(), {}
-        for name in self.known:
+        for name in names:
             spelling[name] = name
             if small.count(f'"{name.lower()}"') != text.count(f'"{name}"'):
                 named = re.findall(rf'"({re.escape(name)})"[ \t\r\n]*:', text, re.IGNORECASE)
@@ -130,7 +132,7 @@ class JsonLines:
             return None
         for unit in ("us", "ns"):
             fields = [
-                pa.field(self._spelling[f.name], pa.timestamp(unit, t.tz) if pa.types.is_timestamp(t) else t)
+                pa.field(self._spelling[f.name], pa.timestamp(unit, t.tz) if pa.types.is_timestamp(t) else self._as_spelt(t))
                 for f, t in zip(self.schema, fast, strict=True)
             ]
             try:
@@ -145,6 +147,13 @@ class JsonLines:
             return found
         return None
 
+    def _as_spelt(self, type_: pa.DataType) -> pa.DataType:
+        """A type with the fields of its structs as the block spells them."""
+        if pa.types.is_struct(type_):
+            spelling = self._spelling or {}
+            return pa.struct([pa.field(spelling.get(f.name, f.name), self._as_spelt(f.type)) for f in type_])
+        return pa.list_(self._as_spelt(type_.value_type)) if pa.types.is_list(type_) else type_
+
     def _batch(self, table: pa.Table, block: bytes) -> pa.RecordBatch | None:
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
         if table.num_rows != lines:
@@ -157,13 +166,14 @@ class JsonLines:
             empty = array.is_null() if empty is None else pc.and_(empty, array.is_null())
             if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
                 array = pc.floor_temporal(array, unit="microsecond")
-            arrays.append(array if array.type == field.type else array.cast(field.type))
+            nested = pa.types.is_nested(field.type)
+            arrays.append(fit(array, field.type, FILE, (field.name,)) if nested else array.cast(field.type))
         if empty is not None and pc.any(empty).as_py():
             return None  # is it a line without any of the columns?
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _by_line(self, block: bytes) -> ParsedBlock:
-        wanted = [(f.name, converter(f.type)) for f in self.schema]
+        wanted = self._wanted()
         columns: list[list[Any]] = [[] for _ in wanted]
         bad: list[BadLine] = []
         for line, raw in enumerate(block.splitlines(), self._line):
@@ -181,20 +191,16 @@ class JsonLines:
         arrays = [pa.array(values, f.type) for values, f in zip(columns, self.schema, strict=True)]
         return ParsedBlock(pa.RecordBatch.from_arrays(arrays, schema=self.schema), bad)
 
+    def _wanted(self) -> list[tuple[str, Any]]:
+        return [(f.name, converter(f.type, self.as_written)) for f in self.schema]
+
     def _row(self, found: JsonObject, wanted: list[tuple[str, Any]]) -> list[Any]:
-        spelt: dict[str, list[str]] = {}
-        if not self.as_written:
-            for name in found:
-                spelt.setdefault(name.lower(), []).append(name)
-        if not any(name in found or name.lower() in spelt for name in self.known):
+        if not any(found.has(name, self.as_written) for name in self.known):
             has = ", ".join(list(found)[:20]) or "nothing"
             raise ValueError(f"none of the columns {', '.join(self.known[:20])}; it has: {has}")
         values = []
         for name, convert in wanted:
-            names = [name] if name in found else spelt.get(name.lower(), [name])
-            if len(names) > 1 or names[0] in found.twice:
-                raise ValueError(f"column {name!r} stands twice")
-            value = found.get(names[0])
+            value = found.one("column", name, self.as_written)
             try:
                 values.append(None if value is None else convert(value))
             except ValueError as problem:
@@ -266,6 +272,13 @@ def _why(problem: Exception) -> str:
     if isinstance(problem, UnicodeDecodeError):
         return f"not UTF-8 at byte {problem.start + 1}"
     return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+
+
+def _inside(type_: pa.DataType) -> list[str]:
+    """The names of all fields inside a type."""
+    fields = [type_.field(at) for at in range(type_.num_fields)]
+    names = [f.name for f in fields] if pa.types.is_struct(type_) else []
+    return names + [name for field in fields for name in _inside(field.type)]
 
 
 def _fast_type(type_: pa.DataType) -> pa.DataType | None:

@@ -40,6 +40,7 @@ class JsonObject(dict[str, Any]):
     """An object that knows which of its names stand twice."""
 
     twice: frozenset[str] = frozenset()
+    _small: dict[str, list[str]] | None = None
 
     @classmethod
     def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
@@ -49,6 +50,35 @@ class JsonObject(dict[str, Any]):
             names = [name for name, _ in pairs]
             found.twice = frozenset(name for name in names if names.count(name) > 1)
         return found
+
+    def has(self, name: str, as_written: bool) -> bool:
+        """Return whether it has a name, maybe twice."""
+        return name in self or (not as_written and name.lower() in self._by_small())
+
+    def _by_small(self) -> dict[str, list[str]]:
+        if self._small is None:
+            self._small = {}
+            for one in self:
+                self._small.setdefault(one.lower(), []).append(one)
+        return self._small
+
+    def one(self, kind: str, name: str, as_written: bool) -> Any:
+        """The value of a name as it is written, else of the one that differs in case only; None if it is missing.
+
+        Raises
+        ------
+        ValueError
+            When it stands twice.
+        """
+        if name in self:
+            same = [name]
+        elif as_written:
+            return None
+        else:
+            same = self._by_small().get(name.lower(), [])
+        if len(same) > 1 or (same and same[0] in self.twice):
+            raise ValueError(f"{kind} {name!r} stands twice")
+        return self[same[0]] if same else None
 
 
 def kind(value: Any) -> str:
@@ -61,8 +91,11 @@ def kind(value: Any) -> str:
 
 
 @functools.cache
-def converter(type_: pa.DataType) -> Callable[[Any], Any]:
-    """A function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError."""
+def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
+    """A function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError.
+
+    Fields of objects are found as columns are: by their names `as_written`, or in another case too (:meth:`JsonObject.one`).
+    """
     is_ = pa.types
     if is_.is_boolean(type_):
         return lambda v: v if isinstance(v, bool) else _refuse(v, type_)
@@ -75,11 +108,11 @@ def converter(type_: pa.DataType) -> Callable[[Any], Any]:
     if is_.is_timestamp(type_):
         return functools.partial(_instant, type_)
     if is_.is_list(type_):
-        return functools.partial(_list, type_)
+        return functools.partial(_list, type_, as_written)
     if is_.is_struct(type_):
-        return functools.partial(_struct, type_)
+        return functools.partial(_struct, type_, as_written)
     if is_.is_map(type_):
-        return functools.partial(_map, type_)
+        return functools.partial(_map, type_, as_written)
     return functools.partial(_other, type_)
 
 
@@ -151,28 +184,32 @@ def _instant(type_: pa.DataType, value: Any) -> Any:
     return _refuse(value, type_)
 
 
-def _list(type_: pa.DataType, value: Any) -> list[Any]:
+def _list(type_: pa.DataType, as_written: bool, value: Any) -> list[Any]:
     if not isinstance(value, list):
         _refuse(value, type_)
-    convert = converter(type_.value_type)
+    convert = converter(type_.value_type, as_written)
     return [None if v is None else convert(v) for v in value]
 
 
-def _struct(type_: pa.DataType, value: Any) -> dict[str, Any]:
+def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
     if not isinstance(value, JsonObject):
         return dict(_refuse(value, type_))
-    if value.twice & {f.name for f in type_}:
-        raise ValueError(f"{', '.join(sorted(value.twice))} stands twice")
-    found = {f.name: value.get(f.name) for f in type_}
-    return {f.name: None if found[f.name] is None else converter(f.type)(found[f.name]) for f in type_}
+    found = {}
+    for field in type_:
+        one = value.one("field", field.name, as_written)
+        try:
+            found[field.name] = None if one is None else converter(field.type, as_written)(one)
+        except ValueError as problem:
+            raise ValueError(f"field {field.name!r}: {problem}") from problem
+    return found
 
 
-def _map(type_: pa.DataType, value: Any) -> list[tuple[Any, Any]]:
+def _map(type_: pa.DataType, as_written: bool, value: Any) -> list[tuple[Any, Any]]:
     if not isinstance(value, JsonObject):
         return list(_refuse(value, type_))
     if value.twice:
         raise ValueError("a key of the map occurs twice")
-    item = converter(type_.item_type)
+    item = converter(type_.item_type, as_written)
     if pa.types.is_binary(type_.key_type):
         return [(_other(type_.key_type, k), None if v is None else item(v)) for k, v in value.items()]
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from krishiv_py.connectors.fit import fitted, normal
+from krishiv_py.connectors.fit import RETURNED, fitted_batch, normal
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, message, told
 from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
@@ -92,20 +92,7 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
                 "return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB",
             )
         )
-    given = set(result.schema.names)
-    missing = [n for n in step.schema.names if n not in given]
-    if missing:
-        raise SchemaError(
-            message(
-                f"map_batches({step.detail()}) left out declared columns",
-                missing,
-                "later steps miss them",
-                "return every column of the declared schema",
-            )
-        )
-    lost = f"map_batches({step.detail()}) does not return what it declares"
-    arrays = [fitted(result.column(f.name), f, lost, casts=True) for f in step.schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=step.schema)
+    return fitted_batch(result, step.schema, RETURNED, f"map_batches({step.detail()}) does not return what it declares")
 
 
 def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:

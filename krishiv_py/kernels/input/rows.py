@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from krishiv_py.connectors.fit import fitted
+from krishiv_py.connectors.fit import SENT, fitted, fitted_batch
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
+
+_NOT_SENT: Final = "the batch was not sent"
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -30,7 +31,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
                     f"the columns are: {', '.join(schema.names[:20])}",
                 )
             )
-    arrays = [fitted(_column([row.get(f.name) for row in rows], f), f, "the batch was not sent") for f in schema]
+    arrays = [fitted(_column([row.get(f.name) for row in rows], f), f, SENT, _NOT_SENT) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -43,37 +44,10 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
             message(
                 f"row {problem.at}, column {field.name!r}: not a {problem.type}{inside}",
                 shown(problem.value),
-                f"{problem.why}; the batch was not sent",
+                f"{problem.why}; {_NOT_SENT}",
                 problem.hint,
             )
         ) from None
-
-
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    given, wanted = set(batch.schema.names), set(schema.names)
-    missing = [n for n in schema.names if n not in given]
-    extra = [n for n in batch.schema.names if n not in wanted]
-    twice = sorted(n for n, times in Counter(batch.schema.names).items() if times > 1)
-    if twice:
-        raise SchemaError(
-            message(
-                "the batch has a column twice",
-                ", ".join(map(shown, twice)),
-                "neither can be meant alone",
-                "leave one of them out, or rename it",
-            )
-        )
-    if missing or extra:
-        raise SchemaError(
-            message(
-                "the batch has other columns than the stream",
-                f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(extra) or 'none'}",
-                "the batch was not sent",
-                f"the columns are: {', '.join(schema.names[:20])}",
-            )
-        )
-    arrays = [fitted(batch.column(field.name), field, "the batch was not sent") for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
@@ -93,12 +67,12 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
         Naming the column, the wrong type and, for dicts, the row.
     """
     if isinstance(rows, pa.RecordBatch):
-        return [_fitted(rows, schema)]
+        return [fitted_batch(rows, schema, SENT, _NOT_SENT)]
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
         return [_from_dicts(rows, schema)]
     table = arrow_table(rows)
     if table is not None:
-        return [_fitted(batch, schema) for batch in batches_of(table)]
+        return [fitted_batch(batch, schema, SENT, _NOT_SENT) for batch in batches_of(table)]
     raise SchemaError(
         message(
             "not a batch",

@@ -10,6 +10,7 @@ OnMalformed: TypeAlias = Literal["fail", "side_output"]
 AfterRead: TypeAlias = Literal["keep", "archive", "delete"]
 """What is done with a file when the batch that read it is committed."""
 MissingColumns: TypeAlias = Literal["fail", "null"]
+Nanoseconds: TypeAlias = Literal["fail", "cut"]
 Fields: TypeAlias = tuple[tuple[str, pa.DataType], ...]
 
 OF_FILES: Final[Fields] = (("file", pa.string()), ("line", pa.int64()), ("text", pa.string()), ("problem", pa.string()))

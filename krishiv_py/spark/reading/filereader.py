@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.connectors.fit import MisfitError, spelt
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.listing import passed_over
@@ -17,10 +18,6 @@ from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.reading.listing import partitions
 from krishiv_py.spark.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
-
-
-class Misfit(Exception):  # noqa: N818  # never leaves the readers
-    """A file that is whole but does not fit the schema; the text says why."""
 
 
 @attrs.frozen(eq=False)
@@ -48,8 +45,8 @@ class FileReader:
                 for scanned in self.scanned(found, uri):
                     yield scanned
                     rows += 0 if scanned.batch is None else scanned.batch.num_rows
-            except (*UNREADABLE, Misfit) as problem:
-                if not isinstance(problem, Misfit) and not readable(system, path):
+            except (*UNREADABLE, MisfitError) as problem:
+                if not isinstance(problem, MisfitError) and not readable(system, path):
                     raise SourceError(
                         message(
                             "a file cannot be read",
@@ -58,7 +55,7 @@ class FileReader:
                             "see that every worker can read it",
                         )
                     ) from problem
-                what = str(problem) if isinstance(problem, Misfit) else f"not a whole {self.kind} file ({problem})"
+                what = str(problem) if isinstance(problem, MisfitError) else f"not a whole {self.kind} file ({problem})"
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 
     def put_aside(self, malformed: list[Malformed]) -> Scanned:
@@ -88,13 +85,24 @@ class SameValue:
     def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
         """The value that the name of a folder gives."""
         try:
-            return cls(pa.scalar(text, pa.string()).cast(field.type))
+            return cls(_of_text(text, field.type))
         except pa.ArrowException as problem:
-            raise Misfit(f"the folder {field.name}={text} gives no {field.type}") from problem
+            raise MisfitError(f"the folder {field.name}={text} gives no {field.type}", "", "rename the folder") from problem
 
     def of(self, part: pa.RecordBatch) -> pa.Array:
         """As many values as there are rows."""
         return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
+
+
+def _of_text(text: str | None, type_: pa.DataType) -> pa.Scalar:
+    """A value as the name of a folder has it; a time without a zone is UTC."""
+    written = pa.scalar(text, pa.string())
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        try:
+            return written.cast(pa.timestamp(type_.unit)).cast(type_)
+        except pa.ArrowInvalid:  # it has one
+            return written.cast(type_)
+    return written.cast(type_)
 
 
 def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) -> pa.RecordBatch:
@@ -111,7 +119,7 @@ def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) ->
 
     Raises
     ------
-    Misfit
+    MisfitError
         When a folder names no value of the column's type.
     """
     named = partitions(uri)
@@ -122,15 +130,3 @@ def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) ->
             unsaid = column.is_null() if rows is None else pc.and_(column.is_null(), rows)
             batch = batch.set_column(at, field, pc.if_else(unsaid, value, column))
     return batch
-
-
-def spelt(name: str, names: list[str]) -> str | None:
-    """How a file spells a column: as the schema does, else the only one that differs in case alone (as in Spark)."""
-    if name in names:
-        if names.count(name) > 1:
-            raise Misfit(f"column {name!r} stands twice")
-        return name
-    same = [n for n in names if n.lower() == name.lower()]
-    if len(same) > 1:
-        raise Misfit(f"no column {name!r}, but {' and '.join(map(repr, same))}: neither can be meant alone")
-    return same[0] if same else None

@@ -24,11 +24,14 @@ class Rules:
     aside : bool
         Put malformed input aside instead of failing.
     missing_null : bool
-        Take a column a file has not as null instead of refusing the file.
+        Take a column or a field that a file does not have as null instead of refusing the file.
+    cut : bool
+        Cut times in nanoseconds to microseconds instead of refusing the file.
     """
 
     aside: bool = False
     missing_null: bool = True
+    cut: bool = False
 
 
 def shown_path(path: str) -> str:

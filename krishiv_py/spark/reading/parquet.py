@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from krishiv_py.connectors.fit import FILE, MisfitError, Rule, cut_to_microseconds, lacking, spelt
+from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_column, open_parquet
 from krishiv_py.disk.files import file_system
-from krishiv_py.errors import SchemaError
-from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
-from krishiv_py.spark.reading.filereader import FileReader, Misfit, SameValue, spelt
+from krishiv_py.spark.reading.filereader import FileReader, SameValue
 from krishiv_py.spark.reading.listing import partitions
 from krishiv_py.spark.reading.scanned import Scanned
 
@@ -38,9 +38,8 @@ class ParquetReader(FileReader):
             yield from self._rows(open_sent(*file_system(uri)), uri)
 
     def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
-        """The rows of an open file, whose checksums are looked at where its writer, as Spark does, left some."""
-        parquet = pq.ParquetFile(found, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
-        return self._rows(parquet, uri)
+        """The rows of an open file."""
+        return self._rows(open_parquet(found), uri)
 
     def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
         names = parquet.schema_arrow.names
@@ -62,45 +61,34 @@ class ParquetReader(FileReader):
             if not self.sent:
                 for column in part.columns:
                     _look_at_texts(column)
-            arrays = [f.of(part) for f in fields]
+            try:
+                arrays = [f.of(part) for f in fields]
+            except MisfitError as problem:
+                raise self._refused(problem) from problem
             yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
 
     def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> FileColumn | SameValue:
         """Where the values of a column come from."""
-        name = spelt(field.name, parquet.schema_arrow.names)
-        if name is not None:
-            return FileColumn(field, name, _is_int96(parquet, name, field.type))
+        column = file_column(field, parquet, self._rule())
+        if column is not None:
+            return column
         by_folder = partitions(uri)
         folder = spelt(field.name, list(by_folder))
         if folder is not None:
             return SameValue.by_folder(field, by_folder[folder])
         if self.rules.missing_null:
             return SameValue(pa.scalar(None, field.type))
-        names = parquet.schema_arrow.names
-        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise Misfit(f'no column {field.name!r}; it has: {shown or "(none)"}; missing_columns="null" would take it as null')
+        raise self._refused(lacking(parquet.schema_arrow.names, field.name))
 
+    def _rule(self) -> Rule:
+        """What is made of other names and types, of columns and of fields inside them."""
+        leaf = cut_to_microseconds if self.rules.cut else FILE.leaf
+        return attrs.evolve(FILE, missing="null" if self.rules.missing_null else "fail", leaf=leaf)
 
-@attrs.frozen(eq=False)
-class FileColumn:
-    """A column of the file."""
-
-    field: pa.Field
-    name: str
-    utc: bool
-
-    def of(self, part: pa.RecordBatch) -> pa.Array:
-        """Its values in the type of the schema; a narrower type is widened."""
-        column = part.column(self.name)
-        if self.utc:
-            column = column.cast(self.field.type)
-        try:
-            fitted = as_batch(pa.RecordBatch.from_arrays([column], names=[self.field.name]), pa.schema([self.field]))
-        except (SchemaError, pa.ArrowException) as problem:
-            raise Misfit(
-                f"column {self.name!r} is {column.type}, and its values do not fit {self.field.type} of the schema"
-            ) from problem
-        return fitted.column(0)
+    def _refused(self, problem: MisfitError) -> MisfitError:
+        """The same error with the types, or with the option that would take the file."""
+        way = '; missing_columns="null" would take it as null' if problem.lacks else ""
+        return MisfitError(explained(problem) + way, "", problem.hint)
 
 
 def _look_at_texts(column: pa.Array) -> None:
@@ -112,12 +100,3 @@ def _look_at_texts(column: pa.Array) -> None:
     elif not (pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type)):
         return
     column.validate(full=True)
-
-
-def _is_int96(parquet: pq.ParquetFile, name: str, wanted: pa.DataType) -> bool:
-    """Whether a column has the type in which older writers keep instants, which Arrow reads without a zone."""
-    found = parquet.schema_arrow.field(name).type
-    if not (pa.types.is_timestamp(found) and found.tz is None and pa.types.is_timestamp(wanted) and wanted.tz):
-        return False
-    columns = (parquet.schema.column(i) for i in range(len(parquet.schema)))
-    return any(c.path == name and c.physical_type == "INT96" for c in columns)

@@ -13,7 +13,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.connectors.fit import fitted
+from krishiv_py.connectors.fit import SENT, fitted
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.disk.files import arrow_reads
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
@@ -37,10 +37,7 @@ class RowReader:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
         yield Scanned(
             pa.RecordBatch.from_arrays(
-                [
-                    fitted(c, f, "the rows cannot be read", lacking=True)
-                    for c, f in zip(batch.columns, self.schema, strict=True)
-                ],
+                [fitted(c, f, SENT, "the rows cannot be read") for c, f in zip(batch.columns, self.schema, strict=True)],
                 schema=self.schema,
             )
         )
@@ -104,7 +101,7 @@ def located_source(source: FileSource) -> Located:
 
 def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
     """What reads the files of a source in the tasks."""
-    rules = Rules(aside=source.on_malformed == "side_output", missing_null=source.missing_columns == "null")
+    rules = Rules(source.on_malformed == "side_output", source.missing_columns == "null", source.nanoseconds == "cut")
     if source.format == "json":
         return JsonReader(schema, rules, tuple(source.schema.names))
     return ParquetReader(schema, rules)

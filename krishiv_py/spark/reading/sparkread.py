@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from krishiv_py.connectors.fit import fitted
+from krishiv_py.connectors.fit import SENT, MisfitError, fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.listing import UNFINISHED
 from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.spark.reading.filereader import FileReader, Misfit, by_folders
+from krishiv_py.spark.reading.filereader import FileReader, by_folders
 from krishiv_py.spark.reading.listing import Located, every_file, loaded
 from krishiv_py.spark.reading.malformed import Rules, opened, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
@@ -110,9 +110,7 @@ class RecordReader:
                 yield FileReader(self.schema, self.rules).put_aside(found)
                 good = good.filter(kept)
         if good.num_rows:
-            arrays = [
-                fitted(c, fl, "the rows cannot be read", lacking=True) for c, fl in zip(good.columns, self.schema, strict=False)
-            ]
+            arrays = [fitted(c, fl, SENT, "the rows cannot be read") for c, fl in zip(good.columns, self.schema, strict=False)]
             yield from self._with_folders(pa.RecordBatch.from_arrays(arrays, schema=self.schema), good.columns[-2])
 
     def _not_utf8(self, rows: pa.RecordBatch) -> tuple[list[Malformed], pa.Array]:
@@ -143,7 +141,7 @@ class RecordReader:
                 of_file = pc.fill_null(pc.equal(files.indices, at), False)
                 try:
                     rows = by_folders(rows, unquote(path), of_file)
-                except Misfit as problem:
+                except MisfitError as problem:
                     aside = [Malformed(shown_path(unquote(path)), None, None, str(problem))]
                     yield FileReader(self.schema, self.rules).put_aside(aside)
                     others = pc.invert(of_file)

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import fit_batch
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
-from krishiv_py.connectors.kafka.formats.rows import one_batch, strict
+from krishiv_py.connectors.kafka.formats.rows import RECORD, one_batch
 
 _FILE: Final = b"ARROW1\0\0"
 """What an IPC file begins with."""
@@ -53,13 +54,4 @@ def _rows(value: bytes, schema: pa.Schema) -> tuple[list[pa.RecordBatch], int]:
 def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch of a value in the columns of the stream; one that it does not have is null."""
     batch.validate(full=True)  # lengths and offsets come from outside
-    arrays = []
-    for field in schema:
-        if field.name not in batch.schema.names:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
-            continue
-        try:
-            arrays.append(strict(batch.column(field.name), field.type))
-        except (pa.ArrowException, ValueError) as problem:
-            raise ValueError(f"column {field.name!r}: {problem}") from problem
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return fit_batch(batch, schema, RECORD)

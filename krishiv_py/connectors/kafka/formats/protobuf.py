@@ -11,9 +11,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import fits
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
 from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, registered
-from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns, readable
+from krishiv_py.connectors.kafka.formats.rows import RECORD, ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, PlanError, SchemaError, message, require_extra, shown, told, unknown_column
 
@@ -160,7 +161,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
         if column.name not in known:
             raise unknown_column(column.name, list(known), f"messages {type_.name}")
         plain, one = typed(known[column.name], column.type, column.name)
-        if not readable(plain, column.type):
+        if not fits(plain, column.type, RECORD):
             hint = f"write {column.name!r} as {_signed(plain)} in `schema`, and cast it in the query"
             raise SchemaError(
                 message(f"field {column.name!r} of {type_.name} is no {column.type}", plain, "values would be lost", hint)

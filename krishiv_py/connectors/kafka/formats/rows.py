@@ -9,8 +9,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.fit import harmless, relaid
+from krishiv_py.connectors.fit import MisfitError, Rule, WrongTypeError, fit, same_kind
 from krishiv_py.connectors.values import column
+from krishiv_py.errors import SchemaError
 
 _WRONG = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Record: TypeAlias = Any
@@ -68,54 +69,47 @@ def _batch(schema: pa.Schema, fields: Sequence[ValuesOf], records: list[Record])
             array = column(values, of.plain if of.plain is not None else field.type, further=True)
             if of.plain is not None and of.logical is not None and of.logical != of.plain:
                 array = array.cast(of.logical)
-            arrays.append(_inside(array, field.type))
+            arrays.append(fit(array, field.type, RECORD, (field.name,)))
+        except MisfitError:
+            raise
         except _WRONG as problem:
             raise ValueError(f"column {field.name!r}: {problem}") from problem
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def strict(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Cast where nothing is lost: to wider numbers, finer times, ms since the epoch; no text to a number.
+def _leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Values of records where nothing is lost: wider numbers, finer times, ms since the epoch; no text becomes a number.
 
     Raises
     ------
     ValueError
         Where something would be lost; its text shows no value.
     """
-    if array.type == type_:
-        return array
-    if not readable(array.type, type_):
-        raise ValueError(f"a value of {array.type} is no {type_}")
+    is_ = pa.types
     try:
-        if pa.types.is_int64(type_) and pa.types.is_timestamp(array.type):
+        if is_.is_int64(type_) and is_.is_timestamp(array.type):  # a bigint of event time is in ms
             return array.cast(pa.timestamp("ms", array.type.tz)).cast(type_)
-        if pa.types.is_time(array.type):
+        if is_.is_time(array.type):
             return _time_of_day(array, type_)
-        return relaid(array, type_)
+        if is_.is_integer(array.type) and is_.is_floating(type_):
+            return array.cast(type_)
+        if is_.is_timestamp(array.type) and is_.is_timestamp(type_):
+            return array.cast(type_)
+        return same_kind(array, type_)
+    except (WrongTypeError, SchemaError):
+        raise ValueError(f"a value of {array.type} is no {type_}") from None
     except pa.ArrowException:
         raise ValueError(f"a part of a value of {array.type} would be lost in {type_}") from None
 
 
-def _inside(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """:func:`strict` for the values inside of structs, lists and maps; the array begins at its first buffer entry."""
-    is_, given = pa.types, array.type
-    if given == type_:
-        return array
-    if is_.is_struct(given) and is_.is_struct(type_):
-        parts = [_inside(array.field(f.name), f.type) for f in type_]
-        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=array.is_null())
-    if is_.is_list(given) and is_.is_list(type_):
-        below = _inside(array.values, type_.value_type)
-        return pa.Array.from_buffers(type_, len(array), array.buffers()[:2], array.null_count, children=[below])
-    if is_.is_map(given) and is_.is_map(type_):
-        entries = [array.keys, _inside(array.items, type_.item_type)]
-        pairs = pa.StructArray.from_arrays(entries, fields=[type_.key_field, type_.item_field])
-        return pa.Array.from_buffers(type_, len(array), array.buffers()[:2], array.null_count, children=[pairs])
-    return strict(array, type_)
+RECORD: Final = Rule(missing="null", further="skip", leaf=_leaf)
+"""Records, which may be of an older or a newer kind than the columns; names are as in the schema."""
 
 
 def _time_of_day(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """Times of a day as text, as the length since midnight, or as a number in their unit."""
+    if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_duration(type_)):
+        raise WrongTypeError
     count = array.cast(pa.int32() if pa.types.is_time32(array.type) else pa.int64())
     bounds = pc.min_max(count)
     if len(array) > array.null_count and not (bounds["min"].as_py() >= 0 and bounds["max"].as_py() < _DAY[array.type.unit]):
@@ -125,13 +119,3 @@ def _time_of_day(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_duration(type_):
         return count.cast(pa.int64()).cast(pa.duration(array.type.unit)).cast(type_)
     return count.cast(type_)
-
-
-def readable(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can be read as another: a harmless cast, a whole number as a float, a time in ms."""
-    is_ = pa.types
-    if is_.is_timestamp(given):
-        return bool(is_.is_timestamp(wanted) or is_.is_int64(wanted))  # a bigint of event time is in ms
-    if is_.is_time(given):
-        return bool(is_.is_integer(wanted) or is_.is_string(wanted) or is_.is_duration(wanted))
-    return harmless(given, wanted) or bool(is_.is_integer(given) and is_.is_floating(wanted))

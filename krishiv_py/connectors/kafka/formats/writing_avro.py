@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import fits
 from krishiv_py.connectors.kafka.formats.avro import arrow_type, inner, parsed
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
-from krishiv_py.connectors.kafka.formats.rows import readable
+from krishiv_py.connectors.kafka.formats.rows import RECORD
 from krishiv_py.errors import RAISED, OperatorError, PlanError, message, told
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -88,7 +89,7 @@ def _held(kind: pa.DataType, field: Any) -> pa.DataType:
     wanted = arrow_type(name, logical)
     if wanted is None or pa.types.is_null(kind):
         return kind
-    if not readable(kind, wanted) or (pa.types.is_integer(wanted) and not pa.types.is_integer(kind)):
+    if not fits(kind, wanted, RECORD) or (pa.types.is_integer(wanted) and not pa.types.is_integer(kind)):
         raise ValueError(f"{kind} for {logical or name}")
     return wanted if pa.types.is_timestamp(wanted) or pa.types.is_floating(wanted) else kind
 

@@ -9,9 +9,10 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import fit, fits
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.protobuf import TIMES, WRAPPERS, MessageType, message_class, typed
-from krishiv_py.connectors.kafka.formats.rows import readable, strict
+from krishiv_py.connectors.kafka.formats.rows import RECORD
 from krishiv_py.errors import RAISED, ColumnError, OperatorError, PlanError, SchemaError, message, told
 
 Putter: TypeAlias = Callable[[Any], Any]
@@ -40,7 +41,7 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
             plain = typed(field, column.type, column.name)[0]
         except (ColumnError, SchemaError) as problem:
             raise PlanError(f"{where}: {problem}") from None
-        if not readable(column.type, plain):
+        if not fits(column.type, plain, RECORD):
             hint = "cast the column, or change the message"
             got = f"{column.name}: {column.type}"
             raise PlanError(message(f"{where}: a field of {type_.name} is {plain}", got, "values would be lost", hint))
@@ -123,4 +124,4 @@ def _encoded(made: Any, columns: list[tuple[str, pa.DataType, Putter]], head_: b
 
 
 def _plain(column: pa.ChunkedArray, type_: pa.DataType) -> list[Any]:
-    return [value for chunk in column.chunks for value in strict(chunk, type_).to_pylist()]
+    return [value for chunk in column.chunks for value in fit(chunk, type_, RECORD, ()).to_pylist()]

@@ -11,12 +11,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
+from krishiv_py.connectors.fit import TABLE, MisfitError
+from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_column, open_parquet
 from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import RAISED, SourceError, message, shown, told
 
 _ROWS = 1 << 17
+_UNKNOWN = "its rows are not known"
 _BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+")
 """Bytes as Delta's protocol says, and delta-rs writes them; Spark writes those that are a text as this text."""
 
@@ -29,7 +31,7 @@ def _folder(path: str, storage: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
 def rows_of(
     table: str, storage: Mapping[str, str], name: str, parts: Mapping[str, str | None], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the columns of a schema; a column that it has not, and that is no partition, is null.
+    """The rows of a file in the columns of a schema; a column that it does not have, and that is no partition, is null.
 
     Raises
     ------
@@ -38,10 +40,10 @@ def rows_of(
     """
     try:
         with _folder(table, tuple(sorted(storage.items()))).open_input_file(unquote(name)) as opened:
-            file = pq.ParquetFile(opened)
-            stored = [field.name for field in schema if field.name in file.schema_arrow.names]
-            for batch in file.iter_batches(_ROWS, columns=stored):
-                yield pa.record_batch([_column(field, batch, parts) for field in schema], schema=schema)
+            file = open_parquet(opened)
+            stored = {f.name: file_column(f, file, TABLE, instants=True) for f in schema if f.name not in parts}
+            for batch in file.iter_batches(_ROWS, columns=[column.name for column in stored.values() if column is not None]):
+                yield pa.record_batch([_column(f, batch, parts, stored.get(f.name)) for f in schema], schema=schema)
     except FileNotFoundError:
         raise SourceError(
             message(
@@ -51,24 +53,25 @@ def rows_of(
                 "keep files for longer than a query stands still (VACUUM ... RETAIN), and begin with a new checkpoint",
             )
         ) from None
+    except MisfitError as problem:
+        hint = "rewrite the file with the types of the table"
+        got = f"{shown(table)}: {name}: {explained(problem)}"
+        raise SourceError(message("a file of a Delta table does not fit its columns", got, _UNKNOWN, hint)) from problem
     except RAISED as problem:
         raise SourceError(
             message(
                 "a file of a Delta table cannot be read",
                 f"{shown(table)}: {name}: {told(problem)}",
-                "its rows are not known",
-                "restore the file; a column of another type than the table's has to be rewritten",
+                _UNKNOWN,
+                "restore the file",
             )
         ) from problem
 
 
-def _column(field: pa.Field, batch: pa.RecordBatch, parts: Mapping[str, str | None]) -> pa.Array:
+def _column(field: pa.Field, batch: pa.RecordBatch, parts: Mapping[str, str | None], stored: FileColumn | None) -> pa.Array:
     if field.name in parts:
         return pa.repeat(_value(parts[field.name], field.type), batch.num_rows)
-    if field.name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(field.name)
-    return column if column.type == field.type else column.cast(field.type)
+    return pa.nulls(batch.num_rows, field.type) if stored is None else stored.of(batch)
 
 
 def _value(text: str | None, kind: pa.DataType) -> pa.Scalar[Any]:

@@ -15,7 +15,6 @@ from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource, read_range
 from krishiv_py.connectors.source import Source
 from krishiv_py.disk.files import file_system
-from krishiv_py.kernels.input.rows import as_batches
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import control_of
 from krishiv_py.spark.reading.listing import own_files
@@ -64,10 +63,10 @@ class RangeReader:
         if isinstance(self.source, FolderSource):
             yield from self.source.scanned(json.loads(planned), self.schema)
             return
-        found = read_range(self.source, self.name, planned, self.schema.names)
+        found = read_range(self.source, self.name, planned, self.schema)
         for is_bad, group in itertools.groupby(found, lambda one: isinstance(one, Malformed)):
             if not is_bad:
-                yield from (Scanned(part) for batch in group for part in as_batches(batch, self.schema))
+                yield from map(Scanned, group)
             while is_bad and (some := tuple(itertools.islice(group, _TOGETHER))):
                 yield Scanned(None, malformed=some)
 
