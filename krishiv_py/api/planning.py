@@ -1,4 +1,4 @@
-"""What the builder needs of planner and kernels: loaded with the first step of a stream, not with the package."""
+"""What the builder needs of planner, kernels and connectors: loaded with the first step of a stream, not with the package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from krishiv_py.lazy import lazy
 
 if TYPE_CHECKING:
+    from krishiv_py.connectors import fit as fit
     from krishiv_py.kernels.columns import evaluate as evaluate
     from krishiv_py.kernels.columns import unnest as unnest
     from krishiv_py.kernels.joins import lookup as lookup
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from krishiv_py.planner import physical as physical
     from krishiv_py.planner import stages as stages
 else:
+    fit = lazy("krishiv_py.connectors.fit")
     check = lazy("krishiv_py.planner.check")
     evaluate = lazy("krishiv_py.kernels.columns.evaluate")
     lookup = lazy("krishiv_py.kernels.joins.lookup")

@@ -210,6 +210,13 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
     return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
+def fit_table(table: pa.Table, schema: pa.Schema, rule: Rule) -> pa.Table:
+    """A table in the columns of a schema, as :func:`fit_batch`; of a table without rows the columns are looked at too."""
+    given = table.schema
+    parts = table.to_batches() or [pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in given], schema=given)]
+    return pa.Table.from_batches([fit_batch(part, schema, rule) for part in parts], schema)
+
+
 def fit_column(column: pa.Array, field: pa.Field, rule: Rule) -> pa.Array:
     """A column in the type of `field`, as :func:`fitted`, for callers with errors of their own.
 

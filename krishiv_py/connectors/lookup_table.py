@@ -13,14 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, message, told
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.running.progress import TableVersion
+from krishiv_py.plan.types import type_text
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors import fit
+else:  # importing the package must not import pyarrow.compute
+    fit = lazy("krishiv_py.connectors.fit")
 
 
 @attrs.frozen
@@ -145,13 +152,14 @@ class LookupTable:
         Raises
         ------
         SourceError
-            When it cannot be loaded, or has other columns than at the start.
+            When it cannot be loaded, or has other columns or other types than at the start.
         """
         assert self.load is not None
         try:
-            return as_table(self.load()).select(self.schema.names).cast(self.schema)
+            return fit.fit_table(as_table(self.load()), self.schema, fit.LOOKUP)
         except RAISED as problem:  # user code: whatever it raises is reported
-            hint = f"let it return a pyarrow.Table with the columns {', '.join(self.schema.names[:20])}"
+            columns = ", ".join(f"{f.name} {type_text(f.type)}" for f in list(self.schema)[:20])
+            hint = f"let it return a pyarrow.Table with the columns {columns}"
             raise SourceError(
                 message("the table of a lookup_join cannot be loaded", told(problem), "no row can be looked up", hint)
             ) from problem

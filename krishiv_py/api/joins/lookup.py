@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.api.planning import evaluate, lookup
+from krishiv_py.api.planning import evaluate, fit, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table
 from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, message, shown, told
 from krishiv_py.plan.checks import column_name, known_column, one_of
@@ -84,7 +84,11 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             )
         ) from problem
     schema = checked(found.schema.remove_metadata())
-    return LookupTable(schema, None if load is not None else found.cast(schema), load, reload_us, driver_only)
+    try:
+        whole = fit.fit_table(found, schema, fit.LOOKUP)
+    except fit.MisfitError as problem:
+        raise problem.error("no row can be looked up in the table") from problem.__cause__
+    return LookupTable(schema, None if load is not None else whole, load, reload_us, driver_only)
 
 
 def _first(load: Callable[[], Any]) -> Any:

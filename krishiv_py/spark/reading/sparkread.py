@@ -36,6 +36,7 @@ from krishiv_py.spark.setup.types import quoted, spark_ddl
 _RECORD: Final = "__krishiv_record"
 _FILE: Final = "__krishiv_file"
 _REPLACED: Final = "__krishiv_replaced"
+_ZONE: Final = "timeZone"
 _CHARSETS: Final = ("encoding", "charset")
 _UNFINISHED: Final = "(?i)(" + "|".join(end.replace(".", r"\.") for end in UNFINISHED) + ")$"
 
@@ -53,6 +54,8 @@ def spark_read(spark: SparkSession, source: FileSource, schema: pa.Schema, *, st
         rows = loaded(reader.schema(spark_ddl(source.schema)), Located(source.path, source.literal))
         record, path = f.lit(None).cast("string").alias(_RECORD), _path(f.lit(False), folders=True)
         return rows.select(*_numbered(schema), record, path, f.lit(None).cast("string").alias(_REPLACED))
+    if not any(key.lower() == _ZONE.lower() for key, _ in source.options):
+        reader = reader.option(_ZONE, "UTC")  # of texts without one; Spark takes that of its session
     for key, value in source.options:
         reader = reader.option(key, value)
     reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
