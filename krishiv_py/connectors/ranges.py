@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.fit import SOURCE, MisfitError, fit_batch
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, message, shown, told
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
 from krishiv_py.plan.options.malformed import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors import fit
+else:  # importing the package must not import pyarrow.compute
+    fit = lazy("krishiv_py.connectors.fit")
 
 
 @attrs.frozen(eq=False)
@@ -208,10 +213,10 @@ def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> It
             table = None if isinstance(found, pa.RecordBatch) else arrow_table(found)
             for batch in [found] if table is None else table.to_batches():
                 if batch.num_rows:
-                    yield fit_batch(batch, schema, SOURCE)
+                    yield fit.fit_batch(batch, schema, fit.SOURCE)
     except KrishivError:
         raise
-    except MisfitError as problem:
+    except fit.MisfitError as problem:
         kind = SourceError if problem.lacks else SchemaError
         what, got = f"the source {name} cannot be read, range {planned}: {problem.what}", problem.got
         raise kind(message(what, got, "its rows would be lost", problem.hint)) from problem.__cause__
