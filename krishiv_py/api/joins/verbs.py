@@ -65,8 +65,9 @@ class JoinMethods(OptionMethods):
         idle_timeout : int or timedelta or str, optional
             Leave a side out of the watermark that is silent for longer than this (processing time).
         max_rows_per_key : int, optional
-            How many rows of a key each side keeps, the first to arrive. A row beyond that takes part in no pair, is not kept,
-            and is counted (``limited``). No limit by default.
+            How many rows of a key each side keeps, the first to arrive of those whose event times are as close as rows can
+            stay (docs/joins.md). A row beyond that takes part in no pair, is not kept, and is counted (``limited``). No limit
+            by default.
 
         Returns
         -------

@@ -21,6 +21,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.joins.interval import IntervalJoin
+from krishiv_py.plan.options.watermarks import most_lag_us
 
 
 class IntervalJoinOperator(JoinOperator):
@@ -30,6 +31,8 @@ class IntervalJoinOperator(JoinOperator):
         super().__init__(spec)
         assert isinstance(spec.window, IntervalJoin)
         self.window = spec.window
+        self.reach_us = self.window.length_us + self.late_us + most_lag_us(spec.watermark)
+        """How far apart two rows of a key and side may be that count for its limit: for as long one may be kept."""
         self.given = GIVEN.get(spec.window.how, (False, False))
         self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
 
@@ -51,9 +54,9 @@ class IntervalJoinOperator(JoinOperator):
         known = Joined.of(bucket)
         left, right = self._sides(bucket, known.joined_at)
         counters = {"unmatched": 0} | ({} if self.window.max_rows_per_key is None else {"limited": 0})
-        horizons = self._horizons(known.joined_at)
         brought = known.fresh(chunks, self.halves, self.schemas)
-        fresh = self._limited(left, brought[0], horizons[0], counters), self._limited(right, brought[1], horizons[1], counters)
+        at = known.joined_at
+        fresh = self._limited(left, brought[0], at, counters), self._limited(right, brought[1], at, counters)
         known.joined_at = max(known.joined_at, moment.watermark_us)
         known.store(bucket)
         pools = Pool(fresh[0].table), Pool(fresh[1].table)
@@ -74,17 +77,18 @@ class IntervalJoinOperator(JoinOperator):
         held = len(left.log) + len(right.log)
         return StepResult(table, self._wakeup(left, right), held, held, table.num_rows, counters)
 
-    def _limited(self, half: Half, fresh: Fresh, horizon: int, counters: dict[str, int]) -> Fresh:
-        """The rows of a side that take part: of a key those that find room, in order of arrival, before any pair is made.
-
-        A row before `horizon` takes no room: it is not kept, and meets rows that are held only.
-        """
-        keyed = np.zeros(fresh.table.num_rows, np.bool_)
-        keyed[fresh.seeks] = True
-        over = half.beyond(fresh.table, keyed & (fresh.times >= horizon), self.window.max_rows_per_key)
-        if not over.any():
+    def _limited(self, half: Half, fresh: Fresh, joined_at: int, counters: dict[str, int]) -> Fresh:
+        """The rows of a side that take part: of a key the first to arrive, before any pair is made (SEMANTICS §9.1)."""
+        most = self.window.max_rows_per_key
+        if most is None:
             return fresh
-        counters["limited"] += int(np.count_nonzero(over))
+        takes = half.first_come(fresh, most, self.reach_us, floor_watermark(joined_at, self.late_us + self.reach_us))
+        if takes.all():
+            return fresh
+        counters["limited"] += int(np.count_nonzero(~takes))
+        keyed, over = np.zeros(fresh.table.num_rows, np.bool_), np.zeros(fresh.table.num_rows, np.bool_)
+        keyed[fresh.seeks] = True
+        over[fresh.seeks[~takes]] = True
         return Fresh(fresh.table.filter(pa.array(~over)), np.flatnonzero(keyed[~over]))
 
     def _met(self, fresh: tuple[Fresh, Fresh], halves: tuple[Half, Half], pools: tuple[Pool, Pool]) -> Pairs:

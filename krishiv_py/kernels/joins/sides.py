@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.kernels.arrays.grouping import key_hashes
 from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import sorted_unique
+from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
@@ -26,6 +27,7 @@ MET: Final = "m"
 """Whether a row met another in the batch that brought it."""
 GIVEN: Final = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
 """Of which sides a row that met nobody is given."""
+_REFUSED: Final = 64
 _MARKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64())])
 
 
@@ -118,6 +120,7 @@ class Half:
         self.layout = layout
         self.schema = schema
         self.log = SpanLog(bucket, layout.prefix)
+        self._bucket = bucket
         self._marks = KeyedLog(bucket, f"{layout.prefix}m", _MARKS, lambda rows, _: _still_of_use(rows, over))
 
     def beyond(self, rows: pa.Table, stays: Mask, most: int | None) -> Mask:
@@ -132,6 +135,35 @@ class Half:
         rank = np.arange(len(at)) - first[ids]
         over[at[order]] = rank >= most - self.log.counts(keys)[ids]
         return over
+
+    def first_come(self, fresh: Fresh, most: int, reach_us: int, over: int) -> Mask:
+        """Which keyed rows of a batch take part: those that find fewer than `most` rows of their key within `reach_us`.
+
+        Counted are rows that arrived before and take part themselves, whatever side of it in time they are on. Times before
+        `over` are forgotten: no row comes that could count them. So it follows from the rows and their order alone.
+        """
+        name = f"{self.layout.prefix}c"
+        older = f"log:{name}" not in self._bucket.meta
+        known = SpanLog(self._bucket, name)
+        if older and len(self.log):  # a state from before times were kept
+            known.append(self.log.all().select([HASH, TIME]))
+        for _ in known.take_before(over):
+            pass
+        takes = np.ones(len(fresh.seeks), np.bool_)
+        hashes, times = fresh.table[HASH].to_numpy()[fresh.seeks], fresh.times[fresh.seeks]
+        keys, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+        crowded = counts + known.counts(keys) > most
+        arrived = fresh.table[NUMBER].to_numpy()[fresh.seeks]
+        for at in np.flatnonzero(crowded).tolist():
+            of_key = slice(first[at], first[at] + counts[at])
+            held = known.times_of(int(keys[at]))
+            order = stable_order(arrived[of_key])
+            found = np.empty(counts[at], np.bool_)
+            found[order] = first_come(times[of_key][order], held, most, reach_us)
+            takes[of_key] = found
+        admitted = pa.table({HASH: pa.array(hashes[takes]), TIME: pa.array(times[takes])})
+        known.append(admitted)  # as all rows of a batch, by hash, then time
+        return takes
 
     def keep(self, rows: pa.Table, met: Mask) -> None:
         """Add rows, with whether they met another."""
@@ -169,7 +201,38 @@ class Half:
     def remove(self, gone: Callable[[pa.Table], Mask]) -> int:
         """Take out the rows `gone` picks; gives how many of them had met nobody."""
         rows = self.log.remove(gone)
+        if rows is not None:
+            hashes = rows[HASH].to_numpy()
+            SpanLog(self._bucket, f"{self.layout.prefix}c").remove(lambda known: np.isin(known[HASH].to_numpy(), hashes))
         return 0 if rows is None else int(np.count_nonzero(~self.marked(rows)))
+
+
+def first_come(times: Ints, held: Ints, most: int, reach_us: int) -> Mask:
+    """Which of some times, as they come, find fewer than `most` within `reach_us`, of those held and those that came before.
+
+    Examples
+    --------
+    >>> first_come(np.array([10, 11, 12, 25, 20]), np.array([9]), 2, 10).tolist()
+    [True, False, False, True, False]
+    """
+    takes = np.zeros(len(times), np.bool_)
+    taken: list[int] = sorted(held.tolist())
+    at, refused = 0, 0
+    while at < len(times):
+        time = int(times[at])
+        if bisect_right(taken, time + reach_us) - bisect_left(taken, time - reach_us) < most:
+            insort(taken, time)
+            takes[at], refused = True, 0
+            at += 1
+            continue
+        at, refused = at + 1, refused + 1
+        if refused >= _REFUSED:  # whoever is refused stays refused: look for the next that is not among many at once
+            ahead, known = times[at : at + refused], np.array(taken)
+            within = np.searchsorted(known, ahead + reach_us, side="right") - np.searchsorted(known, ahead - reach_us)
+            free = np.flatnonzero(within < most)
+            step = int(free[0]) if len(free) else len(ahead)
+            at, refused = at + step, refused + step
+    return takes
 
 
 def _still_of_use(marks: pa.Table, over: int) -> pa.Table:

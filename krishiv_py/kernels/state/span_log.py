@@ -148,6 +148,20 @@ class SpanLog:
             found[numbers] += stop - start
         return found
 
+    def times_of(self, key: int) -> Ints:
+        """The times of the rows of one hash."""
+        every = Wanted(np.array([key]), np.array([UNSET]), np.array([END_OF_TIME]))
+        found = [
+            table[TIME].to_numpy()[low:high]
+            for table, _, start, stop in self._between(every)
+            for low, high in zip(start, stop, strict=True)
+        ]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def all(self) -> pa.Table:
+        """All rows; there must be some."""
+        return by_key(pa.concat_tables(map(self._live, self._runs)))
+
     def ends_of(self, wanted: Wanted, *, last: bool) -> Iterator[Found]:
         """Of every span one row of each piece: the latest or the earliest; of equal times the one that was written last."""
         for table, numbers, start, stop in self._between(wanted):

@@ -267,6 +267,14 @@ class MultiSourceWatermarkSpec:
         return f"min over {parts}{idle}; rows of other sources: {new}"
 
 
+def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:
+    """The largest lag of any source."""
+    if isinstance(spec, WatermarkSpec):
+        return spec.lag_us
+    specs = [one for _, one in spec.sources] + ([] if spec.unknown_spec is None else [spec.unknown_spec])
+    return max((one.lag_us for one in specs), default=0)
+
+
 def _is_spec(spec: object, whose: str) -> None:
     if not isinstance(spec, WatermarkSpec):
         raise PlanError(
