@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -142,6 +143,60 @@ def test_a_column_of_another_type_is_named_unless_there_is_no_row(tmp_path: Path
     assert "column 'at' is string" in refused(bad)
     too_large = write(tmp_path / "c.parquet", {"user": "b", "at": 2**40})
     assert "column 'at' is int64" in refused(too_large, pa.schema([("at", pa.int32())]))
+
+
+@pytest.mark.parametrize("coerced", [True, False], ids=["INT96", "INT64"])
+def test_instants_of_older_writers_are_instants_at_any_depth(tmp_path: Path, coerced: bool) -> None:
+    """Leaves are counted over the whole file, so columns of every shape come before."""
+    plain, zoned = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+    def schema(type_: pa.DataType) -> pa.Schema:
+        inner = pa.struct([("n", pa.int32()), ("t", type_)])
+        return pa.schema(
+            [
+                ("before", pa.struct([("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.int8()))])),
+                ("fixed", pa.list_(pa.int16(), 2)),
+                ("u", pa.list_(inner)),
+                ("m", pa.map_(pa.string(), inner)),
+                ("at", type_),
+                ("local", plain),
+            ]
+        )
+
+    row = {"before": {"a": [1], "b": []}, "fixed": [1, 2], "u": [{"n": 1, "t": 5}], "m": [("k", {"n": 1, "t": 6})], "at": 7}
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([row | {"local": 8}], schema(plain)), file, use_deprecated_int96_timestamps=coerced)
+    wanted = pa.schema([schema(zoned).field(n) for n in ("at", "m", "u", "local")])
+    if not coerced:  # a time without a zone is no instant
+        assert "is timestamp[us], and its values do not fit timestamp[us, tz=UTC]" in refused(file, wanted)
+        return
+    (found,), _ = read(file, schema=wanted)
+    assert pa.Table.from_pylist([found], wanted).to_pylist() == pa.Table.from_pylist([row | {"local": 8}], wanted).to_pylist()
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
+def test_nanoseconds_are_refused_or_cut_at_any_depth(tmp_path: Path, zone: str | None) -> None:
+    fine, micro = pa.timestamp("ns", zone), pa.timestamp("us", zone and "UTC")
+    span = pa.duration("ns")
+    table = pa.table(
+        {
+            "at": pa.array([1_999, -1_001, None], fine),
+            "u": pa.array([{"t": [1_999]}, {"t": [-1, None]}, None], pa.struct([("t", pa.list_(fine))])),
+            "d": pa.array([1_999, -1, None], span),
+        }
+    )
+    file = tmp_path / "a.parquet"
+    pq.write_table(table, file)
+    schema = pa.schema([("at", micro), ("u", pa.struct([("t", pa.list_(micro))])), ("d", pa.duration("us"))])
+    assert 'nanoseconds="cut" would cut its times' in refused(file, schema)
+    rows, aside = read(file, Rules(cut=True), schema)
+    cut = pa.Table.from_pylist(rows, schema)
+    assert not aside
+    assert cut["at"].cast(pa.int64()).to_pylist() == [1, -2, None]
+    assert cut["d"].cast(pa.int64()).to_pylist() == [1, -1, None]
+    assert pc.list_flatten(pc.struct_field(cut["u"], "t")).cast(pa.int64()).to_pylist() == [1, -1, None]
+    other = pa.schema([("at", pa.timestamp("us", None if zone else "UTC"))])
+    assert "nanoseconds=" not in refused(file, other)
 
 
 def test_folders_give_columns_that_the_file_has_not(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ def exact_number(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         return same_kind(values, wanted)
     if is_.is_integer(values.type) and is_.is_decimal(wanted):
         return same_kind(values, wanted)
+    if is_.is_float16(values.type):
+        values = values.cast(pa.float32())
     found = values.cast(wanted)
     if _infinite(found) != _infinite(values):
         raise pa.ArrowInvalid(f"a number is too large for {wanted}")
@@ -288,8 +290,9 @@ class WrongTypeError(Exception):
 
 def _struct(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
     places = _places([f.name for f in values.type], [f.name for f in wanted], rule, path)
+    inside = values.flatten()  # a value under a null is none, whatever it is
     found = [
-        pa.nulls(len(values), field.type) if at is None else fit(values.field(at), field.type, rule, (*path, field.name))
+        pa.nulls(len(values), field.type) if at is None else fit(inside[at], field.type, rule, (*path, field.name))
         for at, field in zip(places, wanted, strict=True)
     ]
     mask = values.is_null() if values.null_count else None

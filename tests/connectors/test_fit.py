@@ -9,12 +9,15 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krishiv_py import SchemaError
-from krishiv_py.connectors.fit import RETURNED, SENT, Rule, fitted
+from krishiv_py.connectors.fit import LOOKUP, RETURNED, SENT, MisfitError, Rule, fit_table, fitted
 
 UTC = pa.timestamp("us", "UTC")
 DAY = dt.date(2026, 1, 1)
+INSTANT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 INNER = pa.struct([("q", pa.string())])
 STRUCT = pa.struct([("a", pa.int64()), ("n", INNER)])
 GOOD = {"a": 1, "n": {"q": "x"}}
@@ -90,3 +93,72 @@ def test_fields_are_named_as_columns_are(value: dict[str, Any], path: str, rule:
 def test_fields_may_come_in_another_order() -> None:
     column = pa.array([{"n": {"q": "x"}, "a": 1}])
     assert fitted(column, pa.field("x", STRUCT), SENT, "lost").to_pylist() == [GOOD]
+
+
+_LEAVES: list[tuple[pa.DataType, list[pa.DataType], st.SearchStrategy[Any]]] = [
+    (pa.int64(), [pa.int64(), pa.int32(), pa.uint16(), pa.dictionary(pa.int8(), pa.int64())], st.integers(0, 9)),
+    (pa.string(), [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], st.sampled_from(["", "ä", "xy"])),
+    (
+        UTC,
+        [UTC, pa.timestamp("s", "Asia/Tokyo"), pa.timestamp("ns", "UTC")],
+        st.just(dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)),
+    ),
+    (pa.date32(), [pa.date32(), pa.date64()], st.just(DAY)),
+]
+
+
+@st.composite
+def _laid_out(draw: st.DrawFn, depth: int = 3) -> tuple[pa.DataType, pa.DataType, st.SearchStrategy[Any]]:
+    """A type of a stream, another layout of it, and values."""
+    kind = draw(st.sampled_from(["leaf", "struct", "list", "map"])) if depth else "leaf"
+    if kind == "leaf":
+        wanted, layouts, values = draw(st.sampled_from(_LEAVES))
+        return wanted, draw(st.sampled_from(layouts)), st.none() | values
+    if kind == "struct":
+        parts = [draw(_laid_out(depth - 1)) for _ in range(draw(st.integers(1, 3)))]
+        names = "abc"[: len(parts)]
+        given = [(n, layout) for n, (_, layout, _) in zip(names, parts, strict=True)]
+        held = {n: values for n, (_, _, values) in zip(names, parts, strict=True)}
+        inner = [(n, wanted) for n, (wanted, _, _) in zip(names, parts, strict=True)]
+        return pa.struct(inner), pa.struct(draw(st.permutations(given))), st.none() | st.fixed_dictionaries(held)
+    wanted, layout, values = draw(_laid_out(depth - 1))
+    if kind == "map":
+        pairs = st.lists(st.tuples(st.sampled_from("kq"), values), max_size=2)
+        return pa.map_(pa.string(), wanted), pa.map_(pa.large_string(), layout), st.none() | pairs
+    size = draw(st.sampled_from([None, 2]))
+    lists = {None: [pa.list_(layout), pa.large_list(layout)], 2: [pa.list_(layout, 2)]}[size]
+    items = st.lists(values, min_size=size or 0, max_size=size or 3)
+    return pa.list_(wanted), draw(st.sampled_from(lists)), st.none() | items
+
+
+@given(st.data())
+def test_values_of_any_depth_are_the_same_in_any_layout(data: st.DataObject) -> None:
+    wanted, layout, values = data.draw(_laid_out())
+    rows = data.draw(st.lists(values, max_size=6))
+    try:
+        column = pa.array(rows, layout)
+    except pa.ArrowNotImplementedError:  # Arrow makes no dictionary from such values
+        return
+    begin = data.draw(st.integers(0, len(rows)))
+    found = fitted(column.slice(begin), pa.field("x", wanted), SENT, "lost")
+    found.validate(full=True)
+    assert found.type == wanted
+    assert found.to_pylist() == pa.array(rows[begin:], wanted).to_pylist()
+
+
+def test_what_lies_under_a_null_is_no_value() -> None:
+    inner = pa.array([2**63, 1], pa.uint64())
+    struct = pa.StructArray.from_arrays([inner], ["a"], mask=pa.array([True, False]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), inner, mask=pa.array([True, False]))
+    assert fitted(struct, pa.field("x", pa.struct([("a", pa.int64())])), SENT, "lost").to_pylist() == [None, {"a": 1}]
+    assert fitted(lists, pa.field("x", pa.list_(pa.int64())), SENT, "lost").to_pylist() == [None, [1]]
+
+
+def test_a_table_without_rows_is_looked_at_too() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    for other in (pa.schema([("b", pa.int64())]), pa.schema([("a", pa.string())])):
+        for table in (other.empty_table(), pa.Table.from_batches([], other)):
+            with pytest.raises(MisfitError, match="'a'"):
+                fit_table(table, schema, LOOKUP)
+    further = pa.schema([("a", pa.int32()), ("z", pa.uuid())])
+    assert fit_table(pa.Table.from_batches([], further), schema, LOOKUP) == schema.empty_table()
