@@ -10,6 +10,7 @@ other types. Fields of structs are columns: the rule holds for them too, at any 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -140,7 +141,7 @@ LOOKUP: Final = Rule(further="skip", leaf=exact_number)
 """Tables that rows are looked up in."""
 
 
-def spelt(name: str, names: Sequence[str], any_case: bool = True, path: Path = ()) -> str | None:
+def spelt(name: str, names: Sequence[str]) -> str | None:
     """How a name of the schema is written among `names`: as in the schema, else the only one that differs in case alone.
 
     Raises
@@ -148,15 +149,36 @@ def spelt(name: str, names: Sequence[str], any_case: bool = True, path: Path = (
     MisfitError
         When it stands twice.
     """
-    if name in names:
-        if list(names).count(name) > 1:
-            raise MisfitError(f"{_where((*path, name))} stands twice", "neither can be meant alone", "rename one of them")
-        return name
-    same = [n for n in names if n.lower() == name.lower()] if any_case else []
-    if len(same) > 1:
-        what = f"no {_where((*path, name))}, but {' and '.join(map(repr, same))}"
-        raise MisfitError(what, "neither can be meant alone", "rename one of them")
-    return same[0] if same else None
+    (at,) = places((name,), names, any_case=True)
+    return None if at is None else names[at]
+
+
+def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path: Path = ()) -> list[int | None]:
+    """Where each wanted name is among those given: as it is written, else with `any_case` the only one of another case.
+
+    Raises
+    ------
+    MisfitError
+        When a wanted name stands twice.
+    """
+    if list(wanted) == list(given):
+        return list(range(len(given)))
+    by_name: dict[str, list[int]] = {}
+    by_small: dict[str, list[int]] = {}
+    for at, name in enumerate(given):
+        by_name.setdefault(name, []).append(at)
+        if any_case:
+            by_small.setdefault(name.lower(), []).append(at)
+    found: list[int | None] = []
+    for name in wanted:
+        same = by_name.get(name) or by_small.get(name.lower(), [])
+        if len(same) > 1:
+            names = [given[at] for at in same]
+            where = _where((*path, name))
+            what = f"{where} stands twice" if name in by_name else f"no {where}, but {' and '.join(map(repr, names))}"
+            raise MisfitError(what, "neither can be meant alone", "rename one of them")
+        found.append(same[0] if same else None)
+    return found
 
 
 def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule, consequence: str) -> pa.RecordBatch:
@@ -207,7 +229,7 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
         For what the rule does not take.
     """
     found = []
-    for at, field in zip(_places(batch.schema.names, schema.names, rule, ()), schema, strict=True):
+    for at, field in zip(_taken(batch.schema.names, schema.names, rule, ()), schema, strict=True):
         found.append(fit_column(pa.nulls(batch.num_rows) if at is None else batch.column(at), field, rule))
     return pa.RecordBatch.from_arrays(found, schema=schema)
 
@@ -289,11 +311,11 @@ class WrongTypeError(Exception):
 
 
 def _struct(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
-    places = _places([f.name for f in values.type], [f.name for f in wanted], rule, path)
+    found_at = _taken([f.name for f in values.type], [f.name for f in wanted], rule, path)
     inside = values.flatten()  # a value under a null is none, whatever it is
     found = [
         pa.nulls(len(values), field.type) if at is None else fit(inside[at], field.type, rule, (*path, field.name))
-        for at, field in zip(places, wanted, strict=True)
+        for at, field in zip(found_at, wanted, strict=True)
     ]
     mask = values.is_null() if values.null_count else None
     return pa.StructArray.from_arrays(found, fields=list(wanted), mask=mask)
@@ -319,23 +341,24 @@ def _offsets(values: pa.Array) -> pa.Array:
     return pa.array(bounds.astype(np.int32), mask=np.append(missing, False) if missing.any() else None)
 
 
-def _places(given: Sequence[str], wanted: Sequence[str], rule: Rule, path: Path) -> list[int | None]:
+def _taken(given: Sequence[str], wanted: Sequence[str], rule: Rule, path: Path) -> list[int | None]:
     """Where each wanted name is among those given; None where it is missing and may be."""
     dot = "".join(f"{name}." for name in path)
-    twice = [name for name in wanted if list(given).count(name) > 1] if rule.further == "fail" else []
-    if twice:
+    if rule.further == "fail" and len(set(given)) < len(given):
         what = f"{_where(path)} has a field twice" if path else "the batch has a column twice"
-        raise MisfitError(what, ", ".join(dot + name for name in twice), "leave one of them out, or rename it")
-    names = [spelt(name, given, rule.any_case, path) for name in wanted]
-    missing = [dot + name for name, found in zip(wanted, names, strict=True) if found is None and rule.missing == "fail"]
-    unknown = [dot + name for name in given if name not in names] if rule.further == "fail" else []
-    if missing and rule.further == "skip":
-        raise lacking(given, next(n for n, found in zip(wanted, names, strict=True) if found is None), path)
-    if missing or unknown:
+        names = ", ".join(shown(dot + name) for name, times in Counter(given).items() if times > 1)
+        raise MisfitError(what, names, "leave one of them out, or rename it")
+    found = places(wanted, given, any_case=rule.any_case, path=path)
+    lost = [name for name, at in zip(wanted, found, strict=True) if at is None] if rule.missing == "fail" else []
+    unknown = set(range(len(given))) - set(found) if rule.further == "fail" else set()
+    if lost and rule.further == "skip":
+        raise lacking(given, lost[0], path)
+    if lost or unknown:
         what = f"{_where(path)} has other fields than the stream" if path else "the batch has other columns than the stream"
-        got = f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
+        missing, more = [dot + name for name in lost], [dot + given[at] for at in sorted(unknown)]
+        got = f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(more) or 'none'}"
         raise MisfitError(what, got, f"the {'fields' if path else 'columns'} are: {', '.join(map(shown, wanted[:20]))}")
-    return [None if name is None else list(given).index(name) for name in names]
+    return found
 
 
 def lacking(given: Sequence[str], name: str, path: Path = ()) -> MisfitError:

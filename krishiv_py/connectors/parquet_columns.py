@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.connectors.fit import MisfitError, Rule, fit_column, spelt
+from krishiv_py.connectors.fit import MisfitError, Rule, fit_column, places
 
 
 def open_parquet(file: Any) -> pq.ParquetFile:
@@ -50,13 +50,13 @@ class FileColumn:
         return fit_column(column if self.meant is None else column.cast(self.meant), self.field, self.rule)
 
 
-def file_column(field: pa.Field, file: pq.ParquetFile, rule: Rule, *, instants: bool = False) -> FileColumn | None:
-    """The column of a file that is meant by `field`; None where the file does not have it.
+def file_columns(schema: pa.Schema, file: pq.ParquetFile, rule: Rule, *, instants: bool = False) -> dict[str, FileColumn]:
+    """The columns of a file that are meant by those of a schema, by the names of the schema.
 
     Parameters
     ----------
-    field : pyarrow.Field
-        A column of the schema.
+    schema : pyarrow.Schema
+        The wanted columns.
     file : pyarrow.parquet.ParquetFile
         The file.
     rule : Rule
@@ -68,18 +68,29 @@ def file_column(field: pa.Field, file: pq.ParquetFile, rule: Rule, *, instants: 
     Raises
     ------
     MisfitError
-        When the name stands twice.
+        When a name stands twice.
     """
-    name = spelt(field.name, file.schema_arrow.names, rule.any_case)
-    if name is None:
-        return None
-    leaves = (instants or file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema)))
-    meant = None
-    for stored in file.schema_arrow:  # the leaves of all columns before it are passed over
-        found = _zoned(stored.type, field.type if stored.name == name else None, leaves, rule)
-        if stored.name == name:
-            meant = found if found != stored.type else None
-    return FileColumn(field, name, rule, meant)
+    stored = file.schema_arrow
+    found = {}
+    for field, at in zip(schema, places(schema.names, stored.names, any_case=rule.any_case), strict=True):
+        if at is not None:
+            found[at] = FileColumn(field, stored.names[at], rule)
+    if any(_has_zone(column.field.type) for column in found.values()):
+        leaves = [file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema))]
+        if instants or any(leaves):
+            following = iter([True] * len(leaves) if instants else leaves)
+            for at, field in enumerate(stored):  # the leaves of columns that are not wanted are passed over
+                column = found.get(at)
+                meant = _zoned(field.type, None if column is None else column.field.type, following, rule)
+                if column is not None and meant != field.type:
+                    found[at] = attrs.evolve(column, meant=meant)
+    return {column.field.name: column for column in found.values()}
+
+
+def _has_zone(type_: pa.DataType) -> bool:
+    if pa.types.is_timestamp(type_):
+        return type_.tz is not None
+    return any(_has_zone(type_.field(at).type) for at in range(type_.num_fields))
 
 
 def _zoned(given: pa.DataType, wanted: pa.DataType | None, leaves: Iterator[bool], rule: Rule) -> pa.DataType:
@@ -89,15 +100,15 @@ def _zoned(given: pa.DataType, wanted: pa.DataType | None, leaves: Iterator[bool
         _zoned(given.storage_type, None, leaves, rule)
         return given
     if is_.is_struct(given):
-        by_name: dict[str | None, pa.DataType] = {}
+        inner: dict[int | None, pa.DataType] = {}
         if wanted is not None and is_.is_struct(wanted):
-            names = [f.name for f in given]
-            by_name = {spelt(f.name, names, rule.any_case): f.type for f in wanted}
-        return pa.struct([f.with_type(_zoned(f.type, by_name.get(f.name), leaves, rule)) for f in given])
+            found = places([f.name for f in wanted], [f.name for f in given], any_case=rule.any_case)
+            inner = {at: f.type for at, f in zip(found, wanted, strict=True)}
+        return pa.struct([f.with_type(_zoned(f.type, inner.get(at), leaves, rule)) for at, f in enumerate(given)])
     if is_.is_map(given):
-        inner = (wanted.key_type, wanted.item_type) if wanted is not None and is_.is_map(wanted) else (None, None)
-        key = given.key_field.with_type(_zoned(given.key_type, inner[0], leaves, rule))
-        return pa.map_(key, given.item_field.with_type(_zoned(given.item_type, inner[1], leaves, rule)))
+        pair = (wanted.key_type, wanted.item_type) if wanted is not None and is_.is_map(wanted) else (None, None)
+        key = given.key_field.with_type(_zoned(given.key_type, pair[0], leaves, rule))
+        return pa.map_(key, given.item_field.with_type(_zoned(given.item_type, pair[1], leaves, rule)))
     if is_.is_list(given) or is_.is_large_list(given) or is_.is_fixed_size_list(given):
         inside = wanted.value_type if wanted is not None and is_.is_list(wanted) else None
         field = given.value_field.with_type(_zoned(given.value_type, inside, leaves, rule))

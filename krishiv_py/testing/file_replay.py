@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.connectors.fit import FILE, MisfitError, lacking
-from krishiv_py.connectors.parquet_columns import explained, file_column, open_parquet
+from krishiv_py.connectors.parquet_columns import explained, file_columns, open_parquet
 from krishiv_py.errors import PlanError, SourceError, message, shown, told
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.output import StepOutput
@@ -72,7 +72,8 @@ def _rows(file: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
             parquet = open_parquet(opened)
             if not parquet.metadata.num_rows:
                 return schema.empty_table()
-            columns = [file_column(field, parquet, FILE) or _missing(field.name, parquet) for field in schema]
+            stored = file_columns(schema, parquet, FILE)
+            columns = [stored.get(field.name) or _missing(field.name, parquet) for field in schema]
             parts = parquet.iter_batches(columns=[column.name for column in columns])
             batches = [pa.record_batch([column.of(part) for column in columns], schema) for part in parts]
         return pa.Table.from_batches(batches, schema)

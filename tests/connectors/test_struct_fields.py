@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from google.protobuf import descriptor_pb2, json_format
 
 from krishiv_py import count
 from krishiv_py.connectors import Planned, Source
 from krishiv_py.connectors.kafka.formats.arrow import decode_arrow
 from krishiv_py.connectors.kafka.formats.avro import decode_avro
 from krishiv_py.connectors.kafka.formats.decoding import Decoded, decode_json
+from krishiv_py.connectors.kafka.formats.protobuf import MessageType, decode_protobuf, message_class
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.source import JsonValue
 from krishiv_py.connectors.tables.delta.making import delta_source
@@ -231,3 +233,61 @@ def test_fields_are_columns(border: str, depth: str, difference: str, tmp_path: 
     assert isinstance(raised.value, (SchemaError, SourceError))
     name = {"other type": "id", "too large": "id", "further": "z"}.get(difference, "n")
     assert name in str(raised.value)
+
+
+_PROTO: Final = {pa.int64(): 3, pa.int32(): 5, pa.uint64(): 4, pa.string(): 9, pa.large_string(): 9}
+
+
+def message_of(made: Any, type_: pa.DataType) -> None:
+    """Fields of a message as those of a struct, each with a message of its own where it is one."""
+    for number, field in enumerate(type_, 1):
+        inner, repeated = field.type, not pa.types.is_struct(field.type) and pa.types.is_nested(field.type)
+        one = made.field.add(name=field.name, number=number, label=3 if repeated else 1)
+        if pa.types.is_map(inner):
+            entry = made.nested_type.add(name=f"{field.name.title()}Entry")
+            entry.options.map_entry = True
+            message_of(entry, pa.struct([("key", inner.key_type), ("value", inner.item_type)]))
+            one.type, one.type_name = 11, f"{made.name}.{entry.name}"
+            continue
+        inner = inner.value_type if repeated else inner
+        if pa.types.is_struct(inner):
+            below = made.nested_type.add(name=f"M{number}")
+            message_of(below, inner)
+            one.type, one.type_name = 11, below.name
+        else:
+            one.type = _PROTO[inner]
+
+
+def kafka_protobuf(given: pa.Table, schema: pa.Schema, folder: Path) -> Any:
+    described = descriptor_pb2.FileDescriptorSet()
+    file = described.file.add(name="rows.proto", syntax="proto3")
+    message_of(file.message_type.add(name="Row"), pa.struct(list(given.schema)))
+    type_ = MessageType("Row", described.SerializeToString())
+    types = {f.name: f.type for f in given.schema}
+    values = [
+        json_format.ParseDict({n: as_json(v, types[n]) for n, v in row.items()}, message_class(type_)()).SerializeToString()
+        for row in given.to_pylist()
+    ]
+    return rows_of(decode_protobuf(schema, type_, None, values))
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+@pytest.mark.parametrize("depth", ["column", "field", "field of a field", "field in a list", "field in a map"])
+def test_fields_of_messages_are_columns(depth: str, difference: str, tmp_path: Path) -> None:
+    """Messages have no null in lists and maps, and what one does not have is seen before a value is read."""
+    hold: Callable[[Any], Any] = {
+        "field of a field": lambda v: {"in": v},
+        "field in a list": lambda v: [v],
+        "field in a map": lambda v: [("k", v)],
+    }.get(depth, lambda v: v)
+    value, _ = DIFFERENCES[difference]
+    schema = came(depth, difference).schema
+    row = {**value, "at": 1} if depth == "column" else {"u": hold(value), "at": 1}
+    given = pa.Table.from_pylist([row], schema)
+    if difference in ("same", "other order", "narrower", "further", "case twice"):
+        taken = {"id": 1, "n": value["n"]}
+        wanted_row = {**taken, "at": 1} if depth == "column" else {"u": hold(taken), "at": 1}
+        assert kafka_protobuf(given, wanted(depth), tmp_path) == [wanted_row]
+        return
+    with pytest.raises(KrishivError, match="id" if difference in ("other type", "too large") else "n"):
+        kafka_protobuf(given, wanted(depth), tmp_path)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.fit import FILE, MisfitError, Rule, cut_to_microseconds, lacking, spelt
-from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_column, open_parquet
+from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
 from krishiv_py.disk.files import file_system
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
@@ -55,7 +55,8 @@ class ParquetReader(FileReader):
                 yield Scanned(None, None, sent_at(parquet.schema_arrow))
             return
         now_us = sent_at(parquet.schema_arrow)
-        fields = [self._field(f, parquet, uri) for f in self.schema]
+        stored = file_columns(self.schema, parquet, self._rule())
+        fields = [stored.get(f.name) or self._field(f, parquet, uri) for f in self.schema]
         wanted = [f.name for f in fields if isinstance(f, FileColumn)]
         for part in parquet.iter_batches(_READ_ROWS, columns=wanted, use_threads=False):
             if not self.sent:
@@ -67,11 +68,8 @@ class ParquetReader(FileReader):
                 raise self._refused(problem) from problem
             yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
 
-    def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> FileColumn | SameValue:
-        """Where the values of a column come from."""
-        column = file_column(field, parquet, self._rule())
-        if column is not None:
-            return column
+    def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> SameValue:
+        """Where the values of a column come from that the file does not have."""
         by_folder = partitions(uri)
         folder = spelt(field.name, list(by_folder))
         if folder is not None:

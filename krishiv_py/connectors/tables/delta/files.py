@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors.fit import TABLE, MisfitError
-from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_column, open_parquet
+from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
 from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import RAISED, SourceError, message, shown, told
 
@@ -41,8 +41,9 @@ def rows_of(
     try:
         with _folder(table, tuple(sorted(storage.items()))).open_input_file(unquote(name)) as opened:
             file = open_parquet(opened)
-            stored = {f.name: file_column(f, file, TABLE, instants=True) for f in schema if f.name not in parts}
-            for batch in file.iter_batches(_ROWS, columns=[column.name for column in stored.values() if column is not None]):
+            plain = pa.schema([field for field in schema if field.name not in parts])
+            stored = file_columns(plain, file, TABLE, instants=True)
+            for batch in file.iter_batches(_ROWS, columns=[column.name for column in stored.values()]):
                 yield pa.record_batch([_column(f, batch, parts, stored.get(f.name)) for f in schema], schema=schema)
     except FileNotFoundError:
         raise SourceError(
