@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -215,6 +216,7 @@ def test_a_registered_schema_without_the_columns_is_refused_at_the_call(broker: 
 
 
 UTC = pa.timestamp("us", "UTC")
+ID = uuid.UUID("8c2f0a3e-0000-4000-8000-00000000abcd")
 LOGICAL: list[tuple[Any, Any, pa.DataType, Any]] = [
     ({"type": "long", "logicalType": "timestamp-nanos"}, 1_710_030_600_000_001_000, UTC, 1_710_030_600_000_001),
     ({"type": "long", "logicalType": "local-timestamp-nanos"}, 1_000, pa.timestamp("us"), 1),
@@ -229,6 +231,13 @@ LOGICAL: list[tuple[Any, Any, pa.DataType, Any]] = [
     ({"type": "int", "logicalType": "timestamp-millis"}, 7, pa.int64(), 7),
     ({"type": "string", "logicalType": "uuid"}, "0-5", pa.string(), "0-5"),
     ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, b"x" * 16, pa.binary(), b"x" * 16),
+    ({"type": "string", "logicalType": "uuid"}, str(ID).upper(), pa.binary(), ID.bytes),
+    ({"type": "string", "logicalType": "uuid"}, "0-5", pa.binary(), None),
+    ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, ID.bytes, pa.string(), str(ID)),
+    ({"type": "fixed", "name": "U", "size": 4, "logicalType": "uuid"}, b"abcd", pa.binary(), b"abcd"),
+    ({"type": "fixed", "name": "U", "size": 4, "logicalType": "uuid"}, b"abcd", pa.string(), None),
+    ({"type": "string"}, str(ID), pa.binary(), None),
+    ({"type": "string", "logicalType": "uuid"}, str(ID), pa.int64(), None),
     ({"type": "int", "logicalType": "time-millis"}, 3_600_001, pa.int32(), 3_600_001),
     ({"type": "int", "logicalType": "time-millis"}, 3_600_001, pa.string(), "01:00:00.001"),
     ({"type": "long", "logicalType": "time-micros"}, 9, pa.int64(), 9),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, PlanError, message, require_extra, shown, told
 
+Change: TypeAlias = Callable[[Any], Any]
 _PLAIN: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -243,7 +245,9 @@ def _fields(writer: Any, schema: pa.Schema) -> list[ValuesOf]:
     fastavro.parse_schema(writer, named)
     for field in schema:
         plain, logical = _types(by_name.get(field.name, "null"), field.type, named)
-        found.append(ValuesOf(functools.partial(_of, field.name), plain, logical))
+        change = _uuids(by_name.get(field.name, "null"), field.type, named)
+        one = functools.partial(_of, field.name) if change is None else functools.partial(_changed, field.name, change)
+        found.append(ValuesOf(one, plain, logical))
     return found
 
 
@@ -275,9 +279,69 @@ def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[p
         plain, meant = _types(type_["values"], wanted.item_type, named)
         key, item = wanted.key_field, wanted.item_field
         return pa.map_(key, item.with_type(plain)), pa.map_(key, item.with_type(meant))
-    if name not in _PLAIN or (logical == "decimal" and name in ("bytes", "fixed")):
+    if name not in _PLAIN or (logical == "decimal" and name in ("bytes", "fixed")) or _of_uuid(type_, wanted) is not None:
         return wanted, wanted
     return _PLAIN[name], _READ.get((name, logical), _PLAIN[name])
+
+
+def _uuids(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> Change | None:
+    """The function that makes bytes of UUIDs that are texts, or texts of bytes; None where nothing is to change."""
+    is_ = pa.types
+    if isinstance(type_, list):
+        return _uuids(inner(type_)[0] or "null", wanted, named)
+    if isinstance(type_, str):
+        type_ = named.get(type_, {"type": type_})
+    name = type_["type"]
+    if not isinstance(name, str):
+        return _uuids(name, wanted, named)
+    if name in ("record", "error") and is_.is_struct(wanted):
+        parts = {f["name"]: f["type"] for f in type_["fields"]}
+        changes = {f.name: _uuids(parts[f.name], f.type, named) for f in wanted if f.name in parts}
+        some = {n: change for n, change in changes.items() if change is not None}
+        return functools.partial(_in_record, some) if some else None
+    if name == "array" and is_.is_list(wanted):
+        one = _uuids(type_["items"], wanted.value_type, named)
+        return None if one is None else functools.partial(_in_list, one)
+    if name == "map" and is_.is_map(wanted):
+        one = _uuids(type_["values"], wanted.item_type, named)
+        return None if one is None else functools.partial(_in_map, one)
+    return _of_uuid(type_, wanted)
+
+
+def _of_uuid(type_: Any, wanted: pa.DataType) -> Change | None:
+    if type_.get("logicalType") == "uuid":
+        if type_["type"] == "string" and pa.types.is_binary(wanted):
+            return _uuid_bytes
+        if type_["type"] == "fixed" and type_.get("size") == 16 and pa.types.is_string(wanted):
+            return _uuid_text
+    return None
+
+
+def _uuid_bytes(value: str | None) -> bytes | None:
+    try:
+        return None if value is None else uuid.UUID(value).bytes
+    except ValueError:
+        raise ValueError("a text is no UUID") from None
+
+
+def _uuid_text(value: bytes | None) -> str | None:
+    return None if value is None else str(uuid.UUID(bytes=value))
+
+
+def _in_record(changes: Mapping[str, Change], value: dict[str, Any] | None) -> Any:
+    return None if value is None else value | {name: change(value.get(name)) for name, change in changes.items()}
+
+
+def _in_list(change: Change, value: list[Any] | None) -> Any:
+    return None if value is None else [change(one) for one in value]
+
+
+def _in_map(change: Change, value: dict[str, Any] | None) -> Any:
+    return None if value is None else {key: change(one) for key, one in value.items()}
+
+
+def _changed(name: str, change: Change, record: dict[str, Any]) -> Any:
+    return change(record.get(name))
 
 
 def arrow_type(name: Any, logical: str | None) -> pa.DataType | None:
