@@ -350,6 +350,33 @@ def test_a_row_depends_on_no_other_whatever_the_case_of_its_names(
     assert read(b"".join(texts)) == ([r for rows, _ in alone for r in rows], [b for _, bad in alone for b in bad])
 
 
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(["u", "U", "k"]), _OBJECTS, st.booleans()), min_size=1, max_size=4),
+    fields=st.sampled_from([("k",), ("k", "at"), ("K", "\u00e4"), ("At", "k")]),
+    as_written=st.booleans(),
+)
+def test_fields_depend_on_no_other_row_whatever_the_case_of_their_names(
+    rows: list[tuple[str, list[tuple[str, str]], bool]], fields: tuple[str, ...], as_written: bool
+) -> None:
+    inner = pa.struct([(name, pa.string()) for name in fields])
+    schema = pa.schema([("u", inner), ("l", pa.list_(inner)), ("k", pa.string())])
+    texts = []
+    for name, row, listed in rows:
+        held = "{" + ",".join(f'"{n}":{value}' for n, value in row) + "}"
+        texts.append((f'{{"{name}":{held},"k":"x"' + (f',"l":[{held},null]' if listed else "") + "}\n").encode())
+
+    def read(data: bytes) -> tuple[list[Any], list[str]]:
+        lines = (
+            jsonlines.JsonLines.exact(schema, ("u", "l", "k")) if as_written else jsonlines.JsonLines(schema, ("u", "l", "k"))
+        )
+        found = list(lines.read(io.BytesIO(data)))
+        return [row for p in found for row in p.batch.to_pylist()], [b.problem for p in found for b in p.bad]
+
+    alone = [read(text) for text in texts]
+    assert alone == [read(text + b"\n") for text in texts]
+    assert read(b"".join(texts)) == ([r for rows, _ in alone for r in rows], [b for _, bad in alone for b in bad])
+
+
 def test_names_of_another_case_are_read_fast_where_all_lines_spell_them_alike() -> None:
     schema = pa.schema([("k", pa.string()), ("at", pa.int64())])
     lines = jsonlines.JsonLines(schema, ("k", "at"))
