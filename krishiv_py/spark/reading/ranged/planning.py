@@ -1,4 +1,8 @@
-"""A thread on the driver that lets a user's source plan, one batch ahead of what the query reads."""
+"""A thread on the driver that lets a source plan the next batch when the batch in hand is published.
+
+What came during a batch is then in the next one, and no result waits for a batch that could have had its rows. A source that
+takes long to plan does so while the batch runs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,9 @@ from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 _MOST_BATCHES: Final = 100_000
 _MOST_S: Final = 5.0
 _LEAD_S: Final = 0.1
-"""How long before Spark looks for files they are planned."""
+"""How long before Spark looks for a batch it is planned, at least."""
+_SLOW_S: Final = 0.1
+"""A source that takes so long to plan does it while the batch before runs."""
 _TOGETHER: Final = 16
 """Names of so many batches at least are written together."""
 
@@ -50,6 +56,8 @@ class RangePlanner:
     """Who says whether it may go on, and what it is called there."""
     interval_us: int | None = None
     """How long Spark waits between two batches, where it does."""
+    _planned_s: float = 0.0
+    """How long the source took for its last plan."""
     _names: Taken | None = None
     _busy: bool = False
     _begun_us: int = 0
@@ -70,8 +78,10 @@ class RangePlanner:
     def _plan_next(self) -> bool:
         if self.log.ended:
             return False
+        began = time.monotonic()
         planned = next_ranges(self.node.source, self.node.name, self.log.position)
         if planned is not None:
+            self._planned_s = time.monotonic() - began
             self.log.note(planned)
         elif self.node.bounded:
             self.log.end(Control(END_OF_TIME, None, self.now()))
@@ -175,11 +185,11 @@ class RangePlanner:
         self._thread.start()
 
     def taken(self, batch_id: int) -> None:
-        """A batch begins: the next one may be planned, and files of finished ones go."""
-        before = self._taken
+        """A batch begins: files of finished ones go, and a slow source may plan the next one."""
+        before, self._begun_us = self._taken, time.time_ns() // 1_000
+        self._busy = self._names is not None or self._planned_s < _SLOW_S  # before the thread sees that it was taken
         self._look(batch_id)
         self._put_away(min(before, self._taken - 1))
-        self._busy, self._begun_us = self._names is not None, time.time_ns() // 1_000
         self._woken.set()
         self._drop_read()
 
@@ -192,7 +202,7 @@ class RangePlanner:
             When the source fails over it.
         """
         source = self.node.source
-        if self._busy:  # files that came during the batch are in the next one
+        if self._busy:  # what came during the batch is in the next one
             self._busy = False
             self._at_once = self._turn() != self._turn(self._begun_us)
             self._woken.set()
@@ -248,14 +258,14 @@ class RangePlanner:
         return 0 if not self.interval_us else (time.time_ns() // 1_000 if now_us is None else now_us) // self.interval_us
 
     def _wait_s(self) -> float:
-        """For how long files need not be planned: a batch runs, or Spark looks for them only at the end of an interval."""
+        """For how long nothing need be planned: a batch runs, or Spark looks for one only at the end of an interval."""
         if self._busy:
             return _MOST_S
-        if not self.interval_us or self._names is None or self._at_once:
+        if not self.interval_us or self._at_once:
             self._at_once = not self.interval_us
             return 0.0
         left_us = self.interval_us - time.time_ns() // 1_000 % self.interval_us
-        return left_us / 1e6 - _LEAD_S
+        return left_us / 1e6 - max(_LEAD_S, 2 * self._planned_s)
 
 
 def names_of(log: RangeLog) -> Taken:
