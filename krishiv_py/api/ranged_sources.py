@@ -1,4 +1,4 @@
-"""Streams over sources that plan ranges: Kafka, Delta tables and a user's own (docs/sources.md)."""
+"""Streams over sources that plan ranges: Kafka, Delta and Iceberg tables, and a user's own (docs/sources.md)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.making import DeltaPlace, delta_source
 from krishiv_py.connectors.tables.delta.source import OnChange
+from krishiv_py.connectors.tables.iceberg.making import IcebergPlace, Snapshot, iceberg_source
 from krishiv_py.plan.options.malformed import OnMalformed
 from krishiv_py.plan.schema import SchemaLike
 
@@ -215,3 +216,63 @@ class RangedSources:
             storage_options=storage_options,
         )
         return self.read_source(source, name=f"delta {source.path}")
+
+    def read_iceberg(
+        self,
+        table: str,
+        *,
+        catalog: str | Mapping[str, str],
+        streaming: bool = False,
+        snapshot: Snapshot | None = None,
+        starting: IcebergPlace = "earliest",
+        max_files_per_batch: int | None = None,
+        on_change: OnChange = "fail",
+        parallelism: int | None = None,
+    ) -> Stream:
+        """An Iceberg table, read by pyiceberg and Arrow (docs/tables.md). Needs the extra ``iceberg``.
+
+        Parameters
+        ----------
+        table : str
+            Namespace and name, such as ``lake.events``.
+        catalog : str or mapping of str
+            The name of a catalog in ``~/.pyiceberg.yaml``, or its properties:
+            ``{"type": "sql", "uri": ..., "warehouse": ...}``. Secrets are not shown.
+        streaming : bool
+            Whether what is appended later is read as well, snapshot by snapshot.
+        snapshot : int, str or datetime, optional
+            What to read where it is not streaming: the number of a snapshot, the name of a tag or branch, or a time with a
+            zone, for the table as it was then. The current snapshot by default.
+        starting : {"earliest", "latest"} or int
+            Where a new streaming query begins: with the whole table, after its current snapshot, or with what the snapshot of
+            this number added. A restarted one goes on where its checkpoint says.
+        max_files_per_batch : int, optional
+            The most files of one micro-batch, from 1; all that are there by default.
+        on_change : {"fail", "skip"}
+            What to do with a later snapshot that changes or deletes rows: stop the query, or pass over the whole snapshot with
+            a warning. Compacting a table changes no rows.
+        parallelism : int, optional
+            How many tasks read at once; by default one for each core of this machine.
+
+        Raises
+        ------
+        PlanError
+            For arguments that mean nothing or do not go together.
+        SchemaError
+            For a column of a type that the library does not have.
+        SourceError
+            When there is no table, no such snapshot, or the catalog does not answer.
+        MissingExtraError
+            When pyiceberg is not installed.
+        """
+        source = iceberg_source(
+            table,
+            catalog=catalog,
+            streaming=streaming,
+            snapshot=snapshot,
+            starting=starting,
+            max_files_per_batch=max_files_per_batch,
+            on_change=on_change,
+            parallelism=parallelism,
+        )
+        return self.read_source(source, name=f"iceberg {source.name}")

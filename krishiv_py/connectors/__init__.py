@@ -24,6 +24,7 @@ from krishiv_py.connectors.sink import (
 )
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.delta.making import delta_source
+from krishiv_py.connectors.tables.iceberg.making import iceberg_source
 from krishiv_py.connectors.transactional import TransactionalSink
 
 __all__ = [
@@ -42,5 +43,6 @@ __all__ = [
     "TableSink",
     "TransactionalSink",
     "delta_source",
+    "iceberg_source",
     "kafka_source",
 ]

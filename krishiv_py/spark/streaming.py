@@ -157,6 +157,8 @@ class BatchSteps:
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
             rows = self._told(here)
+            for planner in self.planners:
+                planner.computed()
             self.lease.check()
             arrived = Arrived(batch_id, batch_id <= self.begun, frame, rows)
             for output in self.outputs:

@@ -1,4 +1,4 @@
-"""A thread on the driver that lets a source plan the next batch when the batch in hand is published.
+"""A thread on the driver that lets a source plan the next batch when the tasks of the batch in hand are done.
 
 What came during a batch is then in the next one, and no result waits for a batch that could have had its rows. A source that
 takes long to plan does so while the batch runs.
@@ -39,6 +39,8 @@ _LEAD_S: Final = 0.1
 """How long before Spark looks for a batch it is planned, at least."""
 _SLOW_S: Final = 0.1
 """A source that takes so long to plan does it while the batch before runs."""
+_TRIED_S: Final = 1.0
+"""For how long a batch waits at its end until the next one is planned."""
 _TOGETHER: Final = 16
 """Names of so many batches at least are written together."""
 
@@ -67,6 +69,8 @@ class RangePlanner:
     _taken: int = -1
     _told: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
+    _tried: threading.Event = attrs.field(factory=threading.Event)
+    """Not set while the thread has to look for more at the end of a batch."""
     _stopped: threading.Event = attrs.field(factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -179,6 +183,7 @@ class RangePlanner:
 
     def start(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
         """Go on planning while the query is `running`; let it `fail` when the source cannot plan."""
+        self._tried.set()
         self._thread = threading.Thread(
             target=self._run, args=(running, fail), name=f"krishiv-plan-{self.node.name}", daemon=True
         )
@@ -193,8 +198,17 @@ class RangePlanner:
         self._woken.set()
         self._drop_read()
 
+    def computed(self) -> None:
+        """The tasks of the batch in hand are done: the next one may be planned, while results are published."""
+        if self._busy:  # what came during the batch is in the next one
+            self._at_once = self._turn() != self._turn(self._begun_us)
+            if self._thread is not None and self._thread.is_alive() and (self._at_once or not self.interval_us):
+                self._tried.clear()
+            self._busy = False
+            self._woken.set()
+
     def published(self) -> None:
-        """The batch that was taken last is done.
+        """The batch that was taken last is done. If another one can be planned, it is planned when this returns.
 
         Raises
         ------
@@ -202,10 +216,8 @@ class RangePlanner:
             When the source fails over it.
         """
         source = self.node.source
-        if self._busy:  # what came during the batch is in the next one
-            self._busy = False
-            self._at_once = self._turn() != self._turn(self._begun_us)
-            self._woken.set()
+        if self._thread is not None:
+            self._tried.wait(_TRIED_S)
         if type(source).finished is UserSource.finished or self._taken == self._told or self._taken < 0:
             return
         position, self._told = self.log.position_of(self._taken), self._taken
@@ -213,15 +225,21 @@ class RangePlanner:
             tell_finished(source, self.node.name, position)
 
     def behind(self) -> bool:
-        """Whether there are sends that no batch has taken; of other sources nobody asks."""
+        """Whether there is more that no batch has taken, and that Spark does not know of yet."""
         if self._thread is None:
             return False
         if isinstance(self.node.source, FolderSource):
             with self._planning:
                 return self.log.last > self._taken or self.node.source.any_new()
-        if not isinstance(self.node.source, SentSource):
-            return False
-        return self.log.last > self._taken or next_ranges(self.node.source, self.node.name, self.log.position) is not None
+        if isinstance(self.node.source, SentSource):
+            return self.log.last > self._taken or self._any_new()
+        if not self.interval_us or self.log.ended or not self._may_go_on():
+            return False  # at the end of each batch the next one is planned
+        with self._planning:
+            return self.log.last > self._taken or self._any_new()
+
+    def _any_new(self) -> bool:
+        return next_ranges(self.node.source, self.node.name, self.log.position) is not None
 
     def stop(self) -> None:
         """Plan no more."""
@@ -240,8 +258,15 @@ class RangePlanner:
         self._taken = offsets_of(system, f"{root}/offsets/{batch_id}").get(self.at, self._taken)
 
     def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+        try:
+            self._go_on(running, fail)
+        finally:
+            self._tried.set()
+
+    def _go_on(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
         while not self._stopped.is_set() and not self.log.ended and running():
             self._woken.clear()
+            busy = self._busy
             try:
                 noted = self.log.last <= self._taken and self._wait_s() <= 0 and self._may_go_on() and self.plan_next()
             except KrishivError as problem:
@@ -249,6 +274,8 @@ class RangePlanner:
             except RAISED as problem:
                 what = f"what the source {self.node.name} planned cannot be noted"
                 return fail(SourceError(message(what, self.log.folder, told(problem), "see to the checkpoint's folder")))
+            if not busy:
+                self._tried.set()
             if not noted:
                 wait_s = self._wait_s()
                 self._woken.wait(min(wait_s, _MOST_S) if wait_s > 0 else self.node.source.poll_seconds)

@@ -1,0 +1,327 @@
+"""An Iceberg table as a source: the driver plans data files by snapshot, tasks read them with pyiceberg and Arrow."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
+from krishiv_py.connectors.tables.iceberg.place import iceberg, opened, shown_catalog, without_secrets
+from krishiv_py.errors import RAISED, KrishivError, SourceError, message
+from krishiv_py.plan.types import normal_type
+
+OnChange: TypeAlias = Literal["fail", "skip"]
+_AGAIN: Final = "begin with a new checkpoint"
+
+
+@attrs.define(eq=False)
+class _Known:
+    """The table as the driver has it open. It stays behind when a source is sent to a task.
+
+    Attributes
+    ----------
+    table : Any
+        The table of pyiceberg.
+    whole : tuple of int and list of dict, or None
+        The files of the whole table at a snapshot.
+    changes : dict of int to Change
+        What the snapshots did that are being read.
+    """
+
+    table: Any = None
+    whole: tuple[int | None, list[dict[str, Any]]] | None = None
+    changes: dict[int, Change] = attrs.field(factory=dict)
+
+    def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
+        return _Known, ()
+
+
+@attrs.frozen
+class _Place:
+    """A position: `done` files of a snapshot are planned.
+
+    ``whole`` says that the files are those of the whole table at that snapshot, and not those the snapshot added; ``done`` is
+    None when all of them are planned. The snapshot of an empty table is None. ``sequence`` is the sequence number of the
+    snapshot, 0 where it has none.
+    """
+
+    table: str
+    snapshot: int | None
+    sequence: int
+    done: int | None
+    whole: bool
+
+
+@attrs.frozen(eq=False)
+class IcebergSource(Source):
+    """Made by ``session.read_iceberg`` and :func:`krishiv_py.connectors.iceberg_source`.
+
+    Attributes
+    ----------
+    name : str
+        Namespace and name of the table.
+    catalog : mapping of str
+        Properties of the catalog.
+    schema : pyarrow.Schema
+        The columns of the table when the source was made, or at the snapshot that is read.
+    metadata : str
+        What tasks need to know of the table, as JSON: schemas, partitions, and names of columns.
+    columns : str
+        The schema of Iceberg that tasks read, as JSON: columns are found by their number, whatever they are called in a file.
+    table : str
+        Identity of the table.
+    base : int or None
+        The snapshot of the whole table, or the one before the first.
+    sequence : int
+        Its sequence number, 0 where it has none.
+    """
+
+    name: str
+    catalog: Mapping[str, str] = attrs.field(repr=shown_catalog)
+    schema: pa.Schema
+    metadata: str = attrs.field(repr=False)
+    columns: str = attrs.field(repr=False)
+    files: Mapping[str, Any] = attrs.field(repr=False)
+    """Properties for reading files, with secrets."""
+    table: str
+    base: int | None
+    sequence: int
+    whole: bool
+    finite: bool
+    most: int | None
+    on_change: OnChange
+    parallelism: int
+    poll_seconds: float = 1.0
+    until: tuple[int | None] | None = None
+    """The snapshot to end with, in a tuple."""
+    _known: _Known = attrs.field(factory=_Known, repr=False)
+
+    def plan(self, last: JsonValue) -> Planned | None:
+        """The next files. The first batch notes where the source begins, even if it has none."""
+        try:
+            return self._planned_after(last)
+        except KrishivError:
+            raise
+        except RAISED as problem:
+            raise self._unread(problem) from None
+
+    def _planned_after(self, last: JsonValue) -> Planned | None:
+        if not self.finite:  # a finite one reads one snapshot, which does not change
+            self._refresh()
+        if last is None:
+            at = _Place(self.table, self.base, self.sequence, 0 if self.whole else None, self.whole)
+            return self._batch(at) or self._planned(at, [])
+        assert isinstance(last, dict)
+        place: dict[str, Any] = last
+        at = _Place(**place)
+        if at.table != self.table:
+            raise self._another(self.table)
+        return self._batch(at)
+
+    def _batch(self, at: _Place) -> Planned | None:
+        """The next files after a place, at most so many; None if there are none."""
+        found: list[dict[str, Any]] = []
+        later: Iterator[Any] | None = iter(()) if self.finite else None
+        while self.most is None or len(found) < self.most:
+            if at.done is None:
+                later = iter(self._later(at)) if later is None else later
+                snapshot = next(later, None)
+                if snapshot is None:
+                    break
+                at = _Place(self.table, int(snapshot.snapshot_id), int(snapshot.sequence_number or 0), 0, whole=False)
+            here = self._files(at)
+            assert at.done is not None
+            taken = here[at.done :] if self.most is None else here[at.done : at.done + self.most - len(found)]
+            found += taken
+            done = at.done + len(taken)
+            at = attrs.evolve(at, done=None if done >= len(here) else done)
+        return self._planned(at, found) if found else None
+
+    def _later(self, at: _Place) -> list[Any]:
+        """The snapshots after a place, the oldest first; up to the one to end with."""
+        table = self._table()
+        head = table.metadata.current_snapshot() if self.until is None else self._snapshot(self.until[0])
+        found = following(table.metadata, head, at.snapshot, at.sequence)
+        if found is None:
+            now = None if head is None else head.snapshot_id
+            got = f"{self.name}: snapshot {at.snapshot} was read, and the table is at {now}"
+            raise SourceError(
+                message(
+                    "snapshots of an Iceberg table are gone",
+                    f"{got}, with none in between, or with another history",
+                    "they expired or were rolled back before they were read, and their rows are not known",
+                    f"keep more snapshots (keep_snapshots of IcebergSink, history.expire.*), and {_AGAIN}",
+                )
+            )
+        if found:
+            self._check_columns(table)
+        return found
+
+    def _snapshot(self, number: int | None) -> Any:
+        return None if number is None else self._table().metadata.snapshot_by_id(number)
+
+    def _files(self, at: _Place) -> Sequence[dict[str, Any]]:
+        table = self._table()
+        if at.whole:
+            if self._known.whole is None or self._known.whole[0] != at.snapshot:
+                if at.snapshot is not None and table.metadata.snapshot_by_id(at.snapshot) is None:
+                    raise self._expired(at.snapshot)
+                self._known.whole = at.snapshot, whole_table(table, at.snapshot)
+            return self._known.whole[1]
+        assert at.snapshot is not None
+        change = self._known.changes.get(at.snapshot)
+        if change is None:
+            snapshot = table.metadata.snapshot_by_id(at.snapshot)
+            if snapshot is None:
+                raise self._expired(at.snapshot)
+            self._known.changes = {at.snapshot: (change := change_of(table, snapshot))}
+        if change.rewrites:
+            return ()
+        return () if change.removed and self._skipped(change, at.snapshot) else change.added
+
+    def _skipped(self, change: Change, snapshot: int) -> bool:
+        """Return True for a snapshot that is passed over although it changed rows; it is an error otherwise."""
+        got = f"{self.name}: snapshot {snapshot} takes {change.removed} files of rows out and adds {len(change.added)}"
+        if self.on_change == "fail":
+            raise SourceError(
+                message(
+                    "rows of an Iceberg table were changed or deleted",
+                    got,
+                    "a stream cannot take back what it has read",
+                    f'pass on_change="skip" to pass over such snapshots, or {_AGAIN}',
+                )
+            )
+        warnings.warn(f"a snapshot that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
+        return True
+
+    def _planned(self, at: _Place, found: Sequence[dict[str, Any]]) -> Planned:
+        groups, size = [[]], 0  # type: tuple[list[list[JsonValue]], int]
+        whole = sum(file["size"] for file in found)
+        for file in found:
+            if groups[-1] and size >= whole * len(groups) / self.parallelism:
+                groups.append([])
+            groups[-1].append(file)
+            size += file["size"]
+        position: dict[str, Any] = attrs.asdict(at)
+        return Planned(position, groups)
+
+    def _table(self) -> Any:
+        if self._known.table is None:
+            self._known.table = opened(self.catalog).load_table(self.name)
+            self._same(self._known.table)
+        return self._known.table
+
+    def _refresh(self) -> None:
+        if self._known.table is None:
+            self._table()
+            return
+        catalog = self._known.table.catalog
+        self._known.table = catalog.load_table(self.name)
+        self._same(self._known.table)
+
+    def _same(self, table: Any) -> None:
+        if str(table.metadata.table_uuid) != self.table:
+            raise self._another(str(table.metadata.table_uuid))
+
+    def _check_columns(self, table: Any) -> None:
+        """Refuse a table that lost a column: it would be null in new files."""
+        now, lost = table.schema(), []
+        for field in iceberg("schema").Schema.model_validate_json(self.columns).fields:
+            if now.find_column_name(field.field_id) is None:
+                lost.append(field.name)
+        if lost:
+            raise SourceError(
+                message(
+                    "an Iceberg table has lost columns",
+                    f"{self.name}: {', '.join(lost)}",
+                    "they would be null from there on",
+                    f"{_AGAIN} and the columns there are now",
+                )
+            )
+
+    def _another(self, found: str) -> SourceError:
+        return SourceError(
+            message(
+                "it is another Iceberg table than the one that was read",
+                f"{self.name}: its identity is {found} now",
+                "snapshots of the two do not fit together",
+                _AGAIN,
+            )
+        )
+
+    def _expired(self, snapshot: int) -> SourceError:
+        return SourceError(
+            message(
+                "a snapshot of an Iceberg table is gone",
+                f"{self.name}: snapshot {snapshot}, of which not all files were planned",
+                "its rows are lost to this query",
+                f"keep snapshots for longer, and {_AGAIN}",
+            )
+        )
+
+    def _unread(self, problem: BaseException) -> SourceError:
+        got = f"{self.name}: {without_secrets(problem, self.catalog)}"
+        hint = "see that catalog and warehouse can be reached, and start the query again"
+        if "equality delete" in str(problem):
+            hint = "rewrite the table without equality deletes (rewrite_data_files of Spark or Trino)"
+        return SourceError(message("an Iceberg table cannot be read", got, "there are no rows", hint))
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of the files of a range."""
+        assert isinstance(planned, list)
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for entry in planned:
+            file: Any = entry
+            try:
+                for batch in self._rows(file, columns):
+                    arrays = [batch.column(field.name).cast(field.type) for field in wanted]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=wanted) if arrays else batch.select([])
+            except FileNotFoundError:
+                raise SourceError(
+                    message(
+                        "a file of an Iceberg table is gone",
+                        f"{self.name}: {file['path']}",
+                        "its rows are lost to this query",
+                        f"keep snapshots and files for longer than a query stands still, and {_AGAIN}",
+                    )
+                ) from None
+            except RAISED as problem:
+                raise SourceError(
+                    message(
+                        "a file of an Iceberg table cannot be read",
+                        f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}",
+                        "its rows are not known",
+                        f"restore the file; where the type of a column has changed, {_AGAIN}",
+                    )
+                ) from problem
+
+    def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        from krishiv_py.connectors.tables.iceberg.files import rows_of
+
+        return rows_of(self.metadata, self.columns, tuple(sorted(self.files.items())), file, columns)
+
+    def until_now(self) -> IcebergSource:
+        """Up to the snapshot there is now."""
+        head = opened(self.catalog).load_table(self.name).metadata.current_snapshot()
+        return attrs.evolve(self, until=(None if head is None else int(head.snapshot_id),))
+
+
+def columns_of(schema: Any) -> pa.Schema:
+    """Return the columns of a schema of Iceberg as this library has them."""
+    found = iceberg("io.pyarrow").schema_to_pyarrow(schema, include_field_ids=False)
+    return pa.schema([pa.field(field.name, normal_type(field.type)) for field in found])
+
+
+def trimmed(metadata: Any) -> str:
+    """Return what tasks need of the metadata of a table, as JSON; without its history."""
+    told = json.loads(metadata.model_dump_json())
+    for name in ("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"):
+        told[name] = []
+    told["refs"], told["current-snapshot-id"] = {}, None
+    return json.dumps(told)
