@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.tables.iceberg.files import rows_of
 from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
 from krishiv_py.connectors.tables.iceberg.place import iceberg, opened, shown_catalog, without_secrets
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message
@@ -302,8 +303,6 @@ class IcebergSource(Source):
                 ) from problem
 
     def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        from krishiv_py.connectors.tables.iceberg.files import rows_of
-
         return rows_of(self.metadata, self.columns, tuple(sorted(self.files.items())), file, columns)
 
     def until_now(self) -> IcebergSource:
