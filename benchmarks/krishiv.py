@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from benchmarks.jobs import HEAP, PAIRED, SPLIT, Job
 from benchmarks.peers.common import Task, parser_of, task_of
@@ -27,6 +29,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.connectors.sink import Sink
 
 NAME = "krishiv"
 SCHEMA = "user_id bigint, event_time timestamp, amount bigint"
@@ -128,15 +131,18 @@ def stream(task: Task, late_rule: str) -> None:
     opened.stop()
 
 
-def run(result: AggregatedStream, sink: ParquetSink, task: Task) -> None:
-    """A query to the end of its input, or until it is told to stop."""
-    batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger))
+def run(result: AggregatedStream, sink: Sink, task: Task) -> list[dict[str, Any]]:
+    """A query to the end of its input, or until it is told to stop; what Spark says of its last micro-batches."""
+    batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger)) if int(task.trigger) else None
     query = result.start(sink, checkpoint=str(task.checkpoint), batches=batches)
     if not task.to_the_end:
         while not task.told_to_stop():
             query.await_termination("200 ms")
+    progress = [p for running in SparkSession.active().streams.active for p in running.recentProgress]
+    if not task.to_the_end:
         query.stop()
     query.await_termination()
+    return [dict(json.loads(p.json)) if hasattr(p, "json") else dict(p) for p in progress]
 
 
 def collect(task: Task, late_rule: str) -> None:

@@ -3,23 +3,30 @@
 Event times are the clock's, and each event is sent when its time comes. The job is S1, windows of two seconds with a lag of
 five, in batches of a second; results are parquet files. As in the steady mode (``benchmarks/steady.py``), latency counts from
 ``window_end + lag``, and the CPU of a second is the difference of a long and a short run.
+
+With ``--trigger 0`` batches follow one another as soon as possible, and results go to a topic: ours in transactions, the
+hand-written side at least once. A result counts when a consumer that reads committed records has it. The parts of a micro-batch
+are kept too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from attrs import define
-from confluent_kafka import Producer
+from attrs import define, field
+from confluent_kafka import Consumer, Producer
 
 from benchmarks import record, steady
+from benchmarks.check import check
 from benchmarks.data import KEYS, KeySet, Spec
 from benchmarks.jobs import JOBS
 from benchmarks.kafka import native, report, topics
@@ -34,6 +41,8 @@ from krishiv_py.testing.broker import running
 JOB = JOBS[STEADY]
 DURATIONS_S = (120, 40)
 SLICE_MS = 50
+SETTLED_S = 30
+PERCENTILES = {"latency_p50_s": 50, "latency_p99_s": 99}
 
 
 @define
@@ -42,6 +51,8 @@ class Flow(steady.Load):
 
     address: str = ""
     topic: str = ""
+    to: str = ""
+    seen: list[tuple[float, bytes]] = field(factory=list)
 
     def produce(self) -> None:
         """Twenty slices a second."""
@@ -63,19 +74,49 @@ class Flow(steady.Load):
             raise SystemExit(f"{left} records did not reach the broker")
         self.out.with_name(f"{self.out.name}-stop").touch()
 
+    def consume(self) -> None:
+        """Note when results of a topic are seen; keep them as a file for the check."""
+        settings = {"group.id": "latency", "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+        consumer = Consumer({"bootstrap.servers": self.address, "fetch.wait.max.ms": 10, **settings})
+        consumer.subscribe([self.to])
+        while not self.finished.is_set():
+            for found in consumer.consume(10_000, 0.02):
+                if found.error() is None:
+                    self.seen.append((time.time(), found.value() or b""))
+        consumer.close()
+        rows = pa.Table.from_pylist([json.loads(value) for _, value in self.seen])
+        for name in ("window_start", "window_end") if self.seen else ():
+            times = pc.multiply(rows[name], 1_000).cast(pa.timestamp("us", tz="UTC"))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, times)
+        self.out.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, self.out / "part-seen.parquet")
+
+    def latencies(self) -> dict[str, float]:
+        """Percentiles, as for files; and the parts of a micro-batch, ms."""
+        if not self.to:
+            return steady.Load.latencies(self)
+        late = [at - json.loads(v)["window_end"] / 1e3 - JOB.lag_ms / 1e3 for at, v in self.seen if at > self.began + SETTLED_S]
+        parts = self.out.with_name(f"{self.out.name}-parts.json")
+        told: dict[str, float] = json.loads(parts.read_text()) if parts.exists() else {}
+        found = {name: float(np.percentile(late, at)) for name, at in PERCENTILES.items()} if late else {}
+        return {**found, **told}
+
     def microseconds(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
         """Ours are milliseconds, as the column was."""
         return pc.multiply(ends, 1_000) if pa.types.is_integer(ends.type) else steady.Load.microseconds(self, ends)
 
 
-def drive(side: str, spec: Spec, rate: int, address: str, work: Path, seconds: int) -> tuple[Measurement, dict[str, float]]:
-    """One run of `seconds`, start-up included."""
+def drive(
+    side: str, spec: Spec, rate: int, address: str, work: Path, seconds: int, trigger_ms: int
+) -> tuple[Measurement, dict[str, float]]:
+    """One run of `seconds`, start-up included; results go to a topic where batches follow one another at once."""
     (work / "input").mkdir(parents=True)
-    flow = Flow(spec, rate, work / "input", work / "out", seconds, address=address, topic=topics.made(address))
-    threads = [threading.Thread(target=action, daemon=True) for action in (flow.produce, flow.watch)]
+    to = "" if trigger_ms else topics.made(address)
+    flow = Flow(spec, rate, work / "input", work / "out", seconds, address=address, topic=topics.made(address), to=to)
+    threads = [threading.Thread(target=action, daemon=True) for action in (flow.produce, flow.consume if to else flow.watch)]
     for thread in threads:
         thread.start()
-    more = "--trigger", "1000", "--batch-rows", str(100 * rate)
+    more = ["--trigger", str(trigger_ms), "--batch-rows", str(100 * rate), *(["--to", to] if to else [])]
     told = measured(side, JOB, address, flow.topic, flow.out, seconds + 120, *more)
     flow.finished.set()
     for thread in threads:
@@ -83,16 +124,18 @@ def drive(side: str, spec: Spec, rate: int, address: str, work: Path, seconds: i
     return told, flow.latencies()
 
 
-def turn(side: str, keys: KeySet, rate: int, address: str, number: int, seed: int) -> Record:
+def turn(side: str, keys: KeySet, address: str, number: int, given: argparse.Namespace) -> Record:
     """A short and a long run of one side."""
+    rate, seed, trigger, seconds = given.rate, given.seed, given.trigger, tuple(given.seconds)
     spec, work = Spec(0, keys, seed=seed), workplace(f"kafka-latency-{side}")
     begun = record.now(), record.machine()
-    short, _ = drive(side, spec, rate, address, work / "short", DURATIONS_S[1])
-    long, found = drive(side, spec, rate, address, work / "long", DURATIONS_S[0])
+    short, _ = drive(side, spec, rate, address, work / "short", seconds[1], trigger)
+    long, found = drive(side, spec, rate, address, work / "long", seconds[0], trigger)
     slack = steady.UNFINISHED_S * 1_000_000  # a side that is stopped in the middle may owe what came last
-    verdict = judge(side, JOB, work / "long" / "input", work / "long" / "out", Rules("none"), slack)
-    data, runs = f"{rate:,} a second, {KEYS[keys]:,}", (long, short)
-    kept = steady.told("kafka latency", data, SIDES[side], number, seed, DURATIONS_S, runs, verdict, found, begun)
+    places = work / "long" / "input", work / "long" / "out"
+    verdict = judge(side, JOB, *places, Rules("none"), slack) if trigger else check(JOB, *places, Rules("none"), slack_us=slack)
+    data, runs = f"{rate:,} a second, {KEYS[keys]:,}{'' if trigger else ', at once'}", (long, short)
+    kept = steady.told("kafka latency", data, SIDES[side], number, seed, seconds, runs, verdict, found, begun)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept
@@ -107,7 +150,7 @@ def run(given: argparse.Namespace) -> bool:
         for keys in given.keys:
             for number in range(given.rounds):
                 for side in given.sides if number % 2 == 0 else given.sides[::-1]:
-                    kept = turn(side, names[keys], given.rate, broker.address, number, given.seed)
+                    kept = turn(side, names[keys], broker.address, number, given)
                     report.write(kept, given.results)
                     cost = kept.marginal("cpu_s")
                     print(f"{kept.data} keys, {side}: {cost:.3f} CPU s a second, {kept.extra}, ok: {kept.ok}", flush=True)

@@ -5,12 +5,14 @@ The connector is that of Spark 4.2.0, whose jars are listed in ``jars.sha256`` a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from benchmarks.kafka.task import task_of
+from benchmarks.kafka.task import KafkaTask, note_parts, task_of
 from benchmarks.peers.native_spark import columns, session, window_of, write
 from krishiv_py.testing.servers import Jars
 
@@ -34,9 +36,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     event = records.select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("event")).select("event.*")
     stream = event.withColumn("event_time", f.timestamp_millis("event_time"))
     groups = stream.withWatermark("event_time", f"{job.lag_ms} milliseconds").groupBy("user_id", window_of(job).alias("window"))
-    write(columns(groups.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount")), job), task)
+    result = columns(groups.agg(f.count("*").alias("count"), f.sum("amount").alias("sum_amount")), job)
+    if given.to is None:
+        write(result, task)
+    else:
+        send(result, given)
     spark.stop()
     return 0
+
+
+def send(result: DataFrame, given: KafkaTask) -> None:
+    """A query to a topic, at least once, until it is told to stop; times are milliseconds, as ours."""
+    millis = [f.unix_millis(name).alias(name) for name in ("window_start", "window_end")]
+    value = f.to_json(f.struct("user_id", *millis, "count", "sum_amount")).alias("value")
+    writer = result.select(value).writeStream.format("kafka").option("kafka.bootstrap.servers", given.address)
+    writer = writer.option("topic", given.to).option("checkpointLocation", str(given.task.checkpoint))
+    query = writer.trigger(processingTime=f"{given.task.trigger} milliseconds").start()
+    while not given.task.told_to_stop():
+        query.awaitTermination(1)
+    note_parts([dict(json.loads(p.json)) for p in query.recentProgress], given.task)
+    query.stop()
 
 
 if __name__ == "__main__":

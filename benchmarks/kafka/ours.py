@@ -1,12 +1,12 @@
-"""A job in krishiv_py over a topic: ``session.read_kafka``, windows, parquet."""
+"""A job in krishiv_py over a topic: ``session.read_kafka``, windows, parquet or a topic (exactly once)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.kafka.task import task_of
+from benchmarks.kafka.task import note_parts, task_of
 from benchmarks.krishiv import keyed, run, session, windowed
-from krishiv_py import ParquetSink, col, count
+from krishiv_py import KafkaSink, ParquetSink, col, count
 from krishiv_py import sum as total
 
 SCHEMA = "user_id bigint, event_time bigint, amount bigint"
@@ -21,7 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         given.topic, bootstrap_servers=given.address, schema=SCHEMA, max_offsets_per_batch=given.batch_rows
     )
     result = windowed(keyed(events, task.job), task.job).agg(count(col("*")), total(col("amount")))
-    run(result, ParquetSink(str(task.out)), task)
+    sink = ParquetSink(str(task.out)) if given.to is None else KafkaSink(given.to, bootstrap_servers=given.address)
+    progress = run(result, sink, task)
+    note_parts(progress, task)
     opened.stop()
     return 0
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks kafka run --events 2000000 --keys 5000 500000 --jobs J1 J3 --rounds 5
     python -m benchmarks kafka latency --rate 5000 --keys 5000
+    python -m benchmarks kafka latency --rate 5000 --keys 5000 --trigger 0
     python -m benchmarks kafka report
 
 A turn is a short run, over a topic with the first twentieth of the events, and the whole one, each a process of its own; the
@@ -137,6 +138,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks kafka", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("run", "latency", "report"))
     parser.add_argument("--rate", type=int, default=5_000, help="events a second, for latency")
+    parser.add_argument("--trigger", type=int, default=1_000, help="ms between batches, for latency; 0: at once, to a topic")
+    parser.add_argument("--seconds", type=int, nargs=2, default=latency.DURATIONS_S, help="of the long and the short run")
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--keys", nargs="+", type=int, choices=sorted(SETS), default=sorted(SETS))
     parser.add_argument("--jobs", nargs="+", choices=JOBS_HERE, default=list(JOBS_HERE))

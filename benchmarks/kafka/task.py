@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from benchmarks.jobs import JOBS
 from benchmarks.peers.common import TO_THE_END, Task, beside
@@ -23,6 +26,16 @@ class KafkaTask:
     address: str
     topic: str
     batch_rows: int
+    to: str | None = None
+    """The topic of the results; files without one."""
+
+
+def note_parts(progress: Sequence[Mapping[str, Any]], task: Task) -> None:
+    """Note the parts of Spark's micro-batches with rows, medians in ms, where the measuring process looks for them."""
+    parts = [dict(each["durationMs"]) for each in progress if each["numInputRows"]][5:]
+    names = sorted({name for each in parts for name in each})
+    told = {name: median(each.get(name, 0) for each in parts) for name in names}
+    beside(task.out, "parts.json").write_text(json.dumps({"batches": len(parts), **told}))
 
 
 def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> KafkaTask:
@@ -34,6 +47,7 @@ def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> Ka
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--batch-rows", type=int, required=True)
     parser.add_argument("--trigger", default=TO_THE_END, help="or milliseconds between batches, as in peers/common.py")
+    parser.add_argument("--to", help="a topic for the results, instead of files")
     given = parser.parse_args(argv)
     out = given.out.resolve()
     checkpoint = beside(out, "checkpoint")
@@ -41,4 +55,4 @@ def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> Ka
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True)
     task = Task(JOBS[given.job], out, out, checkpoint, (), state, 2, given.trigger, 0)
-    return KafkaTask(task, given.address, given.topic, given.batch_rows)
+    return KafkaTask(task, given.address, given.topic, given.batch_rows, given.to)
