@@ -82,7 +82,7 @@ class Source(ABC):
         planned : JSON value
             One of the ranges of :meth:`plan`.
         columns : sequence of str
-            The columns that are needed. Batches may have others; they are ignored.
+            The columns that are needed. Batches may have others, and their structs further fields; they are not read.
         """
 
     def finished(self, position: JsonValue) -> None:  # noqa: B027  # most sources have nothing to do

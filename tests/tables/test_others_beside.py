@@ -174,6 +174,23 @@ def test_a_delta_table_that_lost_columns_is_not_read_on(tmp_path: Path) -> None:
         source.plan(first.position)
 
 
+def test_a_delta_table_that_lost_fields_is_not_read_on(tmp_path: Path) -> None:
+    def batch(**value: int) -> pa.Table:
+        return pa.table(
+            {"u": pa.array([[{"v": value}]]), "m": pa.array([[("k", value)]], pa.map_(pa.string(), pa.array([value]).type))}
+        )
+
+    deltalake.write_deltalake(tmp_path / "t", batch(a=1, b=2))
+    source = delta_source(tmp_path / "t", streaming=True, on_change="skip")
+    first = source.plan(None)
+    assert first is not None
+    deltalake.write_deltalake(tmp_path / "t", batch(a=1, b=2, c=3), mode="overwrite", schema_mode="overwrite")
+    further = source.plan(first.position)
+    deltalake.write_deltalake(tmp_path / "t", batch(a=1), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SourceError, match=r"has lost columns .*u.v.b, m.b, in version 2"):
+        source.plan(first.position if further is None else further.position)
+
+
 def test_what_a_store_says_is_one_plain_line() -> None:
     told = {"account_name": "me", "account_key": "hunter2"}
     with pytest.raises(OperatorError) as refused:

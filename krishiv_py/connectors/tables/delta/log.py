@@ -51,13 +51,42 @@ class Commit:
     table : str or None
         Identity of the table, where the version states its metadata.
     columns : tuple of str or None
-        The names of its columns, likewise.
+        The names of its columns and of the fields inside them, as ``column.field``, likewise.
     """
 
     added: tuple[DataFile, ...]
     removed: int
     table: str | None
     columns: tuple[str, ...] | None = None
+
+
+def _names(type_: Any, path: str = "") -> Iterator[str]:
+    """The names inside a type of the log; items of lists, and keys and values of maps have the path of the list or map."""
+    if isinstance(type_, dict):
+        for field in type_.get("fields", ()):
+            yield path + field["name"]
+            yield from _names(field["type"], f"{path}{field['name']}.")
+        for inner in ("elementType", "keyType", "valueType"):
+            yield from _names(type_.get(inner), path)
+
+
+def names_in(schema: pa.Schema) -> Iterator[str]:
+    """The names of columns, and of the fields inside them, as those of a :class:`Commit`."""
+    for field in schema:
+        yield field.name
+        yield from _inside(field.type, f"{field.name}.")
+
+
+def _inside(type_: pa.DataType, path: str) -> Iterator[str]:
+    if pa.types.is_struct(type_):
+        for field in type_:
+            yield path + field.name
+            yield from _inside(field.type, f"{path}{field.name}.")
+    elif pa.types.is_map(type_):
+        yield from _inside(type_.key_type, path)
+        yield from _inside(type_.item_type, path)
+    elif pa.types.is_list(type_):
+        yield from _inside(type_.value_type, path)
 
 
 def table_at(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
@@ -129,7 +158,7 @@ def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
         elif (data := action.get("metaData")) is not None:
             table = str(data["id"])
             if "schemaString" in data:
-                columns = tuple(field["name"] for field in json.loads(data["schemaString"])["fields"])
+                columns = tuple(_names(json.loads(data["schemaString"])))
             if (data.get("configuration") or {}).get(_MAPPED, "none") != "none":
                 raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
     return Commit(tuple(added), removed, table, columns)

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, files_at, table_at
+from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, files_at, names_in, table_at
 from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import SourceError, message, shown
 from krishiv_py.lazy import lazy
@@ -158,7 +158,7 @@ class DeltaSource(Source):
         if (
             commit.columns is not None
             and at.version > self.columns_at
-            and (lost := [name for name in self.schema.names if name not in commit.columns])
+            and (lost := [name for name in names_in(self.schema) if name.lower() not in map(str.lower, commit.columns)])
         ):
             raise self._narrower(at.version, lost)
         return () if commit.removed and self._skipped(commit, at.version) else commit.added
