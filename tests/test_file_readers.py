@@ -196,7 +196,9 @@ def test_nanoseconds_are_refused_or_cut_at_any_depth(tmp_path: Path, zone: str |
     assert cut["d"].cast(pa.int64()).to_pylist() == [1, -1, None]
     assert pc.list_flatten(pc.struct_field(cut["u"], "t")).cast(pa.int64()).to_pylist() == [1, -1, None]
     other = pa.schema([("at", pa.timestamp("us", None if zone else "UTC"))])
-    assert "nanoseconds=" not in refused(file, other)
+    said = refused(file, other)
+    assert "nanoseconds=" not in said
+    assert f"declare it {'timestamp' if zone else 'timestamp_ntz'} there" in said
 
 
 def test_folders_give_columns_that_the_file_has_not(tmp_path: Path) -> None:

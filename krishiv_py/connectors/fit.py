@@ -303,7 +303,16 @@ def _where(path: Path) -> str:
 
 def _wrong_type(given: pa.DataType, wanted: pa.DataType, path: Path) -> MisfitError:
     got, hint = f"{given}, the stream has {wanted}", f"cast the column to {wanted}"
+    if other := other_zone(given, wanted):
+        hint += f", or declare it {other}"
     return MisfitError(f"{_where(path)} has the wrong type", got, hint, _where(path), (given, wanted))
+
+
+def other_zone(given: pa.DataType, wanted: pa.DataType) -> str:
+    """The type to declare for times that have a zone where the schema has none, or the other way; empty for anything else."""
+    if not (pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)) or (given.tz is None) == (wanted.tz is None):
+        return ""
+    return "timestamp_ntz" if given.tz is None else "timestamp"
 
 
 class WrongTypeError(Exception):

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.connectors.fit import MisfitError, Rule, fit_column, places
+from krishiv_py.connectors.fit import MisfitError, Rule, fit_column, other_zone, places
 
 
 def open_parquet(file: Any) -> pq.ParquetFile:
@@ -127,7 +127,9 @@ def explained(problem: MisfitError) -> str:
     if problem.types is None:
         return str(problem)
     given, wanted = problem.types
-    finer = pa.types.is_timestamp(given) and given.unit == "ns" and pa.types.is_timestamp(wanted)
-    could = finer and (given.tz is None) == (wanted.tz is None)
-    way = '; nanoseconds="cut" would cut its times to microseconds' if could else ""
+    way = ""
+    if other := other_zone(given, wanted):
+        way = f"; declare it {other} there"
+    elif pa.types.is_timestamp(given) and given.unit == "ns" and pa.types.is_timestamp(wanted):
+        way = '; nanoseconds="cut" would cut its times to microseconds'
     return f"{problem.where} is {given}, and its values do not fit {wanted} of the schema{way}"
