@@ -44,10 +44,15 @@ class Units:
     keys: pa.Table
 
 
-def units_of(assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int) -> Units:
-    """Assign rows to the windows that are not over."""
+def units_of(
+    assigner: FixedAssigner, keys: pa.Table, times: Ints, horizon: int, only: tuple[int, list[int]] | None = None
+) -> Units:
+    """Assign rows to the windows that are not over; `only` to those that end up to a time, and to some that start as given."""
     rows, windows = assigner.windows(times)
-    keep = windows + assigner.grid.size_us > horizon
+    ends = windows + assigner.grid.size_us
+    keep = ends > horizon
+    if only is not None:
+        keep &= (ends <= only[0]) | np.isin(windows, np.array(only[1], np.int64))
     rows, windows = rows[keep], windows[keep]
     order = pair_order(rows, windows)
     rows, windows = rows[order], windows[order]

@@ -73,7 +73,7 @@ class FixedOperator:
         np.maximum.at(newest, groups.ids, rows[TIME].to_numpy())
         return [pa.array(np.bincount(groups.ids, minlength=groups.n)), pa.array(newest)]
 
-    def _merge(self, partials: pa.Table) -> pa.Table:
+    def merge(self, partials: pa.Table) -> pa.Table:
         """Partials with equal key and slice become one."""
         names = [*self.layout.key_names, SLICE]
         groups = group([partials[n] for n in names], partials.num_rows)
@@ -83,13 +83,13 @@ class FixedOperator:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        runs = Runs(bucket, SLICE, self._merge)
+        runs = Runs(bucket, SLICE, self.merge)
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results = []
         if fresh is not None and fresh.num_rows:
             again = [] if self.mode == "final" else self._fired_by(fresh, due.from_us)
-            stood = self._content(runs, again) if again and self.mode == "retractions" else None
+            stood = self.content(runs, again) if again and self.mode == "retractions" else None
             self._append(runs, fresh, due.from_us)
             if again:
                 results += self._fire_again(runs, fresh, again, stood)
@@ -104,16 +104,16 @@ class FixedOperator:
         if fired_at == UNSET:
             return []
         slices = sorted_unique(fresh[SLICE].to_numpy()).tolist()
-        return self._windows_of(slices, self.patience.over(fired_at), fired_at)
+        return self.windows_of(slices, self.patience.over(fired_at), fired_at)
 
     def _append(self, runs: Runs, fresh: pa.Table, fired_at: int) -> None:
         """Append the batch to its slices."""
         for name, rows in split(fresh, fresh[SLICE].to_numpy()):
             # what a fired window was summed up from stays as it was: merged in another order, floats differ in the last bit
-            frozen = self.mode == "retractions" and fired_at != UNSET and bool(self._windows_of([name], UNSET, fired_at))
+            frozen = self.mode == "retractions" and fired_at != UNSET and bool(self.windows_of([name], UNSET, fired_at))
             runs.append(name, rows, compact=not frozen)
 
-    def _windows_of(self, slices: list[int], above: int, upto: int) -> list[int]:
+    def windows_of(self, slices: list[int], above: int, upto: int) -> list[int]:
         """Starts of the windows over these slices with ``above < end <= upto``, ascending."""
         if not slices:
             return []
@@ -122,7 +122,7 @@ class FixedOperator:
         kept: list[int] = self.assigner.starts(np.array(slices, np.int64), first, last).tolist()
         return kept
 
-    def _content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
+    def content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
         """Partials of these windows: columns ``w`` (start), keys, partials, and what else `load` gives."""
         slices = runs.between(starts[0], starts[-1] + self.window.size_us)
         tables = [pa.concat_tables((load or runs.load)(s)) for s in slices]
@@ -140,7 +140,7 @@ class FixedOperator:
             stacked = pick(pa.concat_tables(tables), expand(begins[at], begins[at] + rows[at])[0])
         return stacked.set_column(0, "w", pa.array(np.repeat(windows, rows[at])))
 
-    def _merged(self, content: pa.Table) -> pa.Table:
+    def merged(self, content: pa.Table) -> pa.Table:
         names = ["w", *self.layout.key_names]
         groups = group([content["w"].to_numpy(), *(content[k] for k in self.layout.key_names)], content.num_rows)
         head = pick(content.select(names), groups.first)
@@ -150,7 +150,7 @@ class FixedOperator:
         in_order = bool((windows[1:] >= windows[:-1]).all())  # of one window for sure: no second copy of all its rows
         return merged if in_order else pick(merged, stable_order(windows))
 
-    def _portions(self, runs: Runs, starts: list[int]) -> list[list[int]]:
+    def portions_of(self, runs: Runs, starts: list[int]) -> list[list[int]]:
         """Windows in groups small enough to merge in one go."""
         sizes = {s: runs.rows(s) for s in runs.between(starts[0], starts[-1] + self.window.size_us)}
         names = np.array(list(sizes), np.int64)
@@ -160,12 +160,12 @@ class FixedOperator:
         return [starts[a:b] for a, b in portions(counts[high] - counts[low], _FIRE_ROWS)]
 
     def _fire(self, runs: Runs, due: Due) -> list[pa.Table]:
-        starts = self._windows_of(runs.between(due.from_us - self.window.size_us, due.to_us), due.from_us, due.to_us)
+        starts = self.windows_of(runs.between(due.from_us - self.window.size_us, due.to_us), due.from_us, due.to_us)
         out = []
-        for portion in self._portions(runs, starts) if starts else ():
-            content = self._content(runs, portion)
+        for portion in self.portions_of(runs, starts) if starts else ():
+            content = self.content(runs, portion)
             if content is not None:
-                merged = self._merged(content)
+                merged = self.merged(content)
                 out.append(self.emitter.rows(merged, *self._bounds(merged), "+I"))
         return out
 
@@ -175,14 +175,14 @@ class FixedOperator:
         touched = np.isin(window, np.array(starts, np.int64))
         changed = pick(fresh.select([SLICE, *self.layout.key_names]), rows[touched])
         changed = changed.set_column(0, "w", pa.array(window[touched]))
-        now = self._content(runs, starts)
+        now = self.content(runs, starts)
         assert now is not None
-        new = self._merged(self._only(now, changed))
+        new = self.merged(self._only(now, changed))
         out = []
         if self.mode == "retractions":
             stood = self._only(before, changed) if before is not None else None
             if stood is not None and stood.num_rows:
-                old = self._merged(stood)
+                old = self.merged(stood)
                 out.append(self.emitter.rows(old, *self._bounds(old), "-U"))
                 known = self._pairs_in(new, old)
                 out.append(self.emitter.rows(new, *self._bounds(new), renewed(known)))
@@ -208,12 +208,17 @@ class FixedOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        runs, opened = Runs(bucket, SLICE, self._merge), Opened(self.layout)
+        runs = Runs(bucket, SLICE, self.merge)
         horizon = self.patience.over(Fired.of(bucket).fired_at)
-        starts = self._windows_of(runs.names(), horizon, END_OF_TIME)
+        starts = self.windows_of(runs.names(), horizon, END_OF_TIME)
+        return self.shown(runs, starts)
+
+    def shown(self, runs: Runs, starts: list[int]) -> pa.Table:
+        """Some windows as :meth:`state` shows them."""
+        opened = Opened(self.layout)
         tables = [opened.empty()]
-        for portion in self._portions(runs, starts) if starts else ():
-            content = self._content(runs, portion, runs.written)
+        for portion in self.portions_of(runs, starts) if starts else ():
+            content = self.content(runs, portion, runs.written)
             if content is not None:
                 windows = content["w"].to_numpy()
                 groups = group([windows, *(content[k] for k in self.layout.key_names)], content.num_rows)
@@ -223,11 +228,15 @@ class FixedOperator:
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
         """See :class:`~krishiv_py.kernels.wrappers.ttl_fixed.WindowDropping`."""
-        runs = Runs(bucket, SLICE, self._merge)
+        runs = Runs(bucket, SLICE, self.merge)
         gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
-        rows, windows = self.assigner.windows(gone[SLICE].to_numpy())
-        open_ = windows + self.window.size_us > self.patience.over(moment.watermark_us)
-        spread = pick(gone, rows[open_]).set_column(0, "w", pa.array(windows[open_]))
+        return self.spread(gone, self.patience.over(moment.watermark_us))
+
+    def spread(self, rows: pa.Table, after: int) -> pa.Table:
+        """Start and key of each window that has some of these rows and ends after a point in time."""
+        at, windows = self.assigner.windows(rows[SLICE].to_numpy())
+        open_ = windows + self.window.size_us > after
+        spread = pick(rows, at[open_]).set_column(0, "w", pa.array(windows[open_]))
         return distinct(spread, ["w", *self.layout.key_names])
 
     def _forget(self, runs: Runs, horizon: int) -> None:
@@ -239,14 +248,14 @@ class FixedOperator:
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:
         """The next watermark at which a window fires or a slice is over."""
         watermark_us = max(watermark_us, UNSET // 2)
-        fires, over = (self._next_end(runs, watermark_us - wait) for wait in (0, self.patience.keep_us))
+        fires, over = (self.next_end(runs, watermark_us - wait) for wait in (0, self.patience.keep_us))
         moments = [m for m in (fires, None if over is None else over + self.patience.keep_us) if m is not None]
         return min(moments, default=None)
 
-    def _next_end(self, runs: Runs, after: int) -> int | None:
+    def next_end(self, runs: Runs, after: int) -> int | None:
         """The next end of a window: at most two slices begin within a slide, so the first few names are enough."""
         names = runs.between(after - self.window.size_us, 2 * END_OF_TIME, most=4)
         return self.assigner.next_end(np.array(names, np.int64), after)
 
     def _open(self, runs: Runs) -> int:
-        return runs.counted(lambda names: len(self._windows_of(names, UNSET, END_OF_TIME)))
+        return runs.counted(lambda names: len(self.windows_of(names, UNSET, END_OF_TIME)))

@@ -3,6 +3,9 @@
 A run of log entries (:mod:`~krishiv_py.kernels.state.window_log`) per window. Triggers that fire row by row keep rows apart
 until they have been counted, and read the windows a batch touches; all others append partials and read a window only when it
 fires.
+
+Windows that overlap and do not fire before their end share what they hold until then: rows are kept once, in the run of their
+slice, and a window gets its entries from its slices in the step in which the watermark passes its end.
 """
 
 from __future__ import annotations
@@ -38,9 +41,12 @@ from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _FIRE_ROWS = 4_000_000
+SHARED = "sl"
+"""Rows that open windows hold together, by slice."""
 
 
 @attrs.define
@@ -98,6 +104,8 @@ class TriggeredOperator:
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger.row_by_row
+        self.shares = self.window.slide_us < self.window.size_us and self.trigger.early is None
+        """Whether open windows hold their rows in slices, unless single rows are kept apart."""
         self.folder = Folder(self.log, self.trigger, self.discarding, self.window.size_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -110,8 +118,11 @@ class TriggeredOperator:
         waiting, gate, changed = Waiting.of(bucket), IntervalGate.of(bucket), _changed(bucket)
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
         results, taken = list[pa.Table](), _Taken()
+        shared = self._shared(bucket)
+        if shared is not None:
+            self._part(runs, shared, due)
         if any(c.num_rows for c in chunks):
-            taken = self._take_in(runs, waiting, pa.concat_tables(chunks), due, results)
+            taken = self._take_in(runs, shared, waiting, pa.concat_tables(chunks), due, results)
             if self.trigger.period_us is not None:
                 for window in taken.open:
                     changed[window] = 1
@@ -124,17 +135,65 @@ class TriggeredOperator:
         table = self.emitter.concat(results)
         return StepResult(
             table,
-            self._wakeup(runs, waiting, due),
-            len(runs),
-            runs.total_rows(),
+            self._wakeup(runs, shared, waiting, due),
+            len(runs) + (0 if shared is None else self._open(runs, shared, due)),
+            runs.total_rows() + (0 if shared is None else shared.total_rows()),
             table.num_rows,
             wakeup_now_us=gate.wakeup(self.trigger, changed=len(changed) > 0),
         )
 
-    def _take_in(self, runs: Runs, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
+    def _shared(self, bucket: Bucket) -> Runs | None:
+        """What open windows hold together, by slice; None where each holds its own."""
+        return Runs(bucket, SHARED, self._slices.merge) if self.shares and not self.by_row else None
+
+    def _part(self, runs: Runs, shared: Runs, due: Due) -> None:
+        """Give windows that have ended their own entries, and let slices go whose windows have all ended."""
+        size = self.window.size_us
+        touched = shared.between(due.from_us - size, due.to_us)
+        starts = [w for w in self._slices.windows_of(touched, due.from_us, due.to_us) if w not in runs]
+        for portion in self._slices.portions_of(shared, starts) if starts else ():
+            content = self._slices.content(shared, portion)
+            if content is not None:
+                merged = self._slices.merged(content)
+                n = merged.num_rows
+                none, ones = np.zeros(n, np.bool_), np.ones(n, np.int64)
+                partials = merged.select(self.log.partial_schema.names)
+                self._append(runs, merged["w"].to_numpy(), self.log.entries(merged, ones, 0 * ones, none, none, partials))
+        names = np.array(touched, np.int64)
+        for name in names[self.assigner.last_end(names) <= due.to_us].tolist():
+            shared.drop(name)
+
+    def _open(self, runs: Runs, shared: Runs, due: Due) -> int:
+        """How many open windows hold their rows in slices."""
+        size = self.window.size_us
+        every = shared.counted(lambda names: len(self._slices.windows_of(names, UNSET, END_OF_TIME)))
+        ended = self._slices.windows_of(shared.between(None, due.to_us), UNSET, due.to_us)
+        both = [w for w in self._own_and_open(runs, due.to_us) if shared.between(w, w + size, most=1)]
+        return every - len(ended) - len(both)
+
+    def _own_and_open(self, runs: Runs, to_us: int) -> list[int]:
+        """Open windows with entries of their own: those of a state from before rows were shared, which go on so."""
+        return runs.between(to_us - self.window.size_us + 1, None)
+
+    def _share(self, shared: Runs, fresh: pa.Table, due: Due, *, every: bool) -> pa.Table:
+        """Keep the rows of open windows by slice; gives those that may be in ended windows too, or `every` row."""
+        slices = fresh[SLICE].to_numpy()
+        waits = self.assigner.last_end(slices) > due.to_us
+        for name, part in split(fresh.filter(pa.array(waits)), slices[waits]):
+            shared.append(name, part)
+        return fresh if every else fresh.filter(pa.array(slices < due.to_us))
+
+    def _take_in(
+        self, runs: Runs, shared: Runs | None, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]
+    ) -> _Taken:
         """Fold a batch in, firing row by row."""
+        own: list[int] | None = None
+        if shared is not None:
+            own = self._own_and_open(runs, due.to_us)
+            fresh = self._share(shared, fresh, due, every=bool(own))
         times = fresh[SLICE if SLICE in fresh.column_names else TIME].to_numpy()
-        units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us)
+        of_own = None if own is None else (due.to_us, own)
+        units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us, of_own)
         if not units.n:
             return _Taken()
         windows = sorted_unique(units.pair_windows)
@@ -322,6 +381,11 @@ class TriggeredOperator:
             heads = pick(heads, wanted)
             starts = heads[WINDOW].to_numpy()
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
+        shared = self._shared(bucket)
+        if shared is not None:
+            fired_at = self.patience.fired(Fired.of(bucket).fired_at)
+            starts = [w for w in self._slices.windows_of(shared.names(), fired_at, END_OF_TIME) if w not in runs]
+            tables.append(self._slices.shown(shared, starts))
         return pa.concat_tables(tables)
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
@@ -332,6 +396,10 @@ class TriggeredOperator:
         for window in runs.names():
             gone = remove_keys(runs, self.layout.key_names, dead, self.log.schema, window)
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
+        shared = self._shared(bucket)
+        if shared is not None:
+            gone = remove_keys(shared, self.layout.key_names, dead, self._slices.chunk_schema)
+            parts.append(self._slices.spread(gone, self.patience.fired(Fired.of(bucket).fired_at)))
         Waiting.of(bucket).only(runs).store(bucket)
         changed = _changed(bucket)
         changed.remove([w for w in changed if w not in runs])
@@ -347,11 +415,12 @@ class TriggeredOperator:
     def _closing(self, runs: Runs, window: int) -> None:
         """For operators that tell of windows before they are dropped."""
 
-    def _wakeup(self, runs: Runs, waiting: Waiting, due: Due) -> int | None:
+    def _wakeup(self, runs: Runs, shared: Runs | None, waiting: Waiting, due: Due) -> int | None:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1
         size, keep = self.window.size_us, self.patience.keep_us
         ends = (w + size for w in runs.between(due.to_us - size + 1, None, most=1))
         overs = (w + size + keep for w in runs.between(due.to_us - size - keep + 1, None, most=1))
-        return min((*ends, *overs), default=None)
+        first = None if shared is None else self._slices.next_end(shared, due.to_us)
+        return min((*ends, *overs, *(() if first is None else (first,))), default=None)
