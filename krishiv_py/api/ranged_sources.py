@@ -52,6 +52,7 @@ class RangedSources:
         schema: SchemaLike | Any = None,
         value_format: ValueFormat = "json",
         avro_schema: str | None = None,
+        avro_reader_schema: str | None = None,
         protobuf_message: Any = None,
         schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
         key: str | None = None,
@@ -88,12 +89,15 @@ class RangedSources:
             rows each; or as they are.
         avro_schema : str, optional
             JSON text of the schema of Avro values that do not begin with the number of one.
+        avro_reader_schema : str, optional
+            JSON text of the schema to read Avro values with: those of other schemas are resolved to it, with its defaults and
+            aliases. Without it, a column that a value does not have is null.
         protobuf_message : generated class or (path, str), optional
             The type of protobuf values: a class that ``protoc`` made, or a file of descriptors (``protoc --include_imports
             --descriptor_set_out``) and the full name of the message.
         schema_registry : str or mapping, optional
             Address of the registry in which the schemas of Avro values are looked up, or settings of its client with ``url``.
-            With protobuf, values begin with the number of a schema, which must be one of protobuf.
+            With protobuf and JSON, values begin with the number of a schema, which must be one of that kind.
         key, timestamp, headers, topic, partition, offset : str, optional
             Names of columns to add: key, time of the record (``timestamp``), headers (list of name and value) and place.
         key_format : {"string", "bytes"}
@@ -137,6 +141,7 @@ class RangedSources:
             schema=schema,
             value_format=value_format,
             avro_schema=avro_schema,
+            avro_reader_schema=avro_reader_schema,
             protobuf_message=protobuf_message,
             schema_registry=schema_registry,
             key=key,

@@ -7,6 +7,7 @@ import contextlib
 import http.server
 import json
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -95,6 +96,11 @@ def registry(known: dict[int, dict[str, Any]] | None = None) -> Iterator[tuple[s
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             number = self.path.split("?")[0].rpartition("/")[2]
+            if "/versions/" in self.path and number.isdigit():
+                subject = urllib.parse.unquote(self.path.split("/")[2])
+                of_it = [(one, told) for one, told in schemas.items() if told.get("subject") == subject][int(number) - 1 :]
+                self._answer({**of_it[0][1], "id": of_it[0][0], "version": int(number)} if of_it else None)
+                return
             if number == "latest":
                 subject = self.path.split("/")[2]
                 of_it = [(one, told) for one, told in schemas.items() if told.get("subject") == subject]

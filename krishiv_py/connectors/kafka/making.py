@@ -21,15 +21,21 @@ from krishiv_py.plan.options.malformed import OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.kafka.formats import avro, protobuf, registry
+    from krishiv_py.connectors.kafka.formats import avro, avro_schemas, protobuf, registry
     from krishiv_py.connectors.kafka.formats.protobuf import MessageType
 else:
     avro = lazy("krishiv_py.connectors.kafka.formats.avro")
+    avro_schemas = lazy("krishiv_py.connectors.kafka.formats.avro_schemas")
     protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
     registry = lazy("krishiv_py.connectors.kafka.formats.registry")
 
 FORMATS: Final = ("json", "avro", "protobuf", "arrow", "bytes")
-_DESCRIBED: Final = {"avro_schema": ("avro",), "protobuf_message": ("protobuf",), "schema_registry": ("avro", "protobuf")}
+_DESCRIBED: Final = {
+    "avro_schema": ("avro",),
+    "avro_reader_schema": ("avro",),
+    "protobuf_message": ("protobuf",),
+    "schema_registry": ("avro", "protobuf", "json"),
+}
 """What describes values, and the formats it is for."""
 PARTITION_SOURCE: Final = "kafka_source"
 _MOST_OFFSETS: Final = (1 << 63) - 1
@@ -42,6 +48,7 @@ def kafka_source(
     schema: SchemaLike | Any = None,
     value_format: ValueFormat = "json",
     avro_schema: str | None = None,
+    avro_reader_schema: str | None = None,
     protobuf_message: Any = None,
     schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
     key: str | None = None,
@@ -94,13 +101,13 @@ def kafka_source(
         "source": PARTITION_SOURCE if partitions_as_sources else None,
     }  # fmt: skip
     meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in told.items() if name is not None)
-    values_of = _described(value_format, avro_schema, protobuf_message, schema_registry)
+    values_of = _described(value_format, avro_schema, avro_reader_schema, protobuf_message, schema_registry)
     values = _values(schema, value_format, values_of.protobuf)
     if avro_schema is not None:
-        avro.require_columns(avro_schema, values)
+        avro.require_columns(avro_schema, avro_reader_schema, values)
     elif value_format == "avro" and values_of.registry is not None:
         for name in names:
-            avro.require_registered_columns(values_of.registry, name, values)
+            avro.require_registered_columns(values_of.registry, name, avro_reader_schema, values)
     columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
     end = None if ending is None else where(ending, "ending", names)
@@ -123,6 +130,7 @@ def kafka_source(
         parallelism=parallelism or min(len(places), os.cpu_count() or 1),
         registry=values_of.registry,
         avro_schema=avro_schema,
+        avro_reader_schema=avro_reader_schema,
         protobuf=values_of.protobuf,
         commit_group=None if commit_group is None else a_text(commit_group, "commit_group", "pass the name of a group"),
         source_column=PARTITION_SOURCE if partitions_as_sources else None,
@@ -148,14 +156,25 @@ class _Described:
     protobuf: MessageType | None = None
 
 
-def _described(value_format: ValueFormat, avro_schema: object, protobuf_message: object, schema_registry: object) -> _Described:
-    told = {"avro_schema": avro_schema, "protobuf_message": protobuf_message, "schema_registry": schema_registry}
+def _described(
+    value_format: ValueFormat,
+    avro_schema: object,
+    avro_reader_schema: object,
+    protobuf_message: object,
+    schema_registry: object,
+) -> _Described:
+    told = {
+        "avro_schema": avro_schema,
+        "avro_reader_schema": avro_reader_schema,
+        "protobuf_message": protobuf_message,
+        "schema_registry": schema_registry,
+    }
     for name, value in told.items():
         if value is not None and value_format not in _DESCRIBED[name]:
             hint = f"write value_format={_DESCRIBED[name][0]!r}, or leave it out"
             raise PlanError(message(f"`{name}` is not for such values", f"{value_format=}", "it describes nothing", hint))
     if value_format == "avro":
-        avro.avro_modules()
+        avro_schemas.avro_modules()
         if (avro_schema is None) == (schema_registry is None):
             hint = 'pass schema_registry="http://host:8081", or avro_schema="..." for values without the number of a schema'
             raise PlanError(
@@ -164,7 +183,10 @@ def _described(value_format: ValueFormat, avro_schema: object, protobuf_message:
                 )
             )
         if avro_schema is not None:
-            avro.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+            avro_schemas.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+        if avro_reader_schema is not None:
+            text = a_text(avro_reader_schema, "avro_reader_schema", "pass the JSON text of a record schema")
+            avro_schemas.parsed(text, "avro_reader_schema")
     messages = protobuf.message_type(protobuf_message) if value_format == "protobuf" else None
     return _Described(None if schema_registry is None else registry.registry_at(schema_registry), messages)
 

@@ -17,6 +17,7 @@ from krishiv_py.connectors.kafka.fetching import records
 from krishiv_py.connectors.kafka.fetching import warn_passed as warn_passed
 from krishiv_py.connectors.kafka.formats import arrow, avro, protobuf
 from krishiv_py.connectors.kafka.formats.decoding import Decode, Decoded, decode_json
+from krishiv_py.connectors.kafka.formats.json_schema import decode_registered_json
 from krishiv_py.connectors.malformed import Malformed
 
 if TYPE_CHECKING:
@@ -84,10 +85,14 @@ def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
     if source.value_format == "arrow":
         return functools.partial(arrow.decode_arrow, schema)
     if source.value_format == "avro":
-        return functools.partial(avro.decode_avro, schema, source.registry, source.avro_schema)
+        return functools.partial(
+            avro.decode_avro, schema, source.registry, source.avro_schema, reader=source.avro_reader_schema
+        )
     if source.value_format == "protobuf":
         assert source.protobuf is not None
         return functools.partial(protobuf.decode_protobuf, schema, source.protobuf, source.registry)
+    if source.registry is not None:
+        return functools.partial(decode_registered_json, schema, source.known, source.registry)
     return functools.partial(decode_json, schema, source.known)
 
 

@@ -84,6 +84,7 @@ class KafkaSource(Source):
     commit_group: str | None = None
     registry: Connection | None = None
     avro_schema: str | None = None
+    avro_reader_schema: str | None = None
     protobuf: MessageType | None = None
     poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None

@@ -1,21 +1,31 @@
-"""Avro values as columns, with the writer's schema from a schema registry or as it was told."""
+"""Avro values as columns, with the writer's schema from a schema registry or as it was given."""
 
 from __future__ import annotations
 
 import functools
 import io
-import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka.formats.avro_schemas import (
+    READ,
+    Branch,
+    Written,
+    described,
+    inner,
+    names_of,
+    of_registry,
+    of_text,
+    whole,
+)
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
-from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, latest, registered
+from krishiv_py.connectors.kafka.formats.registry import FRAME, latest, number_of, referenced
 from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, PlanError, message, require_extra, shown, told
+from krishiv_py.errors import RAISED, PlanError, SourceError, message
 
 Change: TypeAlias = Callable[[Any], Any]
 _PLAIN: Final[dict[str, pa.DataType]] = {
@@ -29,6 +39,8 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
     "bytes": pa.binary(),
     "fixed": pa.binary(),
 }
+_VARINT: Final = 5
+"""The most bytes of the number of a branch."""
 _LOGICAL: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("ms", "UTC"),
@@ -36,159 +48,171 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-_READ: Final[dict[tuple[str, str], pa.DataType]] = {
-    ("int", "date"): pa.date32(),
-    ("int", "time-millis"): pa.time32("ms"),
-    ("long", "time-micros"): pa.time64("us"),
-    **{
-        ("long", f"{local}timestamp-{name}"): pa.timestamp(unit, zone)
-        for local, zone in (("", "UTC"), ("local-", None))
-        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
-    },
-}
-"""The times that numbers mean. A logical type that is not here, or on another type, has no effect, as Avro's rules say."""
 
 
-def avro_modules() -> None:
-    """Raise :class:`MissingExtraError` unless Avro can be read."""
-    require_extra("Avro", ("fastavro",), "kafka", "Avro values cannot be decoded")
-
-
-def parsed(text: str) -> Any:
-    """A schema that a user told.
+def require_columns(text: str, reader: str | None, schema: pa.Schema, *, single: bool = False) -> None:
+    """Refuse a schema that was given and has none of the columns: every value would be malformed.
 
     Raises
     ------
     PlanError
-        When it is none, or no record.
-    """
-    import fastavro
-
-    try:
-        found = fastavro.parse_schema(json.loads(text))
-    except RAISED as problem:
-        hint = "pass the JSON text of a record schema"
-        raise PlanError(message("`avro_schema` is no Avro schema", shown(text), told(problem), hint)) from None
-    if not isinstance(found, dict) or found.get("type") != "record":
-        hint = "pass the schema of a record"
-        raise PlanError(message("`avro_schema` is no record", shown(text), "there would be no columns", hint))
-    return found
-
-
-def require_columns(text: str, schema: pa.Schema) -> None:
-    """Refuse a schema that was told and has none of the columns: every value would be malformed.
-
-    Raises
-    ------
-    PlanError
-        When it has none of them.
+        When it has none of them, or cannot be resolved to the schema of the reader.
     """
     try:
-        _fields(_told(text), schema)
+        _require(of_text(text, reader, single), schema)
     except ValueError as problem:
         hint = "name the fields of the Avro schema in `schema`, or pass the schema that the values were written with"
         raise PlanError(message("`avro_schema` and `schema` do not fit", str(problem), "no value has a row", hint)) from None
 
 
-def require_registered_columns(registry: Connection, topic: str, schema: pa.Schema) -> None:
+def _require(written: Written, schema: pa.Schema) -> None:
+    problems = []
+    for branch in written.branches:
+        if isinstance(branch, str):
+            problems.append(branch)
+            continue
+        try:
+            _fields(branch, schema)
+            return
+        except ValueError as problem:
+            problems.append(str(problem))
+    raise ValueError("; ".join(problems))
+
+
+def require_registered_columns(registry: Connection, topic: str, reader: str | None, schema: pa.Schema) -> None:
     """Refuse a topic whose values have none of the columns, by the newest schema that is registered for it.
 
-    That is the one under ``TOPIC-value``, as producers name it if nobody tells them otherwise. Where there is none under this
-    name, or the registry does not answer, the values themselves tell.
+    That is the one under ``TOPIC-value``, as producers name it if nobody says otherwise. Where there is none under this
+    name, or the registry does not answer, or it is no record, the values themselves show it.
 
     Raises
     ------
     PlanError
         When it has none of the columns.
     """
-    import fastavro
-
     subject = f"{topic}-value"
     found = latest(registry, subject)
-    if found is None or found.schema_type != "AVRO" or found.references:
+    if found is None or found.schema_type != "AVRO":
         return
     try:
-        record = fastavro.parse_schema(json.loads(found.schema_str))
-    except RAISED:
+        written = described(whole(found.schema_str, referenced(registry, found)), reader, f"schema {subject}")
+    except (ValueError, SourceError):
         return
-    if not (isinstance(record, dict) and record.get("type") == "record"):
+    if all(isinstance(branch, str) for branch in written.branches):
         return
     try:
-        _fields(record, schema)
+        _require(written, schema)
     except ValueError as problem:
         what = f"the registered schema {subject!r} and `schema` do not fit"
         raise PlanError(message(what, str(problem), "no value has a row", "name its fields in `schema`")) from None
 
 
-@functools.lru_cache(maxsize=1_000)
-def _writer(registry: Connection, number: int) -> Any:
-    """The schema of this number.
+def decode_avro(
+    schema: pa.Schema,
+    registry: Connection | None,
+    text: str | None,
+    values: Sequence[bytes | None],
+    reader: str | None = None,
+    *,
+    single: bool = False,
+) -> Decoded:
+    """Return values that are one Avro record each, in the columns of `schema`.
 
-    Raises
-    ------
-    SourceError
-        When the registry does not answer.
-    ValueError
-        When it has no such schema, or another kind of schema.
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The columns.
+    registry : Connection, optional
+        Where schemas are found by the number that each value begins with.
+    text : str, optional
+        Without a registry, the schema that all values were written with.
+    values : sequence of bytes or None
+        The values of records.
+    reader : str, optional
+        The schema to which that of the writer is resolved, with its defaults and aliases.
+    single : bool
+        Whether a value that is no record is the only column.
     """
-    import fastavro
-
-    found = registered(registry, number, "AVRO")
-    if found.references:
-        raise ValueError(f"schema {number} of the registry refers to others")
-    return fastavro.parse_schema(json.loads(found.schema_str))
-
-
-def decode_avro(schema: pa.Schema, registry: Connection | None, text: str | None, values: Sequence[bytes | None]) -> Decoded:
-    """Values that are one Avro record each, in the columns of `schema`; with a registry each begins with a schema's number."""
     bad: dict[int, str] = {}
-    by_writer: dict[int, list[int]] = {}
+    written: dict[int, Written | str] = {}
+    groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for at, value in enumerate(values):
-        if value is None:
-            bad[at] = NO_VALUE
-        elif registry is None:
-            by_writer.setdefault(-1, []).append(at)
-        elif len(value) < FRAME.size or value[0] != 0:
-            bad[at] = NO_NUMBER
-        else:
-            by_writer.setdefault(FRAME.unpack_from(value)[1], []).append(at)
-    rows: dict[int, pa.RecordBatch] = {}
-    order: list[int] = []
-    for number, places in by_writer.items():
         try:
-            writer = _told(text) if registry is None else _writer(registry, number)
-            fields = _fields(writer, schema)
+            if value is None:
+                raise ValueError(NO_VALUE)
+            number, skipped = -1, 0
+            if registry is not None:
+                number, skipped = number_of(value), FRAME.size
+            if number not in written:
+                written[number] = _written(registry, number, text, reader, single)
+            one = written[number]
+            if isinstance(one, str):
+                raise ValueError(one)
+            branch, skipped = _branch_of(value, skipped, len(one.branches)) if one.union else (0, skipped)
+            groups.setdefault((number, branch), []).append((at, skipped))
         except ValueError as problem:
-            bad.update(dict.fromkeys(places, str(problem)))
+            bad[at] = str(problem)
+    rows: list[pa.RecordBatch] = []
+    order: list[int] = []
+    for (number, at_branch), places in groups.items():
+        one = written[number]
+        assert isinstance(one, Written)
+        found = one.branches[at_branch]
+        try:
+            if isinstance(found, str):
+                raise ValueError(found)
+            fields = _fields(found, schema)
+        except ValueError as problem:
+            bad.update((at, str(problem)) for at, _ in places)
             continue
-        good = _records(writer, values, places, 0 if registry is None else FRAME.size, bad)
-        batch, kept = columns(schema, fields, good, bad)
-        rows[number] = batch
+        batch, kept = columns(schema, fields, _records(found, values, places, bad), bad)
+        rows.append(batch)
         order += kept
-    table = pa.Table.from_batches(list(rows.values()), schema).combine_chunks()
+    table = pa.Table.from_batches(rows, schema).combine_chunks()
     if len(rows) > 1:  # back into the order of the records
         table = table.take(pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())).combine_chunks()
     batches = table.to_batches()
     return Decoded(batches[0] if batches else pa.RecordBatch.from_pylist([], schema), tuple(sorted(bad.items())))
 
 
-@functools.lru_cache(maxsize=8)
-def _told(text: str | None) -> Any:
-    return parsed(text or "")
+def _written(registry: Connection | None, number: int, text: str | None, reader: str | None, single: bool) -> Written | str:
+    """How the values of a number are read, or why they are no rows."""
+    try:
+        return of_text(text or "", reader, single) if registry is None else of_registry(registry, number, reader, single)
+    except ValueError as problem:
+        return str(problem)
+
+
+def _branch_of(value: bytes, at: int, most: int) -> tuple[int, int]:
+    """The branch of a union, and where its value begins: a number of a few bytes in zigzag form."""
+    number = shift = 0
+    for place in range(at, min(at + _VARINT, len(value))):
+        number |= (value[place] & 0x7F) << shift
+        shift += 7
+        if not value[place] & 0x80:
+            branch = (number >> 1) ^ -(number & 1)
+            if 0 <= branch < most:
+                return branch, place + 1
+            break
+    raise ValueError(f"no Avro record of its schema: it begins with no branch of {most}")
 
 
 def _records(
-    writer: Any, values: Sequence[bytes | None], places: list[int], skipped: int, bad: dict[int, str]
+    branch: Branch, values: Sequence[bytes | None], places: list[tuple[int, int]], bad: dict[int, str]
 ) -> list[tuple[int, dict[str, Any]]]:
     """Values as dicts; all bytes of a value must belong to its record."""
     import fastavro
+    from fastavro.read import SchemaResolutionError
 
-    raw, good = _raw(writer), []
-    for at in places:
+    good = []
+    for at, skipped in places:
         stream = io.BytesIO(values[at] or b"")
         stream.seek(skipped)
         try:
-            found: Any = fastavro.schemaless_reader(stream, raw, None)
+            found: Any = fastavro.schemaless_reader(stream, branch.raw, branch.reader)
+        except SchemaResolutionError:
+            bad[at] = "its schema cannot be resolved to avro_reader_schema"
+            continue
         except (*RAISED, RecursionError) as problem:
             bad[at] = f"no Avro record of its schema: {type(problem).__name__}"
             continue
@@ -199,55 +223,29 @@ def _records(
     return good
 
 
-@functools.cache
-def _raw_of(text: str) -> Any:
-    import fastavro
+def _fields(branch: Branch, schema: pa.Schema) -> list[ValuesOf]:
+    """Where the values of each column are, and the Arrow types they have.
 
-    return fastavro.parse_schema(_without_logical(json.loads(text)))
-
-
-def _without_logical(type_: Any) -> Any:
-    """A schema whose times and UUIDs are read as they are written. Decimals stay, and unions of several types."""
-    if isinstance(type_, list):
-        return type_ if inner(type_)[0] is None else [_without_logical(t) for t in type_]
-    if not isinstance(type_, dict):
-        return type_
-    kept = {k: v for k, v in type_.items() if k != "logicalType" or v == "decimal"}
-    for part in kept.keys() & {"type", "items", "values"}:
-        kept[part] = _without_logical(kept[part])
-    if "fields" in kept:
-        kept["fields"] = [{**f, "type": _without_logical(f["type"])} for f in kept["fields"]]
-    return kept
-
-
-def _raw(writer: Any) -> Any:
-    """The schema without logical times: whole columns of numbers become times at once."""
-    return _raw_of(json.dumps({k: v for k, v in writer.items() if not k.startswith("__")}))
-
-
-def inner(type_: Any) -> tuple[Any, bool]:
-    """A type without the null beside it, and whether that was all it needed."""
-    if isinstance(type_, list):
-        rest = [t for t in type_ if t != "null"]
-        return (rest[0], True) if len(rest) == 1 else (None, False)
-    return type_, True
-
-
-def _fields(writer: Any, schema: pa.Schema) -> list[ValuesOf]:
-    """Where the values of each column are, and the Arrow types they have."""
-    by_name = {f["name"]: f["type"] for f in writer["fields"]}
-    if not any(name in by_name for name in schema.names):
+    Raises
+    ------
+    ValueError
+        When the record has none of the columns.
+    """
+    named = names_of(branch.record)
+    fields = branch.record["fields"]
+    names = {name: fields[0]["name"] if branch.single else name for name in schema.names}
+    by_name = {f["name"]: f["type"] for f in fields}
+    if not any(name in by_name for name in names.values()):
         raise ValueError(f"none of the columns {', '.join(schema.names[:20])}; it has: {', '.join(list(by_name)[:20])}")
-    import fastavro
-
     found: list[ValuesOf] = []
-    named: dict[str, Any] = {}
-    fastavro.parse_schema(writer, named)
     for field in schema:
-        plain, logical = _types(by_name.get(field.name, "null"), field.type, named)
-        change = _uuids(by_name.get(field.name, "null"), field.type, named)
-        one = functools.partial(_of, field.name) if change is None else functools.partial(_changed, field.name, change)
-        found.append(ValuesOf(one, plain, logical))
+        type_ = by_name.get(names[field.name], "null")
+        plain, logical = _types(type_, field.type, named)
+        change = _uuids(type_, field.type, named)
+        one = functools.partial(_of, names[field.name])
+        found.append(
+            ValuesOf(one if change is None else functools.partial(_changed, names[field.name], change), plain, logical)
+        )
     return found
 
 
@@ -281,7 +279,7 @@ def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[p
         return pa.map_(key, item.with_type(plain)), pa.map_(key, item.with_type(meant))
     if name not in _PLAIN or (logical == "decimal" and name in ("bytes", "fixed")) or _of_uuid(type_, wanted) is not None:
         return wanted, wanted
-    return _PLAIN[name], _READ.get((name, logical), _PLAIN[name])
+    return _PLAIN[name], READ.get((name, logical), _PLAIN[name])
 
 
 def _uuids(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> Change | None:

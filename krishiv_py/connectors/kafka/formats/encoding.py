@@ -17,9 +17,9 @@ from krishiv_py.plan.checks import a_text, one_of
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts
-    from krishiv_py.connectors.kafka.formats import avro, protobuf, writing_avro, writing_protobuf
+    from krishiv_py.connectors.kafka.formats import avro_schemas, protobuf, writing_avro, writing_protobuf
 else:
-    avro = lazy("krishiv_py.connectors.kafka.formats.avro")
+    avro_schemas = lazy("krishiv_py.connectors.kafka.formats.avro_schemas")
     protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
     texts = lazy("krishiv_py.connectors.json.texts")
     writing_avro = lazy("krishiv_py.connectors.kafka.formats.writing_avro")
@@ -160,9 +160,9 @@ def values_of(format_: object, value: object, avro_schema: object, protobuf_mess
         hint = 'write format="bytes", value="column"; JSON objects have all columns'
         raise PlanError(message('`value` belongs to format="bytes"', "None", "no value is meant", hint))
     if format_ == "avro":
-        avro.avro_modules()
+        avro_schemas.avro_modules()
         if avro_schema is not None:
-            avro.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+            avro_schemas.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
     return Values(
         format=format_,  # type: ignore[arg-type]  # one of them
         column=None if value is None else a_text(value, "value", "pass the name of a column"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.fit import fits
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
-from krishiv_py.connectors.kafka.formats.registry import FRAME, NO_NUMBER, registered
+from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
 from krishiv_py.connectors.kafka.formats.rows import RECORD, ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, PlanError, SchemaError, message, require_extra, shown, told, unknown_column
@@ -293,9 +293,7 @@ def _no_message() -> type[Exception]:
 
 def _head(registry: Connection, type_: MessageType, value: bytes) -> int:
     """How many bytes stand before the message: a zero, a schema's number, and where in its file the message is described."""
-    if len(value) < FRAME.size or value[0] != 0:
-        raise ValueError(NO_NUMBER)
-    number = FRAME.unpack_from(value)[1]
+    number = number_of(value)
     registered(registry, number, "PROTOBUF")
     for head in _places(type_):
         if value.startswith(head, FRAME.size):

@@ -6,7 +6,7 @@ import functools
 import importlib
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from krishiv_py.connectors.kafka.client import kafka
@@ -18,6 +18,19 @@ FRAME: Final = struct.Struct(">bI")
 """What a value begins with: a zero byte, and the number of its schema."""
 NO_NUMBER: Final = "it does not begin with the number of a schema"
 """What is wrong with a value that does not."""
+
+
+def number_of(value: bytes) -> int:
+    """Return the number of the schema that a value begins with.
+
+    Raises
+    ------
+    ValueError
+        When it does not begin with one.
+    """
+    if len(value) < FRAME.size or value[0] != 0:
+        raise ValueError(NO_NUMBER)
+    return int(FRAME.unpack_from(value)[1])
 
 
 def registry_at(told: object) -> Connection:
@@ -73,13 +86,45 @@ def registered(registry: Connection, number: int, kind: str) -> Any:
 
 @functools.lru_cache(maxsize=1_000)
 def _registered(registry: Connection, number: int, _process: int) -> Any:
+    return _looked_up(registry, lambda: client(registry).get_schema(number), str(number))
+
+
+def referenced(registry: Connection, schema: Any) -> list[str]:
+    """Return the texts of all schemas that a `schema` refers to, each behind those that it refers to itself.
+
+    Raises
+    ------
+    SourceError
+        When the registry does not answer.
+    ValueError
+        When it does not have one of them.
+    """
+    return list(_texts(registry, schema, set()))
+
+
+def _texts(registry: Connection, schema: Any, seen: set[tuple[str, int]]) -> Iterator[str]:
+    for one in schema.references or ():
+        if (one.subject, one.version) in seen:
+            continue
+        seen.add((one.subject, one.version))
+        found = _version(registry, one.subject, one.version, os.getpid())
+        yield from _texts(registry, found, seen)
+        yield found.schema_str
+
+
+@functools.lru_cache(maxsize=1_000)
+def _version(registry: Connection, subject: str, version: int, _process: int) -> Any:
+    return _looked_up(registry, lambda: client(registry).get_version(subject, version).schema, f"{subject} version {version}")
+
+
+def _looked_up(registry: Connection, look: Callable[[], Any], what: str) -> Any:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:
-        return client(registry).get_schema(number)
+        return look()
     except SchemaRegistryError as problem:
         if problem.http_status_code == 404:
-            raise ValueError(f"the schema registry has no schema {number}") from None
+            raise ValueError(f"the schema registry has no schema {what}") from None
         raise silent(registry, problem, "values cannot be decoded") from None
     except RAISED as problem:
         raise silent(registry, problem, "values cannot be decoded") from None

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import fits
-from krishiv_py.connectors.kafka.formats.avro import arrow_type, inner, parsed
+from krishiv_py.connectors.kafka.formats.avro import arrow_type
+from krishiv_py.connectors.kafka.formats.avro_schemas import inner, parsed
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
 from krishiv_py.connectors.kafka.formats.rows import RECORD

@@ -1,0 +1,271 @@
+"""Avro values whose writer had another schema than the reader, or one that refers to others. No broker is needed."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krishiv_py.connectors.kafka.formats.avro import decode_avro, require_columns
+from krishiv_py.connectors.kafka.formats.json_schema import decode_registered_json
+from krishiv_py.connectors.kafka.formats.registry import registry_at
+from krishiv_py.errors import PlanError, SourceError
+from tests.kafka.messages import registry
+
+UTC = pa.timestamp("us", "UTC")
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+def record(name: str, *fields: Any, **more: Any) -> dict[str, Any]:
+    """A schema of a record."""
+    return {"type": "record", "name": name, "fields": list(fields), **more}
+
+
+def field(name: str, type_: Any, **more: Any) -> dict[str, Any]:
+    """A field of one."""
+    return {"name": name, "type": type_, **more}
+
+
+def written(schema: Any, row: Any) -> bytes:
+    """A value without the number of a schema."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return stream.getvalue()
+
+
+def framed(number: int, value: bytes) -> bytes:
+    """A value with the number of its schema."""
+    return struct.pack(">bI", 0, number) + value
+
+
+def read(writer: Any, row: Any, reader: Any, **columns: pa.DataType) -> tuple[list[Any], list[str]]:
+    """The rows, and why there are none."""
+    value = written(writer, row)
+    found = decode_avro(pa.schema(list(columns.items())), None, json.dumps(writer), [value], json.dumps(reader))
+    return found.batch.to_pylist(), [why for _, why in found.bad]
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+DEFAULTS: list[tuple[Any, Any, pa.DataType, Any]] = [
+    ("int", 7, pa.int64(), 7),
+    ("double", 1, pa.float64(), 1.0),
+    ("string", "x", pa.string(), "x"),
+    ("bytes", "\u00ff\u0001", pa.binary(), b"\xff\x01"),
+    ({"type": "fixed", "name": "F2", "size": 2}, "\u00fe\u0000", pa.binary(), b"\xfe\x00"),
+    ({"type": "enum", "name": "E2", "symbols": ["A", "B"]}, "B", pa.string(), "B"),
+    (["null", "string"], None, pa.string(), None),
+    (["string", "null"], "x", pa.string(), "x"),
+    (MILLIS, 1_500, pa.int64(), 1_500),
+    (DECIMAL, "\u00fb", pa.decimal128(6, 2), Decimal("-0.05")),
+    ({"type": "array", "items": "bytes"}, ["\u00ff"], pa.list_(pa.binary()), [b"\xff"]),
+    ({"type": "map", "values": "long"}, {"k": 2}, pa.map_(pa.string(), pa.int64()), [("k", 2)]),
+    (
+        record("In2", field("a", "bytes"), field("b", "int", default=4)),
+        {"a": "\u00ff"},
+        pa.struct([("a", pa.binary()), ("b", pa.int64())]),
+        {"a": b"\xff", "b": 4},
+    ),
+]
+
+
+@pytest.mark.parametrize(("avro", "default", "arrow", "expected"), DEFAULTS)
+@pytest.mark.parametrize("depth", ["top", "record", "list"])
+def test_a_field_that_the_writer_does_not_have_has_its_default(
+    depth: str, avro: Any, default: Any, arrow: pa.DataType, expected: Any
+) -> None:
+    old = record("In", field("k", "string"))
+    new = record("In", field("x", avro, default=default), field("k", "string"))
+    if depth == "top":
+        assert read(old, {"k": "a"}, new, k=pa.string(), x=arrow) == ([{"k": "a", "x": expected}], [])
+        return
+    inside = pa.struct([("x", arrow), ("k", pa.string())])
+    one = {"x": expected, "k": "a"}
+    if depth == "record":
+        rows = read(record("R", field("v", old)), {"v": {"k": "a"}}, record("R", field("v", new)), v=inside)
+        assert rows == ([{"v": one}], [])
+        return
+    lists = [record("R", field("v", {"type": "array", "items": kind})) for kind in (old, new)]
+    assert read(lists[0], {"v": [{"k": "a"}] * 2}, lists[1], v=pa.list_(inside)) == ([{"v": [one, one]}], [])
+
+
+def test_aliases_orders_and_wider_types() -> None:
+    old = record("Old", field("customer", "string"), field("n", "int"), field("gone", "bytes"))
+    new = record("New", field("n", "long"), field("user", "string", aliases=["customer"]), aliases=["Old"])
+    row = {"customer": "c", "n": 5, "gone": b"x"}
+    assert read(old, row, new, user=pa.string(), n=pa.int64()) == ([{"user": "c", "n": 5}], [])
+    other = record("New", field("n", "long"))
+    assert read(old, row, other, n=pa.int64()) == ([], ["its schema cannot be resolved to avro_reader_schema"])
+    narrower = record("Old", field("n", "string"))
+    assert read(old, row, narrower, n=pa.string()) == ([], ["its schema cannot be resolved to avro_reader_schema"])
+    lacking = record("Old", field("z", "string"))
+    assert read(old, row, lacking, z=pa.string()) == ([], ["its schema cannot be resolved to avro_reader_schema"])
+    with pytest.raises(PlanError, match="none of the columns"):
+        require_columns(json.dumps(old), json.dumps(new), pa.schema([("customer", pa.string())]))
+
+
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: ["null", t], lambda t: {"type": "array", "items": t}])
+def test_a_number_is_never_read_in_another_unit(wrap: Callable[[Any], Any]) -> None:
+    for one, other in ((MILLIS, MICROS), (DECIMAL, {**DECIMAL, "scale": 3})):
+        writer, reader = (record("R", field("at", wrap(t))) for t in (one, other))
+        with pytest.raises(PlanError, match=r"field 'at' was written as .* and avro_reader_schema reads"):
+            require_columns(json.dumps(writer), json.dumps(reader), pa.schema([("at", UTC)]))
+
+
+@given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.text(max_size=5)), max_size=20))
+def test_the_schema_of_the_writer_as_that_of_the_reader_changes_nothing(rows: list[tuple[int, str]]) -> None:
+    schema = record("R", field("a", "int"), field("b", ["null", "string"]), field("at", MILLIS))
+    values = [written(schema, {"a": a, "b": b or None, "at": a}) for a, b in rows]
+    columns = pa.schema([("a", pa.int64()), ("b", pa.string()), ("at", UTC)])
+    text = json.dumps(schema)
+    plain, resolved = (decode_avro(columns, None, text, values, reader) for reader in (None, text))
+    assert plain.batch.equals(resolved.batch) and plain.bad == resolved.bad == ()
+
+
+MONEY = record("Money", field("units", "long"), field("currency", "string"), namespace="shop.types")
+PLACE = record("Place", field("city", "string"), field("price", "shop.types.Money"), namespace="shop.types")
+ORDER = record(
+    "Order",
+    field("total", "shop.types.Money"),
+    field("at", MILLIS),
+    field("places", {"type": "array", "items": ["null", "shop.types.Place"]}),
+    namespace="shop",
+)
+REFUND = record("Refund", field("at", MILLIS), field("reason", "string"), namespace="shop")
+
+
+def reference(name: str, version: int = 1) -> dict[str, Any]:
+    """What a schema of a registry refers to."""
+    return {"name": name, "subject": name, "version": version}
+
+
+def known() -> dict[int, dict[str, Any]]:
+    """A registry in which schemas refer to others, and to what those refer to."""
+    return {
+        1: {"subject": "shop.types.Money", "schema": json.dumps(MONEY)},
+        2: {"subject": "shop.types.Place", "schema": json.dumps(PLACE), "references": [reference("shop.types.Money")]},
+        3: {
+            "subject": "shop.Order",
+            "schema": json.dumps(ORDER),
+            "references": [reference("shop.types.Place"), reference("shop.types.Money")],
+        },
+        4: {"subject": "shop.Refund", "schema": json.dumps(REFUND)},
+        5: {
+            "subject": "orders-value",
+            "schema": json.dumps(["null", "shop.Order", "shop.Refund"]),
+            "references": [reference("shop.Order"), reference("shop.Refund")],
+        },
+        6: {"subject": "else", "schema": json.dumps(ORDER), "references": [reference("shop.types.Place", 9)]},
+        7: {"subject": "text", "schema": '"string"'},
+        8: {"subject": "damaged", "schema": '{"type": "record"}'},
+        9: {"subject": "json", "schema": "{}", "schemaType": "JSON"},
+    }
+
+
+MONEY_INSIDE = {"units": 5, "currency": "EUR"}
+ROW = {"total": MONEY_INSIDE, "at": 1_000, "places": [None, {"city": "Rom", "price": MONEY_INSIDE}]}
+WHOLE = record(
+    "Order",
+    field("total", MONEY),
+    field("at", "long"),
+    field("places", {"type": "array", "items": ["null", PLACE]}),
+    namespace="shop",
+)
+MONEY_TYPE = pa.struct([("units", pa.int64()), ("currency", pa.string())])
+COLUMNS = pa.schema(
+    [
+        ("total", MONEY_TYPE),
+        ("at", pa.int64()),
+        ("places", pa.list_(pa.struct([("city", pa.string()), ("price", MONEY_TYPE)]))),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def test_schemas_that_refer_to_others_and_unions_of_records() -> None:
+    order, refund = (
+        written(WHOLE, ROW),
+        written(record("Refund", field("at", "long"), field("reason", "string")), {"at": 7, "reason": "r"}),
+    )
+    values = [
+        framed(3, order),
+        framed(5, b"\x02" + order),
+        framed(5, b"\x04" + refund),
+        framed(4, refund),
+        framed(5, b"\x00"),
+        framed(5, b"\x06" + refund),
+        framed(5, b""),
+        framed(5, b"\xff\xff\xff\xff\xff\xff"),
+        framed(6, order),
+        framed(7, b"\x02a"),
+        framed(8, b"\x02a"),
+        framed(9, b"{}"),
+        framed(99, order),
+        framed(5, b"\x02" + order),
+    ]
+    with registry(known()) as (url, _):
+        found = decode_avro(COLUMNS, registry_at(url), None, values)
+    paid = {**ROW, "reason": None}
+    back = {"total": None, "at": 7, "places": None, "reason": "r"}
+    assert found.batch.to_pylist() == [paid, paid, back, back, paid]
+    assert [at for at, _ in found.bad] == list(range(4, 13))
+    why = dict(found.bad)
+    assert why[4] == "no value (a tombstone)" and "begins with no branch" in why[5] + why[6]
+    assert "no schema shop.types.Place version 9" in why[8]
+    assert why[9] == "schema 7 of the registry is no record" and "it is no Avro schema" in why[10]
+
+
+def test_a_registry_that_is_away_is_no_malformed_value() -> None:
+    with pytest.raises(SourceError, match="the schema registry does not answer"):
+        decode_avro(COLUMNS, registry_at("http://127.0.0.1:1"), None, [framed(3, b"")])
+
+
+def test_the_reader_of_values_of_a_registry() -> None:
+    reader = record("Refund", field("why", "string", aliases=["reason"]), field("who", "string", default="me"))
+    value = framed(4, written(record("Refund", field("at", "long"), field("reason", "string")), {"at": 7, "reason": "r"}))
+    with registry(known()) as (url, _):
+        columns = pa.schema([("why", pa.string()), ("who", pa.string())])
+        found = decode_avro(columns, registry_at(url), None, [value, framed(3, b"")], json.dumps(reader))
+    assert found.batch.to_pylist() == [{"why": "r", "who": "me"}]
+    assert [at for at, _ in found.bad] == [1]
+
+
+@pytest.mark.parametrize("text", ["00000000-0000-0000-0000-0000000000ff", "no uuid"])
+def test_uuids_as_bytes_and_as_text(text: str) -> None:
+    schema = record("R", field("id", ["null", {"type": "string", "logicalType": "uuid"}]))
+    values = [written(record("R", field("id", ["null", "string"])), {"id": one}) for one in (text, None)]
+    found = decode_avro(pa.schema([("id", pa.binary())]), None, json.dumps(schema), values)
+    if text == "no uuid":
+        assert found.bad == ((0, "column 'id': a text is no UUID"),) and found.batch.to_pylist() == [{"id": None}]
+        return
+    assert found.batch.to_pylist() == [{"id": bytes(15) + b"\xff"}, {"id": None}]
+    kind = {"type": "fixed", "name": "U", "size": 16}
+    value = written(record("R", field("id", kind)), {"id": bytes(15) + b"\xff"})
+    of_bytes = json.dumps(record("R", field("id", {**kind, "logicalType": "uuid"})))
+    assert decode_avro(pa.schema([("id", pa.string())]), None, of_bytes, [value]).batch.to_pylist() == [{"id": text}]
+
+
+def test_json_with_the_number_of_a_schema() -> None:
+    columns = pa.schema([("k", pa.string())])
+    values = [
+        framed(9, b'{"k": "a"}'),
+        b'{"k": "a"}',
+        framed(1, b'{"k": "a"}'),
+        None,
+        framed(9, b"{"),
+        framed(9, b'{"k": "b"}'),
+    ]
+    with registry(known()) as (url, _):
+        found = decode_registered_json(columns, ("k",), registry_at(url), values)
+    assert found.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
+    assert [at for at, _ in found.bad] == [1, 2, 3, 4]
+    assert dict(found.bad)[2] == "schema 1 of the registry is AVRO, not JSON"
