@@ -236,7 +236,7 @@ FORGOTTEN = [
     "round(a, 1, 2)",
     "mod(a, b, c)",
     "to_timestamp(a, 'yyyy', 'UTC')",
-    "date_trunc('hour', a, 'UTC')",
+    "date_trunc('hour', a, 'UTC', 1)",
     "like(a, 'x', '#')",
 ]
 FORGOTTEN += [

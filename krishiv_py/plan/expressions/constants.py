@@ -13,9 +13,10 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.plan.expressions.formats import check_read, json_type, pieces_of
 from krishiv_py.plan.expressions.jsonpath import json_path
-from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, LAMBDAS, PATTERNS, UNITS
+from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, LAMBDAS, PATTERNS, UNITS, ZONES
 from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
+from krishiv_py.plan.zones import zone_of
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 _SCALARS: Final = (bool, int, float, str, bytes, decimal.Decimal, dt.datetime, dt.date, dt.timedelta)
@@ -240,6 +241,16 @@ def _check_fixed(name: str, args: Sequence[object]) -> None:
     if name == "timestampadd" and str(args[0]).lower() not in (*UNITS, "dayofyear"):
         raise ExpressionError(
             message("unknown unit of timestampadd", shown(args[0]), "nothing is added", f"use one of: {', '.join(UNITS)}")
+        )
+    zone = ZONES.get(name, len(args))
+    if zone < len(args) and zone_of(str(args[zone])) is None:
+        raise ExpressionError(
+            message(
+                "there is no such time zone",
+                shown(args[zone]),
+                "no clock shows its time",
+                'pass a name such as "Europe/Berlin", or an offset such as "+05:30"',
+            )
         )
     if name == "date_trunc" and str(args[0]).lower() not in UNITS:
         raise ExpressionError(

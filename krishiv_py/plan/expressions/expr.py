@@ -154,9 +154,9 @@ class Expr(FunctionMethods):
     def _call(self, name: str, *more: object) -> Func:
         return Func(name, (self, *_given(name, more)))
 
-    def date_trunc(self, unit: TruncUnit) -> Func:
-        """The begin, in UTC, of the `unit` the time lies in; weeks begin on Mondays."""
-        return Func("date_trunc", (Lit(unit), self))
+    def date_trunc(self, unit: TruncUnit, time_zone: str = "UTC") -> Func:
+        """The instant at which the `unit` of the time began, by a clock in the `time_zone`; weeks begin on Mondays."""
+        return Func("date_trunc", (Lit(unit), self, *([] if time_zone == "UTC" else [Lit(time_zone)])))
 
     def alias(self, name: str) -> Alias:
         """Give the result the name `name`."""

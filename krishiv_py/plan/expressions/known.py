@@ -23,6 +23,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "array_sort": (1, 2),
     "array_union": (2, 2),
     "arrays_overlap": (2, 2),
+    "at_time_zone": (2, 2),
     "bit_and": (2, 2),
     "bit_not": (1, 1),
     "bit_or": (2, 2),
@@ -35,7 +36,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "date_add": (2, 2),
     "date_format": (2, 2),
     "date_sub": (2, 2),
-    "date_trunc": (2, 2),
+    "date_trunc": (2, 3),
     "datediff": (2, 2),
     "day": (1, 1),
     "dayofweek": (1, 1),
@@ -53,6 +54,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "forall": (2, 2),
     "from_json": (2, 2),
     "from_unixtime": (1, 2),
+    "from_utc_timestamp": (2, 2),
     "get": (2, 2),
     "get_json_object": (2, 2),
     "greatest": (2, 255),
@@ -126,6 +128,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "timestampadd": (3, 3),
     "to_date": (1, 2),
     "to_timestamp": (1, 2),
+    "to_utc_timestamp": (2, 2),
     "transform": (2, 2),
     "transform_values": (2, 2),
     "translate": (3, 3),
@@ -159,8 +162,9 @@ LAMBDAS: Final[dict[str, dict[int, tuple[int, int]]]] = {
 """Arguments that are functions of elements, and how many parameters those take."""
 _TEXT, _WHOLE, _SWITCH = (str, "text"), (int, "whole number"), (bool, "truth value")
 FIXED: Final[dict[str, dict[int, tuple[type, str]]]] = {
+    **{name: {1: _TEXT} for name in ("at_time_zone", "from_utc_timestamp", "to_utc_timestamp")},
     "date_format": {1: _TEXT},
-    "date_trunc": {0: _TEXT},
+    "date_trunc": {0: _TEXT, 2: _TEXT},
     "from_json": {1: _TEXT},
     "from_unixtime": {1: _TEXT},
     "ends_with": {1: _TEXT},
@@ -192,6 +196,8 @@ FIXED: Final[dict[str, dict[int, tuple[type, str]]]] = {
     "try_to_timestamp": {1: _TEXT},
 }
 """Arguments that must be constants, and of which type."""
+ZONES: Final = {"at_time_zone": 1, "date_trunc": 2, "from_utc_timestamp": 1, "to_utc_timestamp": 1}
+"""Which argument is a time zone."""
 PATTERNS: Final = ("ilike", "like", "regexp_count", "regexp_extract", "regexp_replace", "rlike", "split")
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 """Of ``date_trunc``; and, with ``dayofyear``, of ``timestampadd``."""

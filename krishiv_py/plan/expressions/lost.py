@@ -18,16 +18,14 @@ _POINT: Final = re.compile(r"\.\s*[0-9]")
 _MOST: Final[dict[str, int]] = {
     **dict.fromkeys(("boolean", "date", "double", "float", "int", "string", "timestamp", "timestamp_ltz", "timestamp_ntz"), 1),
     **dict.fromkeys(("array_agg", "array_size", "collect_list", "log10", "log2", "size"), 1),
-    **dict.fromkeys(
-        ("add_months", "array_append", "array_prepend", "array_remove", "date_format", "date_sub", "date_trunc"), 2
-    ),
+    **dict.fromkeys(("add_months", "array_append", "array_prepend", "array_remove", "date_sub"), 2),
     **dict.fromkeys(
         ("div", "element_at", "exists", "filter", "forall", "get_json_object", "ilike", "left", "like", "ltrim"), 2
     ),
     **dict.fromkeys(("mod", "percentile", "right", "round", "rtrim", "shiftleft", "shiftright", "sort_array", "to_date"), 2),
     **dict.fromkeys(("to_timestamp", "transform", "trunc", "try_element_at"), 2),
     **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), 2),
-    **dict.fromkeys(("date_diff", "datediff", "lpad", "rpad", "sequence", "slice"), 3),
+    **dict.fromkeys(("date_diff", "date_format", "date_trunc", "datediff", "lpad", "rpad", "sequence", "slice"), 3),
 }
 """Functions of which the parser takes further arguments and forgets them, and how many arguments they have."""
 _SKIPPING: Final = ("any_value", "first", "first_value", "last", "last_value")

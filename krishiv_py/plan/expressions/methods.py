@@ -121,45 +121,45 @@ class FunctionMethods(MoreMethods):
 
     __iter__ = None  # an index alone would make it a sequence without an end
 
-    def year(self) -> Func:
-        """The year of a date or time, in UTC; ``int``, as all such parts."""
-        return self._call("year")
+    def year(self, time_zone: str = "UTC") -> Func:
+        """The year of a date or time; ``int``, as all such parts, as a clock in the `time_zone` shows it."""
+        return self._in_zone("year", time_zone)
 
-    def quarter(self) -> Func:
-        """The quarter, 1 to 4."""
-        return self._call("quarter")
+    def quarter(self, time_zone: str = "UTC") -> Func:
+        """The quarter, 1 to 4, as a clock in the `time_zone` shows it."""
+        return self._in_zone("quarter", time_zone)
 
-    def month(self) -> Func:
-        """The month, 1 to 12."""
-        return self._call("month")
+    def month(self, time_zone: str = "UTC") -> Func:
+        """The month, 1 to 12, as a clock in the `time_zone` shows it."""
+        return self._in_zone("month", time_zone)
 
-    def weekofyear(self) -> Func:
-        """The ISO week of the year, 1 to 53."""
-        return self._call("weekofyear")
+    def weekofyear(self, time_zone: str = "UTC") -> Func:
+        """The ISO week of the year, 1 to 53, as a clock in the `time_zone` shows it."""
+        return self._in_zone("weekofyear", time_zone)
 
-    def day(self) -> Func:
-        """The day of the month, 1 to 31."""
-        return self._call("day")
+    def day(self, time_zone: str = "UTC") -> Func:
+        """The day of the month, 1 to 31, as a clock in the `time_zone` shows it."""
+        return self._in_zone("day", time_zone)
 
-    def dayofyear(self) -> Func:
-        """The day of the year, 1 to 366."""
-        return self._call("dayofyear")
+    def dayofyear(self, time_zone: str = "UTC") -> Func:
+        """The day of the year, 1 to 366, as a clock in the `time_zone` shows it."""
+        return self._in_zone("dayofyear", time_zone)
 
-    def dayofweek(self) -> Func:
-        """The day of the week: 1 is Sunday, 7 Saturday."""
-        return self._call("dayofweek")
+    def dayofweek(self, time_zone: str = "UTC") -> Func:
+        """The day of the week: 1 is Sunday, 7 Saturday, as a clock in the `time_zone` shows it."""
+        return self._in_zone("dayofweek", time_zone)
 
-    def hour(self) -> Func:
-        """The hour, 0 to 23, in UTC."""
-        return self._call("hour")
+    def hour(self, time_zone: str = "UTC") -> Func:
+        """The hour, 0 to 23, as a clock in the `time_zone` shows it."""
+        return self._in_zone("hour", time_zone)
 
-    def minute(self) -> Func:
-        """The minute, 0 to 59."""
-        return self._call("minute")
+    def minute(self, time_zone: str = "UTC") -> Func:
+        """The minute, 0 to 59, as a clock in the `time_zone` shows it."""
+        return self._in_zone("minute", time_zone)
 
-    def second(self) -> Func:
-        """The second, 0 to 59."""
-        return self._call("second")
+    def second(self, time_zone: str = "UTC") -> Func:
+        """The second, 0 to 59, as a clock in the `time_zone` shows it."""
+        return self._in_zone("second", time_zone)
 
     def date_add(self, days: object) -> Func:
         """The date so many `days` later; a column or constant."""
@@ -189,9 +189,33 @@ class FunctionMethods(MoreMethods):
         """The last day of the month the date lies in."""
         return self._call("last_day")
 
-    def date_format(self, pattern: str) -> Func:
-        """The time by a `pattern` such as ``"yyyy-MM-dd HH:mm"``, in UTC."""
-        return self._call("date_format", pattern)
+    def date_format(self, pattern: str, time_zone: str = "UTC") -> Func:
+        """The time by a `pattern` such as ``"yyyy-MM-dd HH:mm"``, as a clock in the `time_zone` shows it."""
+        return self._in_zone("date_format", time_zone, pattern)
+
+    def from_utc_timestamp(self, time_zone: str) -> Func:
+        """What a clock in the `time_zone` shows when it is this time in UTC, as a ``timestamp``."""
+        return self._call("from_utc_timestamp", time_zone)
+
+    def to_utc_timestamp(self, time_zone: str) -> Func:
+        """The time in UTC when a clock in the `time_zone` shows this, as a ``timestamp``.
+
+        A time that the clock skips counts as if it had not been put forward yet; of one that it shows twice, the first counts.
+        """
+        return self._call("to_utc_timestamp", time_zone)
+
+    def at_time_zone(self, time_zone: str) -> Func:
+        """Of a ``timestamp`` what a clock in the `time_zone` shows, a ``timestamp_ntz``; of a ``timestamp_ntz`` the instant.
+
+        In SQL text: ``at AT TIME ZONE 'Europe/Berlin'``.
+        """
+        return self._call("at_time_zone", time_zone)
+
+    def _in_zone(self, name: str, time_zone: str, *more: object) -> Func:
+        """The function of this name of what a clock in the zone shows."""
+        if time_zone == "UTC":
+            return self._call(name, *more)
+        return self.from_utc_timestamp(time_zone)._call(name, *more)
 
     def from_unixtime(self, pattern: str = "yyyy-MM-dd HH:mm:ss") -> Func:
         """Whole seconds since 1970 as a time, written by a `pattern`."""

@@ -6,13 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.plan.expressions.case import Case
-from krishiv_py.plan.expressions.expr import BinOp, Expr, Func, Lit, UnOp
+from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
 from krishiv_py.plan.expressions.further import UNIT_NAMES, further, further_by_name
+from krishiv_py.plan.expressions.known import FUNCTIONS
 from krishiv_py.plan.expressions.spans import part_of, times
+from krishiv_py.plan.expressions.sqltext import ZONED
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
 
@@ -102,6 +105,12 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
         by = node.args.get("fill_pattern")
         rest = [node.expression, *([by] if by is not None else [])]
         return Func("lpad" if node.args.get("is_left") else "rpad", (read(node.this), *map(read, rest)))
+    if isinstance(node, sg.AtTimeZone):
+        return Func("at_time_zone", (read(node.this), read(node.args["zone"])))
+    if isinstance(node, sg.ConvertTimezone):
+        source = node.args.get("source_tz")
+        in_utc = Func("to_utc_timestamp", (read(node.args["timestamp"]), Lit("UTC") if source is None else read(source)))
+        return Cast(Func("from_utc_timestamp", (in_utc, read(node.args["target_tz"]))), pa.timestamp("us"), named=True)
     if isinstance(node, sg.Anonymous):
         return _by_name(node.name.lower(), [read(e) for e in node.expressions])
     for reader in (_dates, times, further):
@@ -136,7 +145,17 @@ _NAMED: Final = (
 )
 
 
+def _zoned(name: str, args: list[Expr]) -> Expr:
+    """A function whose last argument is a time zone."""
+    if name in FUNCTIONS and FUNCTIONS[name][1] >= len(args):
+        return Func(name, tuple(args))
+    value, *more, zone = args
+    return Func("day" if name == "dayofmonth" else name, (Func("from_utc_timestamp", (value, zone)), *more))
+
+
 def _by_name(name: str, args: list[Expr]) -> Expr | None:
+    if name.startswith(ZONED):
+        return _zoned(name.removeprefix(ZONED), args)
     if name == "cardinality":
         return Func("size", tuple(args))
     if name in ("date_part", "datepart") and len(args) == 2 and isinstance(args[0], Lit):

@@ -55,8 +55,10 @@ def respelled(text: str) -> str:
 
     Two quotes in a text are one, as in Spark from version 4 on: ``'it''s'`` becomes ``'it\\'s'``. The parser makes two texts of
     it that follow one another, and loses the quote between them. ``TIMESTAMP WITHOUT TIME ZONE`` becomes ``TIMESTAMP_NTZ``: the
-    parser reads a timestamp with a zone.
+    parser reads a timestamp with a zone. ``hour(at, 'Europe/Berlin')``, which the parser refuses, gets a name of ours, and so
+    does ``from_utc_timestamp``, which it takes for ``AT TIME ZONE``.
     """
+    text = _with_zones(text)
     zoneless = _ZONELESS.search(text) is not None
     if "''" not in text and '""' not in text and not zoneless:
         return text
@@ -69,6 +71,41 @@ def respelled(text: str) -> str:
             at = other.start + 1
     out += text[at:]
     return _without_zone(out) if zoneless else out
+
+
+ZONED: Final = "krishiv_zoned_"
+"""In front of the names of functions whose last argument is a time zone."""
+_OF_TIMES: Final = {
+    **dict.fromkeys(("year", "quarter", "month", "weekofyear", "day", "dayofmonth", "dayofyear", "dayofweek"), 2),
+    **dict.fromkeys(("hour", "minute", "second"), 2),
+    **dict.fromkeys(("date_format", "date_trunc"), 3),
+    **dict.fromkeys(("from_utc_timestamp", "to_utc_timestamp"), 0),
+}
+"""How many arguments they have then; 0: always."""
+_ZONED_CALL: Final = re.compile(rf"\b(?:{'|'.join(_OF_TIMES)})\s*\(", re.IGNORECASE)
+
+
+def _with_zones(text: str) -> str:
+    """The same with functions that have a time zone under names of ours."""
+    if _ZONED_CALL.search(text) is None:
+        return text
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    calls: list[list[int]] = []  # of open brackets: where the function stands before it, and how many arguments so far
+    found = []
+    for at, token in enumerate(tokens):
+        kind = token.token_type
+        if kind in (sqlglot.TokenType.L_PAREN, sqlglot.TokenType.L_BRACKET):
+            calls.append([at - 1, 1])
+        elif kind is sqlglot.TokenType.COMMA and calls:
+            calls[-1][1] += 1
+        elif kind in (sqlglot.TokenType.R_PAREN, sqlglot.TokenType.R_BRACKET) and calls:
+            name, n = calls.pop()
+            wanted = _OF_TIMES.get(text[tokens[name].start : tokens[name].end + 1].lower()) if name >= 0 else None
+            if wanted is not None and wanted in (0, n):
+                found.append(tokens[name].start)
+    for start in sorted(found, reverse=True):
+        text = text[:start] + ZONED + text[start:]
+    return text
 
 
 def _without_zone(text: str) -> str:

@@ -19,6 +19,7 @@ from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
 from krishiv_py.plan.windows.assigner import Times, WindowAssigner
+from krishiv_py.plan.zones import zone_of
 
 CalendarUnit: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
 Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
@@ -240,9 +241,7 @@ def calendar_window(
             message("only weeks have a first day", f"week_start={week_start!r}", f"a {unit} has none", "leave week_start out")
         )
     zone = a_text(time_zone, "time_zone", 'pass the name of a zone: "Europe/Berlin"')
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):  # not found; a malformed name; a folder of zones
+    if not isinstance(zone_of(zone), ZoneInfo):
         raise PlanError(
             message(
                 "there is no such time zone",
@@ -250,7 +249,7 @@ def calendar_window(
                 "the calendar is not known",
                 'pass a name such as "Europe/Berlin"; where the system has no zones, install the package tzdata',
             )
-        ) from None
+        )
     a_number(every, "every", 1, f"pass how many {unit}s a window has", most=1_000)
     if unit == "hour" and 24 % every:
         raise PlanError(

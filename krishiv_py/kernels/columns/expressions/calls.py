@@ -22,6 +22,7 @@ from krishiv_py.kernels.columns.expressions import (
     pieces,
     series,
     strings,
+    zones,
 )
 from krishiv_py.kernels.columns.expressions.compare import compare
 from krishiv_py.kernels.columns.expressions.values import Value
@@ -46,6 +47,9 @@ _PLAIN_TIME: Final = "yyyy-MM-dd HH:mm:ss"
 CALLS: Final[dict[str, Call]] = {
     "add_months": lambda v, _: dates.add_months(v[0], v[1]),
     "abs": lambda v, _: arithmetic.absolute(v[0]),
+    "at_time_zone": lambda v, plain: zones.at_time_zone(v[0], plain[1]),
+    "from_utc_timestamp": lambda v, plain: zones.from_utc(v[0], plain[1]),
+    "to_utc_timestamp": lambda v, plain: zones.to_utc(v[0], plain[1]),
     "array_contains": lambda v, _: strings.array_contains(v[0], v[1]),
     "concat": lambda v, _: (lists.chained if any(pa.types.is_list(x.type) for x in v) else strings.concat)(v),
     "concat_ws": lambda v, _: pieces.concat_ws(v[0], v[1:]),
@@ -53,7 +57,7 @@ CALLS: Final[dict[str, Call]] = {
     "date_add": lambda v, _: dates.moved(v[0], v[1], 1),
     "date_format": lambda v, plain: dates.date_format(v[0], plain[1]),
     "date_sub": lambda v, _: dates.moved(v[0], v[1], -1),
-    "date_trunc": lambda v, plain: dates.truncated(str(plain[0]).lower(), v[1]),
+    "date_trunc": lambda v, plain: _truncated(str(plain[0]).lower(), v[1], *plain[2:]),
     "datediff": lambda v, _: dates.days_between(v[0], v[1]),
     "element_at": lambda v, _: (maps.at_key if pa.types.is_map(v[0].type) else strings.element_at)(v[0], v[1]),
     "ends_with": lambda v, plain: strings.ends_with(v[0], plain[1]),
@@ -159,6 +163,10 @@ _OF_LISTS: Final[dict[str, Call]] = {
     "sort_array": lambda v, plain: lists.sorted_list(v[0], *((True, True) if len(plain) < 2 or plain[1] else (False, False))),
     "timestampadd": lambda v, plain: calendar.timestampadd(str(plain[0]).lower(), v[1], v[2]),
 }
+
+
+def _truncated(unit: str, value: Value, zone: str = "UTC") -> Value:
+    return dates.truncated(unit, value) if zone == "UTC" else zones.truncated(unit, value, zone)
 
 
 def _of_part(name: str) -> Call:
