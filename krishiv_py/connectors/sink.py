@@ -108,11 +108,14 @@ class FileSink(FolderSink):
     ----------
     suffix : str
         The end of file names, for instance ``".parquet"``.
+    partition_by : tuple of str
+        Columns whose values are folders, as in ``day=2026-11-26/``, and that the files do not have; none by default.
     """
 
     __slots__ = ()
     delivery: ClassVar[Delivery] = "task_files"
     suffix: ClassVar[str]
+    partition_by: tuple[str, ...] = ()
 
     @abstractmethod
     def write_table(self, table: pa.Table, stream: Any) -> None:

@@ -18,6 +18,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from krishiv_py.connectors import hive
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.disk.files import file_system, put, sync_files
 from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
@@ -41,29 +42,36 @@ def stem_of(mark: str, batch_id: int) -> str:
 
 def write_staged(
     sink: FileSink, folder: str, mark: str, batch_id: int, part: int, table: pa.Table, *, durable: bool = False
-) -> str:
+) -> list[str]:
     """Write one table of a micro-batch where nobody sees it; `part` tells the tables of a batch apart.
 
-    Gives what :meth:`Publisher.publish` is to be told of the file.
+    Gives the texts for :meth:`Publisher.publish`, one for each file: its name, after the folder of its partition.
     """
-    name = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}"
     # without chunks that have no rows, for which Arrow's CSV writer writes bytes of a used buffer
     rows = pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
+    parts = hive.parted(rows, sink.partition_by) if sink.partition_by else [("", rows)]
     system, root = file_system(folder)
-    staging = f"{root}/{staging_of(mark, batch_id)}"
-    if is_store(system):  # what is closed is there, also when a sink fails half way
-        held = pa.BufferOutputStream()
-        sink.write_table(rows, held)
-        if leaves_uploads(system):
-            return upload(root, f"{stem_of(mark, batch_id)}{name}", held.getvalue()).told()
-        put(system, f"{staging}/{name}", held.getvalue())
-        return name
-    system.create_dir(staging, recursive=True)
-    with system.open_output_stream(f"{staging}/{name}") as stream:
-        sink.write_table(rows, stream)
-    if durable:
-        sync_files(system, [f"{staging}/{name}"])
-    return name
+    staging, staged = f"{root}/{staging_of(mark, batch_id)}", list[str]()
+    if not is_store(system):
+        system.create_dir(staging, recursive=True)
+    told = []
+    for below, some in parts:
+        name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
+        if is_store(system):  # what is closed is there, also when a sink fails half way
+            held = pa.BufferOutputStream()
+            sink.write_table(some, held)
+            if leaves_uploads(system):
+                told.append(upload(root, f"{place}{stem_of(mark, batch_id)}{name}", held.getvalue()).told())
+                continue
+            put(system, f"{staging}/{name}", held.getvalue())
+        else:
+            with system.open_output_stream(f"{staging}/{name}") as stream:
+                sink.write_table(some, stream)
+            staged.append(f"{staging}/{name}")
+        told.append(f"{place}{name}")
+    if durable and staged:
+        sync_files(system, staged)
+    return told
 
 
 @attrs.define
@@ -77,6 +85,8 @@ class Publisher:
 
     def publish(self, batch_id: int, names: list[str]) -> None:
         """Put the files of a batch in place, replacing those of an earlier attempt at it.
+
+        A name may have the folder of its partition in front; in staging, names are without it.
 
         Raises
         ------
@@ -93,7 +103,7 @@ class Publisher:
             if leaves_uploads(system):
                 self._give_up_uploads(root, uploads)
             self._give_up_staged(system, root, batch_id, staged)
-            there = system.get_file_info(pafs.FileSelector(root))
+            there = _with_partitions(system, system.get_file_info(pafs.FileSelector(root)))
             delete_files(system, [found.path for found in there if self._repeated(found.base_name, batch_id)])
         self._first = False
         for each in uploads:
@@ -105,13 +115,14 @@ class Publisher:
         """See that nobody has removed staged files, before any other file is removed."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
         found = system.get_file_info(pafs.FileSelector(staging, allow_not_found=True)) if staged else []
-        gone = set(staged) - {each.base_name for each in found}
+        gone = set(map(_base, staged)) - {each.base_name for each in found}
         if gone:
             raise _gone(f"{len(gone)} of {len(staged)} in {staging}")
 
     def _give_up_uploads(self, root: str, uploads: list[Upload]) -> None:
         """Give up uploads of attempts that failed. Where they are not listed to us, they stay (docs/object-stores.md)."""
-        found = open_uploads(root, f"part-{self.mark}-")
+        begins = f"part-{self.mark}-"
+        found = {upload: key for upload, key in open_uploads(root, "").items() if _base(key).startswith(begins)}
         gone = [each for each in uploads if each.upload not in found and not is_open(root, each)]
         if gone:
             raise _gone(f"{len(gone)} of {len(uploads)} uploads to {root}")
@@ -120,34 +131,63 @@ class Publisher:
 
     def _give_up_staged(self, system: pafs.FileSystem, root: str, batch_id: int, staged: list[str]) -> None:
         """Remove staged files of attempts that failed."""
+        kept = set(map(_base, staged))
         for found in system.get_file_info(pafs.FileSelector(f"{root}/{STAGING}", allow_not_found=True)):
             if found.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
                 inside = system.get_file_info(pafs.FileSelector(found.path, allow_not_found=True))
-                delete_files(system, [each.path for each in inside if each.is_file and each.base_name not in staged])
+                delete_files(system, [each.path for each in inside if each.is_file and each.base_name not in kept])
             elif found.base_name.startswith(f"{self.mark}-"):
                 delete_folder(system, found.path)
 
     def _move(self, system: pafs.FileSystem, root: str, batch_id: int, names: list[str]) -> None:
         """Give staged files their names, and remove the staging folder."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
-        stem = f"{root}/{stem_of(self.mark, batch_id)}"
+        stem = stem_of(self.mark, batch_id)
         own = f"-{uuid.uuid4().hex}" if is_google(system) else ""  # a copy that is repeated must know its own
-        moves = [
-            (f"{staging}/{name}", f"{stem}{number:05d}{own}{name[name.index('.') :]}")
-            for number, name in enumerate(sorted(names))
-        ]
+        moves, folders = [], dict[str, None]()
+        for number, name in enumerate(sorted(names)):
+            below, base = _place(name), _base(name)
+            folders |= dict.fromkeys(_above(below))
+            moves.append((f"{staging}/{base}", f"{root}/{below}{stem}{number:05d}{own}{base[base.index('.') :]}"))
+        for below in folders:
+            add_folder(system, f"{root}/{below}")
         try:
             move_files(system, moves)
         except FileNotFoundError as problem:
             raise _gone(str(problem)) from problem
         if self.durable and names:
-            sync_files(system, [root])
+            sync_files(system, [root, *(f"{root}/{below}" for below in folders)])
         delete_folder(system, staging)
 
     def _repeated(self, name: str, batch_id: int) -> bool:
         """Whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
         found = _NAMED.match(name)
         return found is not None and found[1] == self.mark and int(found[2]) >= batch_id
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _place(name: str) -> str:
+    """The folder of a name, with a slash at its end; nothing where it has none."""
+    folder, slash, _ = name.rpartition("/")
+    return folder + slash
+
+
+def _above(place: str) -> list[str]:
+    """A folder and those above it, the uppermost first."""
+    parts = place.strip("/").split("/") if place else []
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def _with_partitions(system: pafs.FileSystem, there: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
+    """What is in a folder, and in the folders of partitions in it."""
+    found = list(there)
+    for each in there:
+        if each.type == pafs.FileType.Directory and "=" in each.base_name:
+            found += system.get_file_info(pafs.FileSelector(each.path, allow_not_found=True, recursive=True))
+    return [each for each in found if each.is_file]
 
 
 def _gone(got: str) -> OperatorError:

@@ -100,7 +100,7 @@ class TaskFiles:
     def publish(self, arrived: Arrived) -> None:
         """See Output."""
         written = [json.loads(r.blob) for r in arrived.rows if r.kind == FILE]
-        self.publisher.publish(arrived.batch_id, [w["name"] for w in written if w["kind"] == self.kind])
+        self.publisher.publish(arrived.batch_id, [name for w in written if w["kind"] == self.kind for name in w["names"]])
 
 
 @attrs.frozen(eq=False)
@@ -271,7 +271,7 @@ def write_once(spark: SparkSession, sink: Sink, late: pa.Table, query: str) -> N
     match output:
         case TaskFiles() if isinstance(sink, FileSink):
             written = TaskOutput({LATE_ROWS: (output.publisher.folder, sink)}, mark).write_batch(LATE_ROWS, 0, late, 0)
-            output.publisher.publish(0, [written["name"]] if written is not None else [])
+            output.publisher.publish(0, written["names"] if written is not None else [])
         case Tables():
             output.publisher.publish(0, [late], is_replay=False)
         case SparkFiles():

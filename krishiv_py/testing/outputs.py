@@ -69,7 +69,7 @@ class ToFiles:
         """See DriverOutput."""
         with blamed(self.sink, batch_id):
             to = self.publisher
-            names = [write_staged(self.sink, to.folder, to.mark, batch_id, 0, rows)] if rows.num_rows else []
+            names = write_staged(self.sink, to.folder, to.mark, batch_id, 0, rows) if rows.num_rows else []
         self.publisher.publish(batch_id, names)
 
 

@@ -20,7 +20,7 @@ from krishiv_py.errors import OperatorError
 def written(folder: Path, batch: int, *numbers: int) -> list[str]:
     """Files of a batch, one for each number, not published."""
     sink = ParquetSink(str(folder))
-    return [write_staged(sink, sink.path, "cafe", batch, n, pa.table({"n": [n]})) for n in numbers]
+    return [name for n in numbers for name in write_staged(sink, sink.path, "cafe", batch, n, pa.table({"n": [n]}))]
 
 
 def values(folder: Path) -> list[int]:

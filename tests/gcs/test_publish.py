@@ -28,7 +28,7 @@ def values(store: Google, folder: str) -> list[int]:
 def written(store: Google, folder: str, batch: int, *numbers: int, mark: str = "cafe") -> list[str]:
     """Files of a batch, one for each number, not published."""
     sink = ParquetSink(store.url(folder))
-    return [write_staged(sink, sink.path, mark, batch, n, pa.table({"n": [n]})) for n in numbers]
+    return [name for n in numbers for name in write_staged(sink, sink.path, mark, batch, n, pa.table({"n": [n]}))]
 
 
 def publisher(store: Google, folder: str, mark: str = "cafe") -> Publisher:

@@ -31,7 +31,7 @@ def values(folder: str) -> list[int]:
 def written(folder: str, batch: int, *numbers: int, mark: str = "cafe") -> list[str]:
     """Files of a batch, one for each number, not published."""
     sink = ParquetSink(f"s3a://{BUCKET}/{folder}")
-    return [write_staged(sink, sink.path, mark, batch, n, pa.table({"n": [n]})) for n in numbers]
+    return [name for n in numbers for name in write_staged(sink, sink.path, mark, batch, n, pa.table({"n": [n]}))]
 
 
 def publisher(folder: str, mark: str = "cafe") -> Publisher:
@@ -123,7 +123,7 @@ def test_files_of_several_parts(used: Store, monkeypatch: pytest.MonkeyPatch) ->
             stream.write(b"x" * (11 << 20))
 
     monkeypatch.setattr(uploads, "_PART_BYTES", 5 << 20)
-    name = write_staged(Bytes(), Bytes().path, "cafe", 0, 0, pa.table({"n": [1]}))
+    (name,) = write_staged(Bytes(), Bytes().path, "cafe", 0, 0, pa.table({"n": [1]}))
     assert len(Upload.of(name).parts) == 3
     publisher("parts").publish(0, [name])
     [key] = used.keys("parts/part")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from krishiv_py.connectors.sink import FolderSink, Sink
+from krishiv_py.connectors.tables.keys import columns
 from krishiv_py.disk.folders import absolute
 from krishiv_py.plan.checks import a_text
 
@@ -12,6 +13,11 @@ from krishiv_py.plan.checks import a_text
 def a_folder(value: str | os.PathLike[str]) -> str:
     """A folder as text; converts the `path` of a sink."""
     return a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+
+
+def partition_by(value: object) -> tuple[str, ...]:
+    """Return the columns whose values become folders."""
+    return columns(value, "partition_by")
 
 
 def folder_of(sink: Sink | None) -> str | None:

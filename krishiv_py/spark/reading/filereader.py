@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.fit import MisfitError, spelt
+from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.listing import passed_over
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import SourceError, message
-from krishiv_py.spark.reading.listing import partitions
 from krishiv_py.spark.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from krishiv_py.connectors.hive import partitions
 from krishiv_py.disk.listing import PATTERN, files_at
 from krishiv_py.errors import SourceError, message
 from krishiv_py.spark.setup.config import folders_shared, is_connect
@@ -25,8 +24,6 @@ from krishiv_py.spark.setup.types import flat_type
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"
 """Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not told otherwise."""
-NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-_PARTITION: Final = re.compile(r"/([^/=]+)=([^/]*)(?=/)")
 
 
 @attrs.frozen
@@ -165,11 +162,6 @@ def loaded(reader: Any, at: Located) -> DataFrame:
             message("Spark cannot read from the path", at.path, str(problem).splitlines()[0], "correct the path")
         ) from problem
     return frame
-
-
-def partitions(path: str) -> dict[str, str | None]:
-    """What the folders of a path say of all rows of the file: ``.../user=7/...``."""
-    return {name: None if value == NULL_PARTITION else unquote(value) for name, value in _PARTITION.findall(path)}
 
 
 def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:

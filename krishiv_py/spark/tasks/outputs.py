@@ -103,5 +103,5 @@ class TaskOutput:
     def write_batch(self, kind: str, bucket: int, table: pa.Table, batch_id: int) -> Written:
         """Write one table of a micro-batch, of a kind that has a folder."""
         folder, sink = self.sinks[kind]
-        name = write_staged(sink, folder, self.mark, batch_id, bucket, table, durable=self.durable)
-        return {"kind": kind, "name": name, "rows": table.num_rows}
+        names = write_staged(sink, folder, self.mark, batch_id, bucket, table, durable=self.durable)
+        return {"kind": kind, "names": names, "rows": table.num_rows}
