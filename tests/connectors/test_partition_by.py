@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from krishiv_py import JsonSink, ParquetSink, PlanError, SchemaError
+from krishiv_py import Batches, JsonSink, ParquetSink, PlanError, SchemaError, Session
 from krishiv_py.connectors.hive import NULL_PARTITION, partitions
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
@@ -22,6 +22,7 @@ from krishiv_py.spark.reading.scan import file_reader
 from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.UTC
+ROWS = list(enumerate([("a/b", 1), (None, 2), ("ü", 1), ("a/b", 2), ("x", 3)]))
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "text": (
         pa.string(),
@@ -124,3 +125,22 @@ def test_a_driver_writes_folders(tmp_path: Path) -> None:
     driver = Driver(stream, sink=ParquetSink(tmp_path / "out", partition_by="user"))
     driver.send([{"n": 1, "user": "a"}, {"n": 0, "user": "b"}, {"n": 2, "user": "c"}])
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["user=a", "user=c"]
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_query_on_spark_writes_folders_and_reads_them_over_a_restart(session: Session, tmp_path: Path) -> None:
+    schema = "user string, day date, n bigint, at timestamp"
+    sent = [{"user": u, "day": dt.date(2026, 1, d), "n": n, "at": dt.datetime(2026, 1, 1, tzinfo=UTC)} for n, (u, d) in ROWS]
+    spool = str(tmp_path / "spool")
+    for part in (sent[:3], sent[3:]):
+        events, sender = session.memory_stream(schema, spool=spool)
+        sender.send(part)
+        sink = ParquetSink(tmp_path / "out", partition_by=["user", "day"])
+        query = events.filter("n >= 0").start(sink, checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now())
+        query.await_termination()
+    found = session.read_parquet(str(tmp_path / "out"), schema).collect()
+    assert sorted(found.to_pylist(), key=lambda r: r["n"]) == sent
+    told = session.read_parquet(str(tmp_path / "out")).schema
+    assert set(told.names) == {"user", "day", "n", "at"} and told.field("day").type == pa.date32()
+    assert (tmp_path / "out/user=a%2Fb").is_dir()
