@@ -1,6 +1,13 @@
 """Calendar windows in a time zone (SEMANTICS §3.10), an assigner like any other: hours, days, weeks, months, quarters, years.
 
-The bounds around a stretch of time are worked out once, day by day in the zone, and kept; rows are then looked up in them.
+The bounds around a stretch of time are worked out once, day by day in the zone, and kept; rows are then looked up in them::
+
+    tumbling                 [jan)[feb)[mar)            calendar_window("month")
+    hopping, 3 months long   [jan  feb  mar)            calendar_window("month", size=3)
+                                  [feb  mar  apr)
+    cumulating by days       [1 jan)                    calendar_window("month", step="day")
+                             [1 jan 2)
+                             [1 jan 2 3) ...
 """
 
 from __future__ import annotations
@@ -18,7 +25,8 @@ from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
-from krishiv_py.plan.windows.assigner import Times, WindowAssigner
+from krishiv_py.plan.windows.assigner import Assigned, Times, WindowAssigner
+from krishiv_py.plan.windows.fixed import MAX_OVERLAP
 from krishiv_py.plan.zones import zone_of
 
 CalendarUnit: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
@@ -142,6 +150,112 @@ class CalendarWindows(WindowAssigner):
         return [_instant(zone, day + later.days, later.seconds, 0)]
 
 
+@attrs.frozen
+class CalendarHopping(WindowAssigner):
+    """Windows of `many` windows of the calendar each, of which one begins where each of those begins."""
+
+    base: CalendarWindows
+    many: int
+
+    @property
+    def name(self) -> str:
+        return "calendar_window"
+
+    @property
+    def size(self) -> int:
+        """How many units a window lasts."""
+        return self.many * self.base.every
+
+    @property
+    def longest(self) -> dt.timedelta:
+        """As for windows that do not overlap."""
+        return dt.timedelta(days=_DAYS[self.base.unit] * self.size, hours=49)
+
+    def describe(self) -> str:
+        """For instance ``calendar day in Europe/Berlin, 7 days long``."""
+        return f"{self.base.describe()}, {self.size} {self.base.unit}s long"
+
+    def parameters(self) -> dict[str, object]:
+        """What a checkpoint notes."""
+        return {**self.base.parameters(), "size": self.size}
+
+    def assign(self, times: Times) -> Assigned:
+        """Look rows up in the starts and in the ends, which both ascend."""
+        blocks = np.unique(times // _BLOCK).tolist()
+        found = [_overlapping(self, block) for block in blocks]
+        starts, one_each = np.unique(np.concatenate([s for s, _ in found]), return_index=True)
+        ends = np.concatenate([e for _, e in found])[one_each]
+        first, last = np.searchsorted(ends, times, side="right"), np.searchsorted(starts, times, side="right")
+        rows, nth = _spread(last - first)
+        at = first[rows] + nth
+        return rows, starts[at], ends[at]
+
+
+@attrs.frozen
+class CalendarCumulating(WindowAssigner):
+    """Windows of one start that grow by a `step` of the calendar until the `base` window is full."""
+
+    base: CalendarWindows
+    step: CalendarWindows
+
+    @property
+    def name(self) -> str:
+        return "calendar_window"
+
+    @property
+    def longest(self) -> dt.timedelta:
+        """The whole window."""
+        return self.base.longest
+
+    def describe(self) -> str:
+        """For instance ``calendar month in Europe/Berlin, cumulating by day``."""
+        return f"{self.base.describe()}, cumulating by {self.step.unit}"
+
+    def parameters(self) -> dict[str, object]:
+        """What a checkpoint notes."""
+        return {**self.base.parameters(), "step": self.step.unit}
+
+    def assign(self, times: Times) -> Assigned:
+        """A row is in each window of its start that ends after it; ends of one start do not reach into those of the next."""
+        starts, ends = self.base.assign(times)
+        firsts, one_each = np.unique(starts, return_index=True)
+        pairs = zip(firsts.tolist(), ends[one_each].tolist(), strict=True)
+        edges = np.concatenate([_edges(self.step, start, end) for start, end in pairs])
+        first, last = np.searchsorted(edges, times, side="right"), np.searchsorted(edges, ends, side="right")
+        rows, nth = _spread(last - first)
+        return rows, starts[rows], edges[first[rows] + nth]
+
+
+def _spread(counts: Times) -> tuple[Times, Times]:
+    """Each number of a row as often as `counts` says, and its place among its like."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+@lru_cache(maxsize=256)
+def _overlapping(windows: CalendarHopping, block: int) -> tuple[Times, Times]:
+    """Starts and ends of all windows that reach into a block of time, by start.
+
+    Days that a zone skips count in the length of a window, but none begins there. Hours that it skips or repeats are the hours
+    that a clock shows.
+    """
+    base, many, first = windows.base, windows.many, block * _BLOCK
+    reach = round(_DAYS[base.unit] * windows.size) + 3
+    numbers = base.numbers(first // _DAY - reach, (first + _BLOCK) // _DAY + reach)
+    found = np.array([start for n in numbers for start in base.starts(n)], np.int64)
+    found = np.unique(found) if base.unit == "hour" else found
+    starts, ends = found[:-many], found[many:]
+    kept = (np.append(starts[1:] != starts[:-1], True)) & (ends > first) & (starts < first + _BLOCK)
+    return starts[kept], ends[kept]
+
+
+@lru_cache(maxsize=1_024)
+def _edges(step: CalendarWindows, start: int, end: int) -> Times:
+    """Where the windows of a start end: at each beginning of a step, and at the end."""
+    found = np.unique(np.concatenate([_bounds(step, b) for b in range(start // _BLOCK, (end - 1) // _BLOCK + 1)]))
+    return np.append(found[(found > start) & (found < end)], end)
+
+
 @lru_cache(maxsize=256)
 def _bounds(windows: CalendarWindows, block: int) -> Times:
     """Bounds from the last one at or before a block of time to the first one after it, ascending."""
@@ -202,6 +316,8 @@ def calendar_window(
     *,
     week_start: Weekday = "monday",
     offset: Duration = 0,
+    size: int | None = None,
+    step: CalendarUnit | None = None,
 ) -> AssignedWindow:
     """Windows of the calendar in a time zone, for ``stream.window(...)`` (SEMANTICS §3.10).
 
@@ -221,6 +337,12 @@ def calendar_window(
         How much later windows begin, by a clock in the zone: ``"6 hours"`` for days from 06:00 to 06:00, ``"3 months"`` for
         years from April, ``"14 days"`` for months from the 15th. Shorter than a window, whole seconds; ``int`` is milliseconds.
         Months and quarters only for windows of months or longer, which may begin on the days 1 to 28 of a month.
+    size : int, optional
+        How many units a window lasts, a multiple of `every`, at most 10 000. Then windows overlap (hopping windows): one begins
+        every `every` units. Unless given, a window ends where the next one begins.
+    step : {"hour", "day", "week", "month", "quarter", "year"}, optional
+        Windows of one start that grow by this unit until they are full (cumulating windows): ``"day"`` gives the month to date
+        at the end of each of its days. The last one ends with the whole window, even if a week goes on.
 
     Raises
     ------
@@ -233,6 +355,10 @@ def calendar_window(
     'calendar month in Europe/Berlin, windows of at most 793 h'
     >>> calendar_window("day", "Europe/Paris", offset="6 hours").describe()
     'calendar day, offset 6 h, in Europe/Paris, windows of at most 73 h'
+    >>> calendar_window("day", "Europe/Paris", size=7).describe()
+    'calendar day in Europe/Paris, 7 days long, windows of at most 217 h'
+    >>> calendar_window("month", "Europe/Paris", step="day").describe()
+    'calendar month in Europe/Paris, cumulating by day, windows of at most 793 h'
     """
     one_of(unit, "unit", _UNITS)
     one_of(week_start, "week_start", _WEEKDAYS)
@@ -260,7 +386,60 @@ def calendar_window(
                 "use 1, 2, 3, 4, 6, 8, 12 or 24",
             )
         )
-    return assigned(CalendarWindows(unit, zone, every, week_start, _offset(offset, unit, every)))
+    base = CalendarWindows(unit, zone, every, week_start, _offset(offset, unit, every))
+    if size is not None and step is not None:
+        hint = "leave one of them out"
+        raise PlanError(message("windows either hop or cumulate", f"size={shown(size)}, step={shown(step)}", "both", hint))
+    if step is not None:
+        return assigned(_cumulating(base, step))
+    return assigned(base if size is None else _hopping(base, size))
+
+
+def _hopping(base: CalendarWindows, size: int) -> WindowAssigner:
+    """The checked windows of `size` units; those of one window each do not overlap."""
+    a_number(size, "size", 1, f"pass how many {base.unit}s a window lasts", most=10_000)
+    if size % base.every:
+        raise PlanError(
+            message(
+                "`size` is no multiple of `every`",
+                f"size={size}, every={base.every}",
+                "a window would end where none begins",
+                f"use size={max(1, size // base.every) * base.every}, or every=1",
+            )
+        )
+    return base if size == base.every else CalendarHopping(base, size // base.every)
+
+
+def _cumulating(base: CalendarWindows, step: CalendarUnit) -> CalendarCumulating:
+    """The checked windows that grow by a `step`."""
+    one_of(step, "step", _UNITS)
+    longer = _UNITS.index(step) - _UNITS.index(base.unit)
+    if longer > 0 or (longer == 0 and base.every == 1):
+        raise PlanError(
+            message(
+                "`step` is not shorter than the window",
+                f"step={step!r}, windows of {base.every} {base.unit}{'s' * (base.every > 1)}",
+                "no window would grow",
+                "leave step out" if base.unit == "hour" else f"use step={_UNITS[max(0, _UNITS.index(base.unit) - 1)]!r}",
+            )
+        )
+    if _DAYS[base.unit] * base.every / _DAYS[step] > MAX_OVERLAP:
+        raise PlanError(
+            message(
+                f"rows would be in more than {MAX_OVERLAP:,} windows",
+                f"{base.every} {base.unit}s by {step}",
+                "each of them has a result for its key, so no query would keep up",
+                'use a longer step: step="month"',
+            )
+        )
+    by_month, offset = _MONTHS.get(step, 0), base.offset
+    if by_month:
+        own = attrs.evolve(offset, months=offset.months % by_month)
+    else:
+        own = Offset(
+            0, offset.days if base.unit == step == "week" else 0, offset.seconds % (3_600 if step == "hour" else 86_400)
+        )
+    return CalendarCumulating(base, CalendarWindows(step, base.time_zone, 1, base.week_start, own))
 
 
 def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:

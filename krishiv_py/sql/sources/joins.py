@@ -272,6 +272,8 @@ def _same_window(conditions: Conditions, found: Sides) -> WindowCall:
 
 
 def _value(window: WindowCall) -> HoppingWindow:
+    if not window.lengths:
+        raise refused("a join of windows of the calendar", str(window), "join tumbling or hopping windows without a time zone")
     lengths = [dt.timedelta(microseconds=us) for us in window.lengths]
     offset = dt.timedelta(microseconds=window.offset_us)
     if window.kind == "tumble":

@@ -16,7 +16,7 @@ from krishiv_py.sql.sources.laterals import is_lateral, spread
 from krishiv_py.sql.sources.lookups import VALIDITY, looked_up
 from krishiv_py.sql.text.readable import PARTITION
 from krishiv_py.sql.text.statements import clause_of, only, query_of, refused
-from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, check_time
+from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, check_time, is_zone
 
 _FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
 EXISTS: Final = (
@@ -229,7 +229,7 @@ def _function(node: sg.Table, env: Env, inner: Inner) -> Rows:
 
 def _arguments(kind: Kind, call: sg.Anonymous) -> tuple[sg.Expression, sg.Expression, list[sg.Expression], list[sg.Expression]]:
     """Table, time, columns to divide by, and lengths of a window function, by place or by name."""
-    names = ("data", "timecol", *LENGTHS[kind], *(() if kind == "session" else ("offset",)))
+    names = ("data", "timecol", *LENGTHS[kind], *(() if kind == "session" else ("offset", "time_zone")))
     given: dict[str, sg.Expression] = {}
     partition: list[sg.Expression] = []
     for node in call.expressions:
@@ -243,7 +243,9 @@ def _arguments(kind: Kind, call: sg.Anonymous) -> tuple[sg.Expression, sg.Expres
             given[names[len(given)]] = node
         else:
             raise _no_call(kind, call)
-    if set(given) - set(names) or not set(names) - {"offset"} <= set(given):
+    if set(given) - set(names) or not set(names) - {"offset", "time_zone"} <= set(given):
+        raise _no_call(kind, call)
+    if "time_zone" in given and not is_zone(given["time_zone"]):
         raise _no_call(kind, call)
     return given["data"], given["timecol"], partition, [given[n] for n in names[2:] if n in given]
 

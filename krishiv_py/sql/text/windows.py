@@ -16,9 +16,16 @@ from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import DurationError, ExpressionError, PlanError, message
 from krishiv_py.plan.durations import show_us, to_us
 from krishiv_py.plan.expressions.spans import span_of
+from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
+from krishiv_py.plan.windows.calendar import CalendarCumulating, CalendarUnit, calendar_window
 
 _SAID_AGAIN: Final = re.compile(r"^\s*interval\s+", re.IGNORECASE)
 """Spark's ``window(ts, 'interval 1 minute')``."""
+_ZONE: Final = re.compile(r"^(?!interval\b)[a-z]", re.IGNORECASE)
+"""How a text begins that is the name of a time zone, and no length."""
+_CALENDAR: Final = re.compile(r"^\s*(?:interval\s+)?(\d{1,9})\s*(hour|day|week|month|quarter|year)s?\s*$", re.IGNORECASE)
+_IN_MONTHS: Final[dict[CalendarUnit, int]] = {"month": 1, "quarter": 3, "year": 12}
+_IN_DAYS: Final[dict[CalendarUnit, int]] = {"day": 1, "week": 7}
 Kind: TypeAlias = Literal["tumble", "hop", "cumulate", "session"]
 Bound: TypeAlias = Literal["start", "end", "time"]
 
@@ -91,6 +98,35 @@ class WindowCall:
         return f"{self.kind}({', '.join(map(show_us, self.lengths))}{offset})"
 
 
+@attrs.frozen
+class CalendarCall(WindowCall):
+    """Windows of the calendar, which a time zone or a length in months asks for."""
+
+    window: AssignedWindow = attrs.field(kw_only=True)
+    again: AssignedWindow | None = attrs.field(kw_only=True, eq=False)
+    """Windows that do not overlap and end where these end; None where there are none."""
+
+    def over(self, stream: KeyedStream) -> WindowedStream:
+        """The builder's window."""
+        return stream.window(self.window)
+
+    def same_again(self, tick_us: int) -> WindowCall:
+        """See WindowCall."""
+        if self.again is None:
+            raise PlanError(
+                message(
+                    "no windows end where these end",
+                    str(self),
+                    "weeks end within months, quarters and years",
+                    "group by a step of days, or write the outer window out",
+                )
+            )
+        return CalendarCall("tumble", (), window=self.again, again=self.again)
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.window.describe()})"
+
+
 def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound | None] | None:
     """What a window function asks for; None for any other expression. It has to be over one of `times`, the event time."""
     if isinstance(node, sg.Dot) and node.expression.name.lower() in ("start", "end"):
@@ -114,7 +150,7 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
     kind, bound = _CALLS[name]
     names = LENGTHS[kind]
     least = 1 + len(names)
-    if not least <= len(node.expressions) <= least + (kind != "session"):
+    if not least <= len(node.expressions) <= least + 2 * (kind != "session"):
         shown = _SHOWN.get(kind, names)
         wanted = f"{name}({_named(times)}, {', '.join(shown)})"
         raise PlanError(
@@ -137,12 +173,111 @@ def is_struct_call(node: sg.Expression) -> bool:
 
 def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
     """The window of parsed lengths, and of the offset that may follow them."""
+    if kind != "session":
+        zone = lengths[-1].name if is_zone(lengths[-1]) else None
+        lengths = lengths if zone is None else lengths[:-1]
+        units = [_calendar_length(node) for node in lengths[: len(LENGTHS[kind])]]
+        if zone is not None or any(u is not None and u[1] in _IN_MONTHS for u in units):
+            return _calendar_call(kind, lengths, units, zone or "UTC", name)
+    if len(lengths) > len(LENGTHS[kind]) + 1:
+        raise PlanError(
+            message(
+                f"{name} takes lengths, an offset and a time zone",
+                ", ".join(n.sql("spark") for n in lengths),
+                "the window is not known",
+                f"write a zone last: {name}(..., INTERVAL '1' DAY, INTERVAL '6' HOUR, 'Europe/Berlin')",
+            )
+        )
     names = _SHOWN.get(kind, LENGTHS[kind]) if name in _CALLS else LENGTHS[kind]
     told = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
     more = lengths[len(names) :]
     offset_us = interval_us(more[0], f"{name} offset", allow_zero=True, allow_negative=True) if more else 0
     period_us = told[-1] if kind == "cumulate" else told[0]
     return WindowCall(kind, told, offset_us % period_us)
+
+
+def is_zone(node: sg.Expression) -> bool:
+    """Whether it is a text that can only be the name of a time zone."""
+    return isinstance(node, sg.Literal) and node.is_string and _ZONE.match(node.name.strip()) is not None
+
+
+def _calendar_length(node: sg.Expression) -> tuple[int, CalendarUnit] | None:
+    """A number of one unit of the calendar; None for any other length."""
+    value = node.this if isinstance(node, sg.Interval) else node
+    if not isinstance(value, sg.Literal):
+        return None
+    unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
+    found = _CALENDAR.match(value.name if unit is None else f"{value.name} {unit.sql('spark')}")
+    if found is None:
+        return None
+    word: CalendarUnit = found[2].lower()  # type: ignore[assignment]  # the pattern holds no other words
+    return int(found[1]), word
+
+
+def _calendar_call(
+    kind: Kind, lengths: list[sg.Expression], units: list[tuple[int, CalendarUnit] | None], zone: str, name: str
+) -> CalendarCall:
+    """Windows of the calendar of such lengths, and of the offset that may follow them."""
+    known = [u for u in units if u is not None]
+    if len(known) < len(LENGTHS[kind]) or len(lengths) > len(units) + 1:
+        raise PlanError(
+            message(
+                f"{name} in a time zone takes whole hours, days, weeks, months, quarters or years",
+                ", ".join(n.sql("spark") for n in lengths),
+                "the calendar has no such windows",
+                f"write for instance INTERVAL '1' DAY; leave {zone!r} out for windows of minutes or seconds",
+            )
+        )
+    offset = _offset_text(lengths[len(units)]) if len(lengths) > len(units) else "0 s"
+    many, unit = known[-1]
+    if kind == "tumble":
+        window = calendar_window(unit, zone, many, offset=offset)
+        return CalendarCall(kind, (), window=window, again=window)
+    if kind == "hop":
+        every, slide = known[0]
+        window = calendar_window(slide, zone, every, offset=offset, size=_as_many(known[1], slide, lengths))
+        return CalendarCall(kind, (), window=window, again=calendar_window(slide, zone, every, offset=offset))
+    one, step = known[0]
+    if one != 1:
+        steps, hint = lengths[0].sql("spark"), f"write INTERVAL '1' {step.upper()}"
+        raise PlanError(message("windows of the calendar cumulate by one unit", steps, "other steps have no place in it", hint))
+    window = calendar_window(unit, zone, many, offset=offset, step=step)
+    tiles = step != "week" or unit == "week"
+    return CalendarCall(kind, (), window=window, again=_steps(window) if tiles else None)
+
+
+def _steps(window: AssignedWindow) -> AssignedWindow:
+    """The steps of cumulating windows, as windows."""
+    assert isinstance(window.assigner, CalendarCumulating)
+    return assigned(window.assigner.step)
+
+
+def _as_many(length: tuple[int, CalendarUnit], unit: CalendarUnit, lengths: list[sg.Expression]) -> int:
+    """A length as a number of another unit."""
+    many, own = length
+    for table in (_IN_MONTHS, _IN_DAYS):
+        if own in table and unit in table and many * table[own] % table[unit] == 0:
+            return many * table[own] // table[unit]
+    if own == unit:
+        return many
+    raise PlanError(
+        message(
+            "the size is no whole number of slides",
+            ", ".join(n.sql("spark") for n in lengths),
+            f"a {own} is no fixed number of {unit}s",
+            f"write the size in {unit}s: INTERVAL '7' {unit.upper()}",
+        )
+    )
+
+
+def _offset_text(node: sg.Expression) -> str:
+    """An offset as a duration with months, which only calendars have."""
+    if isinstance(node, sg.Add):
+        return f"{_offset_text(node.this)} {_offset_text(node.expression)}"
+    found = _calendar_length(node)
+    if found is not None and found[1] in _IN_MONTHS:
+        return f"{found[0]} {found[1]}"
+    return f"{interval_us(node, 'offset', allow_zero=True, allow_negative=True)} us"
 
 
 def _sparks(node: sg.Anonymous, times: tuple[str, ...]) -> WindowCall:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
+from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.calendar import CalendarWindows
 from krishiv_py.testing import Driver, stream_of
 from tests.kernels.fixed.calendar_cases import CASES, Case
@@ -190,6 +191,85 @@ def test_windows_with_an_offset_are_those_of_a_clock(data: Any, zone: str, unit:
         assert assign(windows, instant) == [expected_one]
 
 
+def later(date: dt.date, unit: str, many: int) -> dt.date:
+    """The day `many` units after another."""
+    if unit in ("day", "week"):
+        return date + dt.timedelta(days=many * {"day": 1, "week": 7}[unit])
+    year, month = divmod(date.year * 12 + date.month - 1 + many * {"month": 1, "quarter": 3, "year": 12}[unit], 12)
+    return dt.date(year, month + 1, date.day)
+
+
+def midnight(zone: ZoneInfo, date: dt.date) -> dt.datetime:
+    return first_shown(zone, dt.datetime.combine(date, dt.time()))
+
+
+def all_windows(assigner: WindowAssigner, instant: dt.datetime) -> list[tuple[dt.datetime, dt.datetime]]:
+    """The windows of an instant, by start and end."""
+    given: Any = assigner.assign(np.array([us(instant)], np.int64))
+    rows, starts, ends = given
+    assert (rows == 0).all()
+    return [(at(s), at(e)) for s, e in zip(starts, ends, strict=True)]
+
+
+@hypothesis.given(st.sampled_from(ZONES), st.sampled_from(["day", "week", "month"]), st.integers(1, 2), st.integers(2, 4), NEAR)
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.example("Pacific/Apia", "day", 1, 3, CHANGES[-1])
+def test_hopping_windows_are_those_of_a_clock(zone: str, unit: Any, every: int, many: int, instant: dt.datetime) -> None:
+    base, here = CalendarWindows(unit, zone, every, "monday"), ZoneInfo(zone)
+    reach = {"day": 1, "week": 7, "month": 31}[unit] * every * many + 3
+    today = shown(here, instant).date()
+    firsts = {beginning(base, today + dt.timedelta(days=n)) for n in range(-reach, 2)}
+    pairs = {midnight(here, d): midnight(here, later(d, unit, every * many)) for d in sorted(firsts)}
+    windows = kv.calendar_window(unit, zone, every, size=every * many).assigner
+    assert windows is not None
+    assert all_windows(windows, instant) == [(s, e) for s, e in sorted(pairs.items()) if s <= instant < e]
+
+
+@hypothesis.given(
+    st.sampled_from(ZONES), st.sampled_from(["month day", "month week", "week day", "quarter month", "quarter week"]), NEAR
+)
+@hypothesis.settings(max_examples=30, deadline=None)
+def test_cumulating_windows_are_those_of_a_clock(zone: str, units: str, instant: dt.datetime) -> None:
+    unit, step = units.split()
+    start, end = expected(CalendarWindows(unit, zone, 1, "monday"), instant)  # type: ignore[arg-type]
+    steps = CalendarWindows(step, zone, 1, "monday")  # type: ignore[arg-type]
+    here, today = ZoneInfo(zone), shown(ZoneInfo(zone), instant).date()
+    found = {midnight(here, beginning(steps, today + dt.timedelta(days=n))) for n in range(-8, 95)}
+    windows = kv.calendar_window(unit, zone, step=step).assigner  # type: ignore[arg-type]
+    assert windows is not None
+    assert all_windows(windows, instant) == [(start, e) for e in sorted({*found, end}) if instant < e <= end]
+
+
+@pytest.mark.parametrize("options", [{"size": 5}, {"step": "hour"}, {"size": 3, "offset": "6 h"}])
+def test_overlapping_windows_of_many_rows_are_those_of_each_alone(options: dict[str, Any]) -> None:
+    windows = kv.calendar_window("day", "America/Havana", **options).assigner
+    assert windows is not None
+    times = np.array([us(c) + n * 3_500_000_000 for c in CHANGES for n in (-9, 0, 1, 30)], np.int64)[::-1]
+    given: Any = windows.assign(times)
+    rows, starts, ends = given
+    together = [[(at(s), at(e)) for s, e in zip(starts[rows == n], ends[rows == n], strict=True)] for n in range(len(times))]
+    assert together == [all_windows(windows, at(t)) for t in times]
+
+
+def test_hours_of_a_clock_overlap_and_fill_a_day() -> None:
+    hours = kv.calendar_window("hour", "Europe/Berlin", size=2).assigner
+    assert hours is not None
+    at_two = dt.datetime(2024, 10, 27, 0, 30, tzinfo=UTC)  # the first of two hours from two to three
+    assert [(s.hour, e.hour) for s, e in all_windows(hours, at_two)] == [(23, 1), (0, 2)]
+    business = kv.calendar_window("day", "Europe/Berlin", offset="6 h", step="hour").assigner
+    assert business is not None
+    begun = dt.datetime(2024, 10, 26, 4, tzinfo=UTC)
+    found = all_windows(business, begun)
+    assert len(found) == 25 and found[0] == (begun, begun + dt.timedelta(hours=1)) and found[-1][1].hour == 5
+
+
+def test_a_fiscal_year_to_date_by_month() -> None:
+    years = kv.calendar_window("year", "UTC", offset="3 months", step="month").assigner
+    assert years is not None
+    found = all_windows(years, dt.datetime(2024, 1, 5, tzinfo=UTC))
+    assert [(s.isoformat()[:10], e.isoformat()[:10]) for s, e in found] == [("2023-04-01", f"2024-0{n}-01") for n in (2, 3, 4)]
+
+
 @pytest.mark.parametrize("offset", ["7 hours", dt.timedelta(hours=7), 7 * 3_600_000])
 def test_an_offset_is_any_duration_and_is_noted_only_where_there_is_one(offset: Any) -> None:
     window, plain = kv.calendar_window("day", "Europe/Paris", offset=offset), kv.calendar_window("day", "Europe/Paris")
@@ -263,6 +343,17 @@ def test_rows_from_all_over_time_in_one_batch() -> None:
         ({"unit": "day", "offset": -5}, "`offset`"),
         ({"unit": "day", "offset": None}, "`offset`"),
         ({"unit": "year", "offset": "1.5 months"}, "`offset`"),
+        ({"unit": "day", "size": 0}, "size"),
+        ({"unit": "day", "size": 2.0}, "size"),
+        ({"unit": "day", "size": "7 days"}, "size"),
+        ({"unit": "month", "every": 2, "size": 3}, "no multiple"),
+        ({"unit": "month", "every": 2, "size": 1}, "no multiple"),
+        ({"unit": "month", "size": 2, "step": "day"}, "hop or cumulate"),
+        ({"unit": "month", "step": "month"}, "not shorter"),
+        ({"unit": "hour", "step": "hour"}, "not shorter"),
+        ({"unit": "day", "step": "week"}, "not shorter"),
+        ({"unit": "day", "step": "minute"}, "`step`"),
+        ({"unit": "year", "every": 100, "step": "hour"}, "more than 100,000 windows"),
     ],
 )
 def test_what_is_no_calendar_is_refused(arguments: dict[str, Any], told: str) -> None:
