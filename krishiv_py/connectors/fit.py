@@ -228,6 +228,8 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
     MisfitError
         For what the rule does not take.
     """
+    if not schema.names:  # rows without columns are counted
+        return batch.select([])
     found = []
     for at, field in zip(_taken(batch.schema.names, schema.names, rule, ()), schema, strict=True):
         found.append(fit_column(pa.nulls(batch.num_rows) if at is None else batch.column(at), field, rule))

@@ -184,6 +184,31 @@ def test_types_and_columns_that_are_added_renamed_and_widened(tmp_path: Path) ->
     assert {tuple(batch.schema.names) for batch in some} == {("new", "day")}
 
 
+def test_fields_of_structs_are_found_by_their_number_at_any_depth(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    deep = {"x": 1, "y": "a"}
+    row = {"u": deep, "l": [deep, None], "m": [("k", deep)]}
+    schema = pa.schema([("u", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner))])
+    lake.make(pa.Table.from_pylist([row], schema))
+    with lake.table().update_schema() as change:
+        for path in (("u",), ("l", "element"), ("m", "value")):
+            change.rename_column((*path, "y"), "text")
+            change.update_column((*path, "x"), LongType())
+            change.add_column((*path, "new"), LongType())
+    source = lake.source(streaming=True)
+    planned = source.plan(None)
+    assert planned is not None
+    (found,) = [r for each in planned.ranges for batch in source.read(each, source.schema.names) for r in batch.to_pylist()]
+    told = {"x": 1, "text": "a", "new": None}
+    assert found == {"u": told, "l": [told, None], "m": [("k", told)]}
+    with lake.table().update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column(("l", "element", "text"))
+    lake.table().append(pa.Table.from_pylist([{"u": None}], lake.table().schema().as_arrow()))
+    with pytest.raises(SourceError, match=r"lost columns.*: l.element.text\)"):
+        source.plan(planned.position)
+
+
 def test_values_of_a_partition_that_a_file_does_not_hold_and_deleted_rows(tmp_path: Path) -> None:
     """Files of tables that were converted lack the columns of their partitions; other writers delete rows by position."""
     lake = Lake(tmp_path)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.fit import TABLE, fit_batch
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.iceberg.files import rows_of
 from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
@@ -231,11 +232,12 @@ class IcebergSource(Source):
             raise self._another(str(table.metadata.table_uuid))
 
     def _check_columns(self, table: Any) -> None:
-        """Refuse a table that lost a column: it would be null in new files."""
-        now, lost = table.schema(), []
-        for field in iceberg("schema").Schema.model_validate_json(self.columns).fields:
-            if now.find_column_name(field.field_id) is None:
-                lost.append(field.name)
+        """Refuse a table that lost a column, or a field of a struct: it would be null in new files."""
+        then, now, lost = iceberg("schema").Schema.model_validate_json(self.columns), table.schema(), list[str]()
+        for name in then.column_names:
+            inside = any(name.startswith(f"{other}.") for other in lost)
+            if not inside and now.find_column_name(then.find_field(name).field_id) is None:
+                lost.append(name)
         if lost:
             raise SourceError(
                 message(
@@ -281,8 +283,7 @@ class IcebergSource(Source):
             file: Any = entry
             try:
                 for batch in self._rows(file, columns):
-                    arrays = [batch.column(field.name).cast(field.type) for field in wanted]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=wanted) if arrays else batch.select([])
+                    yield fit_batch(batch, wanted, TABLE)
             except FileNotFoundError:
                 raise SourceError(
                     message(
