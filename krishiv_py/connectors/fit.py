@@ -95,6 +95,16 @@ def exact_number(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return found
 
 
+def exact_value(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """As :func:`exact_number`, but a double is rounded to no float either."""
+    found = exact_number(values, wanted)
+    if pa.types.is_float64(values.type) and pa.types.is_float32(wanted):
+        rounded = pc.and_(pc.not_equal(found.cast(pa.float64()), values), pc.invert(pc.is_nan(values)))
+        if pc.any(rounded).as_py():
+            raise pa.ArrowInvalid(f"a number has more digits than {wanted}")
+    return found
+
+
 def cut_to_microseconds(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """As :func:`same_kind`, and times in nanoseconds lose what is finer than a microsecond, towards the past."""
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and pa.types.is_timestamp(wanted):
@@ -135,9 +145,9 @@ SOURCE: Final = Rule(further="skip")
 """Batches of a source of the user's."""
 FILE: Final = Rule(further="skip", any_case=True)
 """Files; a reader that takes what is missing as null says so."""
-TABLE: Final = Rule(missing="null", further="skip", any_case=True, leaf=exact_number)
+TABLE: Final = Rule(missing="null", further="skip", any_case=True, leaf=exact_value)
 """Files of a table whose log says the types: older files may lack columns, and have narrower ones."""
-LOOKUP: Final = Rule(further="skip", leaf=exact_number)
+LOOKUP: Final = Rule(further="skip", leaf=exact_value)
 """Tables that rows are looked up in."""
 
 

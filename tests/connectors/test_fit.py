@@ -154,6 +154,15 @@ def test_what_lies_under_a_null_is_no_value() -> None:
     assert fitted(lists, pa.field("x", pa.list_(pa.int64())), SENT, "lost").to_pylist() == [None, [1]]
 
 
+def test_tables_are_rounded_nowhere() -> None:
+    field, halves = pa.schema([("x", pa.float32())]), [0.5, None, float("nan"), float("inf")]
+    fits, rounded = pa.table({"x": halves}), pa.table({"x": [*halves, 0.1]})
+    assert str(fit_table(fits, field, LOOKUP)["x"].to_pylist()) == str(halves)
+    assert fit_table(rounded, field, RETURNED)["x"].type == pa.float32()
+    with pytest.raises(MisfitError, match="more digits than float"):
+        fit_table(rounded, field, LOOKUP)
+
+
 def test_a_table_without_rows_is_looked_at_too() -> None:
     schema = pa.schema([("a", pa.int64())])
     for other in (pa.schema([("b", pa.int64())]), pa.schema([("a", pa.string())])):
