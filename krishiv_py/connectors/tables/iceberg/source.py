@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.fit import TABLE, fit_batch
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.iceberg.files import rows_of
 from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
 from krishiv_py.connectors.tables.iceberg.place import iceberg, opened, shown_catalog, without_secrets
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.types import normal_type
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors import fit
+else:  # importing the package must not import pyarrow.compute
+    fit = lazy("krishiv_py.connectors.fit")
 
 OnChange: TypeAlias = Literal["fail", "skip"]
 _AGAIN: Final = "begin with a new checkpoint"
@@ -283,7 +288,7 @@ class IcebergSource(Source):
             file: Any = entry
             try:
                 for batch in self._rows(file, columns):
-                    yield fit_batch(batch, wanted, TABLE)
+                    yield fit.fit_batch(batch, wanted, fit.TABLE)
             except FileNotFoundError:
                 raise SourceError(
                     message(
