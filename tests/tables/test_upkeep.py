@@ -172,3 +172,48 @@ def test_deleting_files_needs_a_length_of_time_and_compacting(tmp_path: Path) ->
         IcebergSink("reports.t", catalog=catalog(tmp_path), keep_snapshots=0)
     with pytest.raises(PlanError, match="properties"):
         IcebergSink("reports.t", catalog=catalog(tmp_path), properties=[])
+
+
+def files_of(table: Any) -> set[str]:
+    """All files that the snapshots of a table need."""
+    found = set[str]()
+    for snapshot in table.metadata.snapshots:
+        found.add(snapshot.manifest_list)
+        found |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
+        found |= {task.file.file_path for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()}
+    return found
+
+
+def files_in(folder: Path) -> set[str]:
+    """All files of a warehouse but for the metadata of the table."""
+    return {
+        f"file://{path}"
+        for path in (folder / "warehouse").rglob("*")
+        if path.is_file() and path.suffix in (".parquet", ".avro")
+    }
+
+
+@pytest.mark.parametrize("key", [[], ["k"]])
+@pytest.mark.parametrize("other", ["nobody", "a tag", "another writer", "gc.enabled=false"])
+def test_files_of_expired_snapshots_go_and_no_other(key: list[str], other: str, tmp_path: Path) -> None:
+    properties = {"gc.enabled": "false"} if "=" in other else {}
+    sink = attrs.evolve(iceberg(tmp_path, "t", key), keep_snapshots=3, compact_every=7, properties=properties)
+    publisher = to(sink)
+    for batch in range(40):
+        publisher.publish(batch, rows((f"k{batch % 7}", batch)), is_replay=False)
+        if batch == 10 and other == "a tag":
+            table = iceberg_table(tmp_path)
+            table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "kept").commit()
+        if batch == 10 and other == "another writer":
+            iceberg_table(tmp_path).append(rows(("other", 100))[0])
+    table = iceberg_table(tmp_path)
+    needed, there = files_of(table), files_in(tmp_path)
+    assert needed <= there  # every snapshot can be read
+    for snapshot in table.metadata.snapshots:
+        table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    if other == "nobody":
+        assert len(there - needed) <= 6  # of compactions and changes in the snapshots that are kept
+    elif "=" in other:
+        assert len([path for path in there - needed if path.endswith(".avro")]) > 50
+    else:
+        assert not [path for path in there - needed if path.endswith(".avro")]

@@ -78,7 +78,8 @@ class IcebergSink(TransactionalSink):
         a table is refused.
     keep_snapshots : int or None
         How many snapshots of this output are kept, from 1; None keeps all, and then each batch costs more than the one before.
-        Snapshots of other writers, and those with a tag or a branch, are never expired.
+        Snapshots of other writers, and those with a tag or a branch, are never expired. Files that only expired snapshots
+        needed are removed, unless the table has the property ``gc.enabled=false``.
     compact_every : int or None
         After how many batches small files are replaced by files of `target_file_size`, from 1; None never does.
     target_file_size : int
@@ -247,7 +248,7 @@ class IcebergSink(TransactionalSink):
         if found is not None and int(found) >= batch.batch_id:
             raise written_by_another(self.title, found, batch)
         upkeep.prepare(table, self.target_file_size)
-        noted = {note: str(batch.batch_id)}
+        noted, expired = {note: str(batch.batch_id)}, list[Any]()
         with table.transaction() as transaction:
             if net is None:
                 transaction.append(rows.cast(_written(rows.schema)), snapshot_properties=noted)
@@ -256,7 +257,18 @@ class IcebergSink(TransactionalSink):
                 merge.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
             transaction.set_properties(noted)
             if self.keep_snapshots is not None:
-                upkeep.expire(table, transaction, note, self.keep_snapshots)
+                expired = upkeep.expire(table, transaction, note, self.keep_snapshots)
+        if expired:
+            self._clean(table, expired)
+
+    def _clean(self, table: Any, expired: Sequence[Any]) -> None:
+        """Remove files of expired snapshots. The batch is committed, so what goes wrong here is a warning."""
+        try:
+            upkeep.clean(table, expired)
+        except RAISED as problem:
+            got = without_secrets(problem, self.catalog)
+            what = f"files of expired snapshots of the Iceberg table {self.table} were not removed"
+            warnings.warn(f"{what}: {got}. Hint: remove_orphan_files of Spark or Trino", RuntimeWarning, stacklevel=2)
 
     def abort(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.abort`."""

@@ -1,4 +1,5 @@
-"""Keeps an Iceberg table small while batches are added: old snapshots expire, manifests and small files are merged.
+"""Keeps an Iceberg table small while batches are added: old snapshots expire with the files that only they need, manifests
+and small files are merged.
 
 pyiceberg copies the metadata of a table several times in each commit, so a commit costs more with each snapshot that the table
 keeps, and with each manifest.
@@ -6,6 +7,7 @@ keeps, and with each manifest.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,14 +41,69 @@ def prepare(table: Any, target_file_size: int) -> None:
         known.setdefault(name, CREATED_WITH[name])
 
 
-def expire(table: Any, transaction: Any, note: str, keep: int) -> None:
-    """Let the oldest snapshots with this `note` expire, as a part of a transaction, so that about `keep` of them are left."""
+def expire(table: Any, transaction: Any, note: str, keep: int) -> list[Any]:
+    """Let the oldest snapshots with this `note` expire, as a part of a transaction, so that about `keep` of them are left.
+
+    Return the snapshots that expire.
+    """
     metadata = table.metadata
     protected = {ref.snapshot_id for ref in metadata.refs.values()}
-    own = [snapshot.snapshot_id for snapshot in metadata.snapshots if _noted(snapshot, note)]
-    old = [each for each in own[: max(0, len(own) - keep)] if each not in protected]
-    if len(old) >= _SLACK:
-        iceberg("table.update.snapshot").ExpireSnapshots(transaction).by_ids(old).commit()
+    own = [snapshot for snapshot in metadata.snapshots if _noted(snapshot, note)]
+    old = [each for each in own[: max(0, len(own) - keep)] if each.snapshot_id not in protected]
+    if len(old) < _SLACK:
+        return []
+    iceberg("table.update.snapshot").ExpireSnapshots(transaction).by_ids([each.snapshot_id for each in old]).commit()
+    return old
+
+
+def clean(table: Any, expired: Sequence[Any]) -> int:
+    """Remove the files that only `expired` snapshots needed, once they are expired; return how many.
+
+    Manifests go when no snapshot of the table lists them. A data file goes when an expired snapshot took it out of the table
+    and all snapshots that are left came after that one, in one line. So what a branch, a tag or an older snapshot of another
+    writer may need stays, and so does everything in a table with ``gc.enabled=false``.
+    """
+    metadata, io = table.metadata, table.io
+    if str(metadata.properties.get("gc.enabled", "true")).lower() == "false":
+        return 0
+    needed = {manifest.manifest_path for snapshot in metadata.snapshots for manifest in snapshot.manifests(io)}
+    taken_out, manifests, lists = set[str](), set[str](), set[str]()
+    first = min((snapshot.sequence_number or 0 for snapshot in metadata.snapshots), default=0) if _in_one_line(metadata) else 0
+    for snapshot in expired:
+        for manifest in snapshot.manifests(io):
+            if manifest.added_snapshot_id == snapshot.snapshot_id and (snapshot.sequence_number or first) < first:
+                taken_out |= _taken_out(io, manifest)
+            if manifest.manifest_path not in needed:
+                manifests.add(manifest.manifest_path)
+        if snapshot.manifest_list:
+            lists.add(snapshot.manifest_list)
+    gone = 0
+    for path in (*sorted(taken_out), *sorted(manifests), *sorted(lists)):
+        with contextlib.suppress(FileNotFoundError):
+            io.delete(path)
+            gone += 1
+    return gone
+
+
+def _taken_out(io: Any, manifest: Any) -> set[str]:
+    """The data files that a manifest takes out of the table."""
+    if manifest.deleted_files_count == 0:
+        return set()
+    deleted = iceberg("manifest").ManifestEntryStatus.DELETED
+    entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+    return {e.data_file.file_path for e in entries if e.status == deleted and e.snapshot_id == manifest.added_snapshot_id}
+
+
+def _in_one_line(metadata: Any) -> bool:
+    """Return True if all snapshots of a table lead to the current one, and no tag or other branch names one."""
+    left, current = {snapshot.snapshot_id for snapshot in metadata.snapshots}, metadata.current_snapshot()
+    if any(name != "main" for name in metadata.refs):
+        return False
+    while current is not None:
+        left.discard(current.snapshot_id)
+        parent = current.parent_snapshot_id
+        current = None if parent is None else metadata.snapshot_by_id(parent)
+    return not left
 
 
 def _noted(snapshot: Any, note: str) -> bool:
