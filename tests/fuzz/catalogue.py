@@ -364,7 +364,7 @@ def _stages() -> Iterator[Call]:
     yield Call("Session.start", lambda: kv.Session(None).start, {"outputs": []})  # type: ignore[arg-type]
     yield Call("Stream.rename", lambda: stream().rename, {"names": "x"})
     yield Call("Stream.drop", lambda: stream().drop, {"columns": "user"})
-    yield Call("Stream.map_batches", lambda: lambda schema: stream().map_batches(_same, schema), {"schema": None})
+    yield Call("Stream.map_batches", lambda: lambda schema: stream().map_batches(_declared(schema), schema), {"schema": None})
     yield Call("Stream.watermark", lambda: stream().watermark, {"column": "at", "lag": 5})
     yield Call("Stream.processing_time", lambda: stream().processing_time, {"name": "arrived"})
     yield Call("KeyedUntimedStream.processing_time", lambda: stream().key_by("user").processing_time, {"name": "arrived"})
@@ -497,6 +497,11 @@ def _options(stage: Callable[[], Any]) -> Iterator[Call]:
     }
     for name, given in good.items():
         yield Call(f"{stage.__name__}.{name}", lambda name=name: getattr(stage(), name), given)  # type: ignore[misc]
+
+
+def _declared(schema: object) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return a function whose batches have the columns of a schema: further ones are refused when it runs."""
+    return (lambda batch: batch.select(schema.names)) if isinstance(schema, pa.Schema) else _same
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

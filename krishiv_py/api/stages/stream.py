@@ -176,7 +176,8 @@ class Stream(RunMethods, ShownInALine):
             ``RecordBatch -> RecordBatch`` (or a ``Table``, or a frame of pandas, Polars or DuckDB); it is pickled to the
             workers.
         schema : pyarrow.Schema or str, optional
-            Schema of what it returns; by default that of what it gets.
+            Schema of what it returns; by default that of what it gets. What it returns must have these columns and no others,
+            and their structs these fields (docs/types.md).
         """
         if not callable(function):
             raise PlanError(
