@@ -1,11 +1,12 @@
 """Event-time stream processing on Spark: Flink's semantics, a fluent builder, columnar speed.
 
-Importing the package starts no JVM and imports no Spark. ``from krishiv_py import *`` leaves out ``sum``, ``min`` and ``max``,
-so that Python's own stay what they are: name them, ``from krishiv_py import sum``, or write ``krishiv_py.sum``.
+Importing the package starts no JVM and imports no Spark. ``from krishiv_py import *`` brings ``sum``, ``min`` and ``max`` as
+aggregates; Python's own are then ``builtins.sum``, ``builtins.min`` and ``builtins.max``.
 """
 
 import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
+from krishiv_py import calls
 from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.options import OptionMethods
@@ -43,6 +44,7 @@ from krishiv_py.errors import (
     EnvironmentSetupError,
     ExpressionError,
     KrishivError,
+    MethodError,
     MissingExtraError,
     OperatorError,
     OrderError,
@@ -144,6 +146,7 @@ __all__ = [
     "LatenessProfile",
     "LookBackStream",
     "MemorySink",
+    "MethodError",
     "MissingExtraError",
     "MultiSourceWatermarkSpec",
     "OpenWindows",
@@ -213,13 +216,16 @@ __all__ = [
     "lateness_profile",
     "least",
     "lit",
+    "max",
     "max_by",
     "median",
+    "min",
     "min_by",
     "mode",
     "percentile",
     "stddev",
     "stddev_pop",
+    "sum",
     "table_view",
     "top_k",
     "udaf",
@@ -227,3 +233,5 @@ __all__ = [
     "variance",
     "when",
 ]
+
+calls.checked_face(globals())

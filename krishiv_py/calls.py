@@ -1,70 +1,207 @@
-"""Calls that do not fit a method: one of the library's own errors, with the arguments that it takes."""
+"""The border of the public API: calls that do not fit, and tracebacks that show the line of the user.
+
+Each package that users import from gives its names to :func:`checked_face` once, at its end. A call that does not fit a
+function, method or constructor is then a :class:`~krishiv_py.errors.CallError` with the arguments that it takes. Any error of
+this library leaves through one frame: a traceback shows the user's line and that frame, and nothing of the inside.
+"""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
-from krishiv_py.errors import CallError, message, shown
+from krishiv_py.errors import CallError, KrishivError, PlanError, SchemaError, message, of_a_user, shown
 
 C = TypeVar("C", bound=type)
 
+SWITCH: Final = "KRISHIV_PY_FULL_TRACEBACKS"
+"""The environment variable that keeps the frames of this library in tracebacks: for those who develop it."""
+
 _EXAMPLES: Final = {
-    "drop_duplicates": '.drop_duplicates("id", within="10 minutes"); `within` is how far apart in event time duplicates can be',
-    "interval_join": '.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes"); bounds of the right time',
-    "agg": '.agg(count(), sum("amount").alias("total")); an aggregate gets its name by .alias(...)',
-    "watermark": '.watermark("event_time", "5 seconds")',
+    ".drop_duplicates": '.drop_duplicates("id", within="10 minutes"); '
+    "`within` is how far apart in event time duplicates can be",
+    ".interval_join": '.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes"); bounds of the right time',
+    ".asof_join": '.asof_join(right, on="user", tolerance="1 minute")',
+    ".window_join": '.window_join(right, on="user", window=windows.tumbling("1 minute"))',
+    ".lookup_join": '.lookup_join(table, on="user")',
+    ".agg": '.agg(count(), sum("amount").alias("total")); an aggregate gets its name by .alias(...)',
+    ".watermark": '.watermark("event_time", "5 seconds")',
+    ".tumbling_window": '.tumbling_window("1 minute")',
+    ".hopping_window": '.hopping_window("10 minutes", "1 minute"): first the size, then the slide',
+    ".sliding_window": '.sliding_window("10 minutes", "1 minute"): first the size, then the slide',
+    ".session_window": '.session_window("30 minutes")',
+    ".with_column": '.with_column("total", "price * n")',
+    ".filter": '.filter("amount > 100"), with AND or & between several conditions',
+    ".rename": '.rename(old="new"), with one new name for each old one',
+    ".register": '.register("events", stream, event_time="at", lag="5 seconds")',
+    ".start": '.start(ParquetSink("out"), checkpoint="checkpoint")',
+    "Session": "Session.embedded(), Session.builder(), Session.connect(url) or Session.from_spark(spark)",
+    "Sender": 'stream, sender = session.memory_stream("user string, at timestamp")',
+    "udaf": 'udaf(MyAggregator(), "amount", pyarrow.float64())',
+    **{
+        name: f'{name}("amount") as an aggregate; for Python\'s own {name} write: import builtins, builtins.{name}(...)'
+        for name in ("sum", "min", "max")
+    },
+    "when": 'when(col("amount") > 100, "large").otherwise("small")',
+    "lit": "lit(5)",
+    "col": 'col("amount")',
 }
+_OPERATORS: Final = frozenset(
+    f"__{name}__"
+    for name in (
+        *("init", "bool", "getitem", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "rand", "ror", "xor", "invert", "neg"),
+        *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow"),
+    )
+)
 
 
-def checked_calls(cls: C) -> C:
-    """Class decorator: a call of a public method with arguments that do not fit raises :class:`~krishiv_py.errors.CallError`.
+def checked_face(names: dict[str, Any]) -> None:
+    """Check the calls of all functions and classes that a module offers, given its ``globals()``.
 
-    To be the outermost one: what comes before it may make the class a second time.
+    Functions are replaced in this module only, so that code of the library calls them as they are. Classes are changed in
+    place, with the classes of the library that they are derived from.
     """
-    seen: set[str] = set()
+    for name in (*names["__all__"],):
+        thing = names[name]
+        if isinstance(thing, FunctionType) and not _is_checked(thing):
+            names[name] = checked = _checked(thing)
+            checked.__module__ = names["__name__"]  # where pickle finds this one
+        elif inspect.isclass(thing) and not issubclass(thing, BaseException):
+            checked_class(thing)
+
+
+def checked_class(cls: C) -> C:
+    """Check the calls of a class; as a decorator, of one that users get without its name."""
     for base in cls.__mro__:
-        for name, method in vars(base).items():
-            if name.startswith("_") or name in seen or not base.__module__.startswith("krishiv_py."):
-                continue
-            seen.add(name)
-            function = method.__func__ if isinstance(method, classmethod) else method
-            if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
-                checked = _checked(function)
-                setattr(cls, name, classmethod(checked) if isinstance(method, classmethod) else checked)
+        _check_own(base)
     return cls
 
 
-def _checked(method: FunctionType) -> Callable[..., Any]:
-    problem_of = _problem
+def _check_own(cls: type) -> None:
+    if not cls.__module__.startswith("krishiv_py") or cls.__dict__.get("_is_protocol"):
+        return
+    for name, member in list(vars(cls).items()):
+        if name.startswith("_") and name not in _OPERATORS:
+            continue
+        made: Any = None
+        if isinstance(member, FunctionType) and not _is_checked(member):
+            made = _checked(member, cls.__name__ if name == "__init__" else f".{name}", skipped=1)
+        elif isinstance(member, classmethod) and not _is_checked(member.__func__):
+            made = classmethod(_checked(member.__func__, f"{cls.__name__}.{name}", skipped=1))
+        elif isinstance(member, staticmethod) and not _is_checked(member.__func__):
+            made = staticmethod(_checked(member.__func__, f"{cls.__name__}.{name}"))
+        elif isinstance(member, property) and member.fget is not None and not _is_checked(member.fget):
+            made = property(_checked(member.fget, f".{name}", skipped=1), member.fset, member.fdel, member.__doc__)
+        if made is not None:
+            setattr(cls, name, made)
+
+
+def _is_checked(function: Any) -> bool:
+    return "__checked__" in getattr(function, "__dict__", ())
+
+
+def _checked(function: Any, label: str | None = None, *, skipped: int = 0) -> Any:
+    """Return `function` with its calls checked; errors call it `label`, its first `skipped` parameters are Python's own."""
+    own, shortened, is_inside, problem_of = KrishivError, _shortened, _is_inside, _problem  # globals are those of the function
+    name = label or function.__name__
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True  # for pytest and IPython
         try:
-            return method(*args, **kwargs)
+            return function(*args, **kwargs)
+        except own as problem:
+            found = shortened(problem)
         except TypeError as problem:
-            inside = problem.__traceback__ is not None and problem.__traceback__.tb_next is not None
-            if inside:
+            if is_inside(problem, function, args, kwargs):
                 raise
-            told = problem_of(method, args, kwargs, problem)
-        raise told
+            found = problem_of(function, name, args[skipped:], kwargs, skipped)
+        try:
+            raise found
+        finally:
+            del found  # which knows this frame, and with it the arguments
 
-    # with the globals of the method: doctest looks there for the module that an example belongs to
-    made = FunctionType(call.__code__, method.__globals__, method.__name__, None, call.__closure__)
-    return functools.update_wrapper(made, method)
+    # doctest looks at the globals for the module that an example belongs to
+    code = call.__code__.replace(co_name=function.__name__)
+    made = functools.update_wrapper(
+        FunctionType(code, function.__globals__, function.__name__, None, call.__closure__), function
+    )
+    made.__dict__["__checked__"] = True
+    return made
 
 
-def _problem(method: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], problem: TypeError) -> CallError:
-    """The error for arguments that Python could not bind."""
-    name = method.__name__
-    parameters = list(inspect.signature(method).parameters.values())[1:]
-    given = ", ".join([*(shown(a) for a in args[1:]), *(f"{k}={shown(v)}" for k, v in kwargs.items())])
-    takes = ", ".join(_parameter(p) for p in parameters)
-    what = str(problem).replace(f"{method.__qualname__}() ", "").replace(" positional", "").replace(" keyword-only", "")
+def _is_inside(problem: TypeError, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an error comes from the body of a function, and not from its call."""
+    if problem.__traceback__ is None or problem.__traceback__.tb_next is None:
+        return False
+    try:
+        if hasattr(function, "__wrapped__"):  # a decorator lets any arguments pass
+            inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _shortened(problem: KrishivError) -> KrishivError:
+    """Return the error without the frames of this library, unless code of a user is among them.
+
+    An error of a plan or schema also loses a reason that shows no line of a user: its text says it.
+    """
+    if os.environ.get(SWITCH) or _shows_a_user(problem):
+        return problem
+    problem.__traceback__ = None
+    reason = problem.__cause__ or problem.__context__
+    if reason is not None and isinstance(problem, (PlanError, SchemaError)) and not _shows_a_user(reason):
+        problem.__cause__ = problem.__context__ = None
+    return problem
+
+
+def _shows_a_user(problem: BaseException) -> bool:
+    """Return whether a traceback has a frame that is neither of this library nor of an installed package."""
+    frame = problem.__traceback__
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if of_a_user(file) and "site-packages" not in file:
+            return True
+        frame = frame.tb_next
+    return False
+
+
+def _problem(
+    function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], skipped: int
+) -> CallError:
+    """Return the error for arguments that Python could not bind."""
+    parameters = list(inspect.signature(function).parameters.values())[skipped:]
+    given = ", ".join([*map(shown, args), *(f"{k}={shown(v)}" for k, v in kwargs.items())])
+    takes = ", ".join(map(_parameter, parameters)) or "no arguments"
+    what, near = _misfit(parameters, args, kwargs)
     hint = f"write {_EXAMPLES[name]}" if name in _EXAMPLES else f"it takes ({takes})"
-    return CallError(message(f".{name}() {what}", given or "no arguments", "nothing was done", hint))
+    return CallError(message(f"{name}() {what}", given or "no arguments", "nothing was done", f"{near}{hint}"))
+
+
+def _misfit(parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what does not fit in words, and the nearest name of a parameter."""
+    placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = next((k for k in kwargs if k not in names), None)
+    if unknown is not None and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        near = difflib.get_close_matches(unknown, names, n=1, cutoff=0.6)
+        return f"got an unexpected keyword argument {unknown!r}", f"did you mean `{near[0]}`? Or " if near else ""
+    if len(args) > len(placed) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        most = f"takes {len(placed)} argument{'' if len(placed) == 1 else 's'} without a name, {len(args)} were given"
+        return most, f"name the further ones ({', '.join(named)}): " if named else ""
+    twice = [name for name in placed[: len(args)] if name in kwargs]
+    if twice:
+        return f"got multiple values for argument {twice[0]!r}", ""
+    known = {*placed[: len(args)], *kwargs}
+    starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [p.name for p in parameters if p.default is p.empty and p.kind not in starred and p.name not in known]
+    return f"missing {len(missing)} required argument{'' if len(missing) == 1 else 's'}: {', '.join(map(repr, missing))}", ""
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
@@ -73,4 +210,5 @@ def _parameter(parameter: inspect.Parameter) -> str:
     keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
     if parameter.default is inspect.Parameter.empty:
         return f"{parameter.name}=..." if keyword else parameter.name
-    return f"{parameter.name}={parameter.default!r}"
+    default = repr(parameter.default)
+    return f"{parameter.name}={default if not default.startswith('<') and len(default) < 60 else '...'}"

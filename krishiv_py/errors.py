@@ -8,6 +8,7 @@ Every error says what is wrong, which value was given, what follows from it, and
     │   ├── ColumnError                a column that is missing or has the wrong type (also KeyError)
     │   ├── ExpressionError            an expression that cannot be typed or parsed
     │   ├── CallError                  arguments that a step does not take, or lacks (also TypeError)
+    │   ├── MethodError                a method that a column or an aggregate does not have (also AttributeError)
     │   └── OrderError                 a builder step called too early or too late (also TypeError)
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
     ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
@@ -76,6 +77,10 @@ class OrderError(PlanError, TypeError):
 
 class CallError(PlanError, TypeError):
     """A call with arguments that a method does not take, or without those that it needs."""
+
+
+class MethodError(PlanError, AttributeError):
+    """A method or attribute that a column or an aggregate does not have; says what to write for it."""
 
 
 class SchemaError(KrishivError, ValueError):
@@ -152,7 +157,7 @@ def told(problem: BaseException) -> str:
     >>> told(ValueError("no such user"))
     'ValueError: no such user'
     """
-    frames = [f for f in traceback.extract_tb(problem.__traceback__) if _of_a_user(f.filename)]
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if of_a_user(f.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     try:
         text = str(problem)
@@ -162,7 +167,7 @@ def told(problem: BaseException) -> str:
     return f"{type(problem).__name__}{': ' if text else ''}{text}{place}"
 
 
-def _of_a_user(file: str) -> bool:
+def of_a_user(file: str) -> bool:
     """Whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
     standard = file.startswith(_STANDARD) and "site-packages" not in file
     return not (file.startswith(_OWN) or standard or _FOREIGN.search(file))

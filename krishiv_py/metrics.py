@@ -46,6 +46,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
+from krishiv_py import calls
 from krishiv_py.errors import PlanError, message, missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running.progress import Progress
@@ -86,6 +87,9 @@ class Observed(Protocol):
     def progress(self) -> Progress:
         """Where it stands."""
         ...
+
+
+__all__ = ["Served", "register", "seconds", "serve", "unregister"]
 
 
 @attrs.frozen
@@ -383,3 +387,6 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
         raise PlanError(
             message("metrics cannot be served", f"{host}:{port}: {problem}", "nobody can scrape", hint)
         ) from problem
+
+
+calls.checked_face(globals())

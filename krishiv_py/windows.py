@@ -3,6 +3,7 @@
 ``SlidingWindows``, ``TimeIntervalWindowOptions``, ``calendar_window`` and ``WindowAssigner`` are in ``krishiv_py`` itself.
 """
 
+from krishiv_py import calls
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.cumulate import cumulate
 from krishiv_py.plan.windows.fixed import hopping, tumbling
@@ -10,3 +11,5 @@ from krishiv_py.plan.windows.lookback import lookback
 from krishiv_py.plan.windows.session import session
 
 __all__ = ["count_rows", "cumulate", "hopping", "lookback", "session", "tumbling"]
+
+calls.checked_face(globals())

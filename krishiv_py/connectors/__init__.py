@@ -9,6 +9,7 @@ A source subclasses :class:`Source`: the driver plans ranges, tasks read them. d
 This room imports the plan and what is below it, and no Spark: ``krishiv_py/spark`` connects it to Spark.
 """
 
+from krishiv_py import calls
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.sink import (
@@ -46,3 +47,5 @@ __all__ = [
     "iceberg_source",
     "kafka_source",
 ]
+
+calls.checked_face(globals())

@@ -6,6 +6,7 @@ few types, and a type works on every engine or on none.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -67,6 +68,40 @@ TYPE_NAMES: Final = {
     pa.timestamp("us"): "timestamp_ntz",
     pa.timestamp("us", "UTC"): "timestamp",
 }
+
+
+ELSEWHERE: Final = {
+    **dict.fromkeys(("datetime", "datetime64", "timestamptz", "timestamp_tz", "timestamp_ltz", "instant"), "timestamp"),
+    **dict.fromkeys(("localdatetime", "datetime2", "timestampntz"), "timestamp_ntz"),
+    **dict.fromkeys(("str", "utf8", "text", "varchar", "varchar2", "nvarchar", "char", "object", "category", "json"), "string"),
+    **dict.fromkeys(("uuid", "enum", "large_string", "symbol"), "string"),
+    **dict.fromkeys(("int64", "uint32", "i64", "long", "serial", "bigserial"), "bigint"),
+    **dict.fromkeys(("int32", "uint16", "i32", "integer"), "int"),
+    **dict.fromkeys(("int16", "uint8", "i16", "short"), "smallint"),
+    **dict.fromkeys(("int8", "i8", "byte"), "tinyint"),
+    **dict.fromkeys(("uint64", "u64", "money", "number", "numeric"), "decimal(20, 0)"),
+    **dict.fromkeys(("float64", "f64", "real"), "double"),
+    **dict.fromkeys(("float32", "f32", "float16", "half"), "float"),
+    **dict.fromkeys(("bool", "bit"), "boolean"),
+    **dict.fromkeys(("bytes", "blob", "bytea", "varbinary", "large_binary"), "binary"),
+    **dict.fromkeys(("date32", "date64", "localdate"), "date"),
+    **dict.fromkeys(("duration", "timedelta", "timedelta64"), "interval day to second"),
+    **dict.fromkeys(("record", "row", "tuple"), "struct<a: int>"),
+    **dict.fromkeys(("list", "large_list", "vector"), "array<int>"),
+    **dict.fromkeys(("dict", "dictionary", "hstore"), "map<string, int>"),
+    **dict.fromkeys(("time", "time32", "time64"), "string"),
+}
+"""Types of other systems, and the nearest one here."""
+
+
+def nearest_type(word: str) -> str | None:
+    """Return the name of the type that a `word` most likely means, None if none is near."""
+    name = word.lower().partition("[")[0]
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]
+    known = [*TYPE_NAMES.values(), "decimal", "array", "map", "struct"]
+    near = difflib.get_close_matches(name, [*known, *ELSEWHERE], n=1, cutoff=0.7)
+    return ELSEWHERE.get(near[0], near[0]) if near else None
 
 
 def type_text(type_: pa.DataType) -> str:

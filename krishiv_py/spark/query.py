@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.calls import checked_class
 from krishiv_py.display.html import query_html
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.progress import Show, of_query, shown
@@ -41,6 +42,7 @@ _PATIENCE_S: Final = 2.0
 _WAITS_UNTOLD: Final = 5
 
 
+@checked_class
 class StreamQuery:
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 

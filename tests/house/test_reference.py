@@ -21,7 +21,6 @@ PUBLIC = [
     "krishiv_py",
     "krishiv_py.display.plots",
     "krishiv_py.logs",
-    "krishiv_py.metrics",
     *(face for face in FACES if hasattr(importlib.import_module(face), "__all__")),
 ]
 """Modules a user imports from: also every room at the top whose face has an ``__all__``."""

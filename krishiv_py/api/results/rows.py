@@ -9,12 +9,10 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.order import needs
-from krishiv_py.calls import checked_calls
 from krishiv_py.errors import OrderError, message
 from krishiv_py.plan.aggregates.calls import AggCall
 
 
-@checked_calls
 @needs(".tumbling_window(...) or another window", "agg", "aggregate", "count", "sum", "min", "max", "avg", "mean", "reduce")
 @attrs.frozen(eq=False, repr=False)
 class RowStream(AggregatedStream):

@@ -19,7 +19,6 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.calls import checked_calls
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
@@ -44,7 +43,6 @@ from krishiv_py.plan.windows import Window
 S = TypeVar("S", bound=WindowedStream)
 
 
-@checked_calls
 @attrs.frozen(eq=False, repr=False)
 class ResultStream(TimedStream):
     """The results of a stage as rows, with event time and watermark.

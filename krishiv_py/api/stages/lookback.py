@@ -8,7 +8,6 @@ import pyarrow as pa
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.calls import checked_calls
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.calls import collect_list
 from krishiv_py.plan.checks import expression
@@ -19,7 +18,6 @@ from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 
 
-@checked_calls
 @attrs.frozen(eq=False, repr=False)
 class LookBackStream(WindowedStream):
     """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4)."""

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.calls import checked_calls
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.aggregates.calls import AggCall, collect_list
 from krishiv_py.plan.expressions.expr import Func, col, lit
@@ -20,7 +19,6 @@ from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, 
 from krishiv_py.plan.windows.panes import PaneWindow, TimeIntervalWindowOptions
 
 
-@checked_calls
 @attrs.frozen(eq=False, repr=False)
 class PaneStream(WindowedStream):
     """Rows in time-interval panes, ready for aggregates or for a handler of pane events (SEMANTICS §3.6).

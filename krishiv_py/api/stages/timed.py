@@ -10,7 +10,6 @@ from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.plain import RunMethods, rows_of
-from krishiv_py.calls import checked_calls
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
@@ -23,7 +22,6 @@ from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
 
 
-@checked_calls
 @attrs.frozen(eq=False, repr=False)
 class TimedStream(RunMethods, KeyedStream):
     """Rows with event time; without :meth:`key_by` all rows share one global key (SEMANTICS §3.8)."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.errors import ExpressionError, MethodError, PlanError, message, shown
 from krishiv_py.plan.aggregates.combined import combined
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.expr import Col, Expr, col, python_text
 from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.names import encodable
+from krishiv_py.plan.names import encodable, quoted
 from krishiv_py.plan.types import normal_type
 
 AggName: TypeAlias = Literal[
@@ -83,7 +83,7 @@ class Aggregator(Protocol[A]):
         ...
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AggCall:
     """One aggregate over the rows of a window.
 
@@ -180,6 +180,28 @@ class AggCall:
         name = type(self.udaf).__name__ if self.func == "udaf" else self.func
         return f"{name}({', '.join([repr(self.arg), *self._settings()])}){where} AS {self.output_name}"
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    if not TYPE_CHECKING:  # for a type checker there are no operators, and no other names
+
+        def __neg__(self) -> Any:
+            return 0 - self
+
+        def __abs__(self) -> Any:
+            return self.abs
+
+        def __round__(self, digits: int = 0) -> Any:
+            return self.round
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # copy, pickle and notebooks ask for these
+                raise AttributeError(name)
+            step = f"{python_text(col(self.output_name))}.{name if hasattr(Expr, name) else 'round'}(...)"
+            hint = f'write .agg({_written(self, self.output_name)}).with_column("result", {step})'
+            what = f"an aggregate has no attribute {name!r}; it has .alias, .filter and .over"
+            raise MethodError(message(what, str(self), "what is computed from results is a step behind the window", hint))
+
     def _settings(self) -> list[str]:
         """What tells two calls of one aggregate apart, besides argument and filter."""
         if self.func == "percentile":
@@ -196,11 +218,63 @@ class AggCall:
         return [f"user-defined, {self.result_type}"] if self.func == "udaf" else []
 
 
+_SYMBOLS: Final = {
+    **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**"},
+    **{"floordiv": "DIV", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR"},
+}
+_CONDITIONS: Final = ("<", "<=", ">", ">=", "AND", "OR")
+
+
+def _written(call: AggCall, name: str) -> str:
+    """Return how a call with a result `name` is written in Python."""
+    if call.counts_rows:
+        arg = ""
+    else:
+        arg = f'"{call.arg.name}"' if isinstance(call.arg, Col) else "..."
+    text = f"{call.func}({arg}){'.filter(...)' if call.where is not None else ''}"
+    return text if name == attrs.evolve(call, name=None).output_name else f'{text}.alias("{name}")'
+
+
+def _refusing(symbol: str, *, turned: bool = False) -> Any:
+    """Return an operator of aggregates that says how the same is written, as a step behind the window."""
+
+    def refuse(self: AggCall, other: object) -> NoReturn:
+        sides = [other, self] if turned else [self, other]
+        calls: dict[str, AggCall] = {}
+        words = []
+        for side in sides:
+            name = side.output_name if isinstance(side, AggCall) else ""
+            if isinstance(side, AggCall):
+                name = f"{name}_2" if calls.get(name, side) is not side else name
+                calls[name] = side
+            words.append(quoted(name) if name else shown(side))
+        text = f"pow({', '.join(words)})" if symbol == "**" else f" {symbol} ".join(words)
+        step = f'.filter("{text}")' if symbol in _CONDITIONS else f'.with_column("result", "{text}")'
+        raise ExpressionError(
+            message(
+                f"an aggregate has no operator {symbol}",
+                f" {symbol} ".join(map(shown, sides)),
+                "what is computed from results is a step behind the window",
+                f"write .agg({', '.join(_written(call, name) for name, call in calls.items())}){step}",
+            )
+        )
+
+    return refuse
+
+
+for _name, _symbol in _SYMBOLS.items():
+    setattr(AggCall, f"__{_name}__", _refusing(_symbol))
+    if _symbol not in ("<", "<=", ">", ">="):
+        setattr(AggCall, f"__r{_name}__", _refusing(_symbol, turned=True))
+
+
 def call_of(func: AggName, arg: Expr | str, **options: Any) -> AggCall:
     """A checked call of `func` over a column."""
     parsed = col(arg) if isinstance(arg, str) else arg
     if not isinstance(parsed, Expr):
-        raise ExpressionError(message(f"{func} takes a column", shown(arg), "nothing to aggregate", f'write {func}(col("x"))'))
+        own = f"; for Python's own {func} write: import builtins, builtins.{func}(...)" if func in ("sum", "min", "max") else ""
+        hint = f'write {func}("x") or {func}(col("x")){own}'
+        raise ExpressionError(message(f"{func} takes a column", shown(arg), "nothing to aggregate", hint))
     if isinstance(parsed, Col) and parsed.name == "*" and func != "count":
         raise ExpressionError(message(f'{func} cannot take col("*")', "*", "rows as such have no value", "name a column"))
     return AggCall(func, parsed, **options)

@@ -6,7 +6,7 @@ import datetime as dt
 import decimal
 import re
 from collections.abc import Sequence
-from typing import Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -16,9 +16,11 @@ from krishiv_py.plan.expressions.jsonpath import json_path
 from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, LAMBDAS, PATTERNS, UNITS, ZONES
 from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
+from krishiv_py.plan.types import nearest_type
 from krishiv_py.plan.zones import zone_of
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
+_NUMPY_KINDS: Final = "biufmMSU"
 _SCALARS: Final = (bool, int, float, str, bytes, decimal.Decimal, dt.datetime, dt.date, dt.timedelta)
 _BY_TURNS: Final = ("named_struct", "map")
 _LONGEST: Final = dt.timedelta(microseconds=2**63 - 1)
@@ -64,12 +66,15 @@ def named_type(name: object) -> pa.DataType:
             return pa.decimal128(precision, scale)
     found = _TYPE_NAMES.get(text)
     if found is None:
+        near = nearest_type(text)
         raise ExpressionError(
             message(
                 "unknown type name",
                 shown(name),
                 "the cast has no target",
-                f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}",
+                f'write "{near}"'
+                if near in _TYPE_NAMES or near == "decimal(20, 0)"
+                else f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}",
             )
         )
     return found
@@ -81,8 +86,38 @@ def plain(value: object) -> object:
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
-    """Whether a value of Python can be a constant."""
-    return value is None or isinstance(value, _SCALARS)
+    """Whether a value of Python, or of NumPy, can be a constant."""
+    return value is None or isinstance(value, _SCALARS) or (_of_numpy(value) and value.dtype.kind in _NUMPY_KINDS)  # type: ignore[attr-defined]
+
+
+def _of_numpy(value: object) -> bool:
+    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
+
+
+def _from_numpy(value: Any) -> Any:
+    """Return a scalar of NumPy as plain Python has it; refuse one that Python has no equal value for."""
+    kind, found = value.dtype.kind, value.item()
+    if kind == "f":
+        found = float(value)
+        exact = found == value or value != value
+    elif kind in "mM":
+        if isinstance(found, int):  # units that Python does not have, and times beyond its years
+            months = value.dtype.name in ("timedelta64", "timedelta64[Y]", "timedelta64[M]")
+            found = None if months else value.astype(f"{kind}8[us]").item()
+        plain_time = isinstance(found, (dt.date, dt.timedelta))
+        exact = value != value or (plain_time and type(value)(found, "us") == value)
+    else:
+        exact = kind in "biuSU"
+    if not exact:
+        raise ExpressionError(
+            message(
+                "a value of NumPy has no equal one that a column can hold",
+                shown(value),
+                "it cannot be part of an expression",
+                "convert it before: numbers to float64 or int64, times to whole microseconds",
+            )
+        )
+    return found
 
 
 def constant(value: Scalar) -> Scalar:
@@ -93,6 +128,8 @@ def constant(value: Scalar) -> Scalar:
     ExpressionError
         For what is no constant, and for numbers and times no column can have.
     """
+    if _of_numpy(value):
+        value = _from_numpy(value)
     if isinstance(value, str) and not encodable(value):
         raise ExpressionError(
             message(

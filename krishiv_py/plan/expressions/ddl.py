@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
@@ -12,7 +13,9 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import SchemaError, message
 from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser, respelled
+from krishiv_py.plan.types import TYPE_NAMES, nearest_type
 
+_NAMED: Final = (*sorted(TYPE_NAMES.values()), "decimal(10, 2)", "array<int>", "map<string, int>", "struct<a: int>")
 _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
     "BOOLEAN": pa.bool_,
     "TINYINT": pa.int8,
@@ -127,11 +130,11 @@ def parse_schema(text: str) -> pa.Schema:
         with one_kind_of_error():
             tree = sqlglot.parse_one(respelled(f"CREATE TABLE t ({text}\n)"), dialect="spark")
     except sqlglot.errors.SqlglotError as problem:
-        raise SchemaError(
+        raise _unknown_word(text) or SchemaError(
             message(
                 "this is no DDL schema",
                 text,
-                str(problem).splitlines()[0],
+                str(problem).splitlines()[0].rstrip("."),
                 'write for instance "user_id bigint, event_time timestamp"',
             )
         ) from problem
@@ -144,14 +147,49 @@ def parse_schema(text: str) -> pa.Schema:
                     "a column of the schema has no type",
                     column.sql("spark"),
                     "its values cannot be read",
-                    'write for instance "user_id bigint, event_time timestamp"',
+                    "write name and type without a colon: "
+                    + ", ".join(" ".join(part.split(":")).replace("  ", " ").strip() for part in text.split(","))
+                    if ":" in text and "<" not in text
+                    else 'write for instance "user_id bigint, event_time timestamp"',
                 )
             )
         _check_column(column)
-    fields = [pa.field(column.name, type_of(column.args["kind"]), nullable=not _is_required(column)) for column in columns]
+    try:
+        fields = [pa.field(column.name, type_of(column.args["kind"]), nullable=not _is_required(column)) for column in columns]
+    except SchemaError as problem:
+        raise (_unknown_word(text) if "unknown type" in str(problem) else None) or problem from problem
     if not fields:
         raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))
     return pa.schema(fields)
+
+
+_WORD: Final = re.compile(r"""'[^']*'|"[^"]*"|`(?:[^`]|``)*`|[^\W\d]\w*|[<>,:()]""")
+_NO_TYPES: Final = frozenset({"not", "null", "comment", "interval", "day", "hour", "minute", "second", "to", "without", "with"})
+_TYPES: Final = frozenset({*(name.lower() for name in _SIMPLE), *TYPE_NAMES.values(), "decimal", "array", "map", "struct"})
+
+
+def _unknown_word(text: str) -> SchemaError | None:
+    """Return the error for the first word of a schema that is in the place of a type and is none."""
+    before, column = ",", ""
+    within: list[str] = []  # what the brackets that are open belong to
+    for word in _WORD.findall(text):
+        if not within and before == ",":
+            column = word
+        elif word[0].isalpha() and word.lower() not in _TYPES | _NO_TYPES:
+            behind_a_name = before == column if not within else before == ":" or before[0].isalpha() or before[0] == "`"
+            if behind_a_name if not within or within[-1] == "struct" else before in ("<", ","):
+                near = nearest_type(word)
+                meant = f"write {near if within else f'{column} {near}'}" if near else f"types are {', '.join(_NAMED)}"
+                what = f"column {column!r} of the schema: {word!r} is no type"
+                return SchemaError(message(what, text, "its values cannot be read", meant))
+            if not within:
+                break  # something behind the type, which is another error
+        if word in ("<", "("):
+            within.append(before.lower())
+        elif word in (">", ")") and within:
+            within.pop()
+        before = word
+    return None
 
 
 def _is_required(column: sg.ColumnDef) -> bool:

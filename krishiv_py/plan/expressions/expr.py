@@ -17,8 +17,9 @@ from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebu
 from krishiv_py.plan.names import checked_name, encodable, quoted
 
 if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import lambdas
+    from krishiv_py.plan.expressions import elsewhere, lambdas
 else:  # whose expressions are a kind of those here
+    elsewhere = lazy("krishiv_py.plan.expressions.elsewhere")
     lambdas = lazy("krishiv_py.plan.expressions.lambdas")
 
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
@@ -33,6 +34,7 @@ class Expr(FunctionMethods):
     """
 
     __slots__ = ()
+    __array_ufunc__: ClassVar[None] = None  # so that NumPy's numbers leave operators to us
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # `==` builds an expression, so hashing would lie
 
     def __add__(self, other: object) -> BinOp:
@@ -92,6 +94,27 @@ class Expr(FunctionMethods):
     def __neg__(self) -> UnOp:
         return UnOp("-", self)
 
+    def __pow__(self, other: object) -> Func:
+        return self._call("pow", other)
+
+    def __rpow__(self, other: object) -> Func:
+        return wrap(other)._call("pow", self)
+
+    def __rmod__(self, other: object) -> BinOp:
+        return BinOp("%", wrap(other), self)
+
+    def __abs__(self) -> Func:
+        return self._call("abs")
+
+    def __round__(self, digits: int = 0) -> Func:
+        return self._call("round", digits)
+
+    def __rand__(self, other: object) -> BinOp:
+        return BinOp("and", wrap(other), self)
+
+    def __ror__(self, other: object) -> BinOp:
+        return BinOp("or", wrap(other), self)
+
     def __bool__(self) -> bool:
         raise ExpressionError(
             message(
@@ -101,6 +124,35 @@ class Expr(FunctionMethods):
                 "use &, |, ~ with parentheses",
             )
         )
+
+    if not TYPE_CHECKING:  # for a type checker there are no other names
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # copy, pickle and notebooks ask for these
+                raise AttributeError(name)
+            raise elsewhere.method_error(python_text(self), "a column", name, (n for n in dir(self) if n[0] != "_"))
+
+        def __floordiv__(self, other: object) -> Any:
+            raise _no_operator(self, "//", f"write {python_text(self)}.div({shown(other)}) for the whole part")
+
+        def __rfloordiv__(self, other: object) -> Any:
+            raise _no_operator(self, "//", f"write lit({shown(other)}).div({python_text(self)}) for the whole part")
+
+        def __xor__(self, other: object) -> Any:
+            raise _no_operator(self, "^", f'write != between conditions, func("bit_xor", {python_text(self)}, 7) for bits')
+
+        def __contains__(self, item: object) -> bool:
+            got = python_text(self)
+            raise _no_operator(self, "in", f'write {got}.isin(1, 2), {got}.contains("a") or {got}.array_contains(1)')
+
+        def __float__(self) -> float:
+            raise _no_operator(self, "float()", f'write {python_text(self)}.cast("double"); functions are methods: .sqrt()')
+
+        def __int__(self) -> int:
+            raise _no_operator(self, "int()", f'write {python_text(self)}.cast("bigint")')
+
+        def __len__(self) -> int:
+            raise _no_operator(self, "len()", f"write {python_text(self)}.length(), or .size() of a list")
 
     def is_null(self) -> UnOp:
         """True where the value is null."""
@@ -112,8 +164,9 @@ class Expr(FunctionMethods):
 
     def isin(self, *values: Scalar | Iterable[Scalar]) -> IsIn:
         """True where the value is one of `values`: constants, or one list, tuple or set of them."""
-        only = values[0] if len(values) == 1 else None
-        listed_ = tuple(only) if isinstance(only, (list, tuple, set, frozenset)) else values
+        only: Any = values[0] if len(values) == 1 else None
+        many = isinstance(only, (list, tuple, set, frozenset, range)) or getattr(only, "ndim", 0) == 1  # NumPy, pandas
+        listed_ = tuple(only) if many else values
         for value in listed_:
             if not is_scalar(value):
                 raise ExpressionError(
@@ -314,6 +367,15 @@ class Alias(Expr):
 def _cast(arg: Expr, type_: object, *, tried: bool) -> Cast:
     named = not isinstance(type_, pa.DataType)
     return Cast(arg, named_type(type_) if named else type_, named=named, tried=tried)
+
+
+def python_text(expr: Expr) -> str:
+    """How a column is written in Python, ``x`` for what is longer than a column."""
+    return f"col({expr.name!r})".replace("'", '"') if isinstance(expr, Col) else "x"
+
+
+def _no_operator(expr: Expr, operator: str, hint: str) -> ExpressionError:
+    return ExpressionError(message(f"a column has no operator {operator}", python_text(expr), "nothing can be computed", hint))
 
 
 def wrap(value: object) -> Expr:
