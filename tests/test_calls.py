@@ -189,9 +189,8 @@ def test_what_is_checked_is_as_before() -> None:
 def test_a_script_ends_with_its_own_line(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text('from krishiv_py.testing import stream_of\nstream_of("at bigint").watermark("att", 0)\n')
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, cwd=Path(kv.__file__).parents[1], check=False
-    )
+    root, env = Path(kv.__file__).parents[1], {k: v for k, v in os.environ.items() if k != calls.SWITCH}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=root, env=env, check=False)
     lines = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
     assert [Path(line.split('"')[1]).name for line in lines] == ["job.py", "calls.py"]
     assert done.stderr.splitlines()[-1].startswith("krishiv_py.errors.ColumnError: watermark: there is no column 'att'")
