@@ -24,6 +24,13 @@ class Handler(kv.PaneHandler):
         assert pane.data is not None
 
 
+class Told(Handler):
+    """One that sees single rows too."""
+
+    def after_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+        assert pane.data is None
+
+
 def panes(stream: Any) -> Any:
     return stream.time_interval_window(kv.TimeIntervalWindowOptions(interval_duration=10.0, creation_period=1.0))
 
@@ -32,6 +39,7 @@ SHAPES: dict[str, Callable[[Any], Any]] = {
     "collect_list": lambda s: panes(s).agg(kv.collect_list("n")),
     "percentile": lambda s: panes(s).agg(kv.percentile("n")),
     "handler": lambda s: panes(s).on_events(Handler()),
+    "handler of rows": lambda s: panes(s).on_events(Told()),
     "updates": lambda s: s.emit("updates").with_pane().hopping_window(10_000, 1_000).agg(kv.collect_set("n")),
     "discarding": lambda s: (
         s.emit("updates").accumulation("discarding").hopping_window(10_000, 1_000).agg(kv.collect_list("n"))

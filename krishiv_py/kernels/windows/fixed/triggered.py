@@ -104,8 +104,9 @@ class TriggeredOperator:
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger.row_by_row
-        self.shares = self.window.slide_us < self.window.size_us and self.trigger.early is None
-        """Whether open windows hold their rows in slices, unless single rows are kept apart."""
+        by_end = self.trigger.early is None and not self.trigger.row_by_row
+        self.shares = by_end and self.window.slide_us < self.window.size_us
+        """Whether open windows hold their rows in slices."""
         self.folder = Folder(self.log, self.trigger, self.discarding, self.window.size_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -144,7 +145,7 @@ class TriggeredOperator:
 
     def _shared(self, bucket: Bucket) -> Runs | None:
         """What open windows hold together, by slice; None where each holds its own."""
-        return Runs(bucket, SHARED, self._slices.merge) if self.shares and not self.by_row else None
+        return Runs(bucket, SHARED, self._slices.merge) if self.shares else None
 
     def _part(self, runs: Runs, shared: Runs, due: Due) -> None:
         """Give windows that have ended their own entries, and let slices go whose windows have all ended."""
@@ -187,21 +188,25 @@ class TriggeredOperator:
         self, runs: Runs, shared: Runs | None, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]
     ) -> _Taken:
         """Fold a batch in, firing row by row."""
-        own: list[int] | None = None
+        by_row, only = self.by_row, None
         if shared is not None:
+            if by_row:  # single rows are told of, and nothing goes by them
+                every = units_of(self.assigner, fresh.select(self.layout.key_names), fresh[TIME].to_numpy(), due.horizon_us)
+                self._taken_in(fresh, every, due.to_us)
+                fresh, by_row = self._slices.combine(fresh), False
             own = self._own_and_open(runs, due.to_us)
-            fresh = self._share(shared, fresh, due, every=bool(own))
+            fresh, only = self._share(shared, fresh, due, every=bool(own)), (due.to_us, own)
         times = fresh[SLICE if SLICE in fresh.column_names else TIME].to_numpy()
-        of_own = None if own is None else (due.to_us, own)
-        units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us, of_own)
+        units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us, only)
         if not units.n:
             return _Taken()
         windows = sorted_unique(units.pair_windows)
         overdue = windows + self.window.size_us <= due.to_us
         unseen = {w for w in windows[overdue].tolist() if w not in runs}
         state = self._state(runs, windows[overdue | isinstance(self.trigger.early, int)], units)
-        found = self.folder.fold(fresh, units, state, due.to_us, self.by_row)
-        self._taken_in(fresh, units, due.to_us)
+        found = self.folder.fold(fresh, units, state, due.to_us, by_row)
+        if shared is None:
+            self._taken_in(fresh, units, due.to_us)
         if found.firings is not None:
             results.append(self._written(found.firings))
         self._append(runs, found.windows, found.entries)
