@@ -202,7 +202,7 @@ def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule, consequen
     try:
         return fit_batch(batch, schema, rule)
     except MisfitError as problem:
-        raise problem.error(consequence) from problem.__cause__
+        raise problem.error(consequence) from None
 
 
 def fitted(column: pa.Array, field: pa.Field, rule: Rule, consequence: str) -> pa.Array:
@@ -227,7 +227,7 @@ def fitted(column: pa.Array, field: pa.Field, rule: Rule, consequence: str) -> p
     try:
         return fit_column(column, field, rule)
     except MisfitError as problem:
-        raise problem.error(consequence) from problem.__cause__
+        raise problem.error(consequence) from None
 
 
 def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.RecordBatch:
@@ -301,10 +301,20 @@ def fit(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Arr
     except (WrongTypeError, SchemaError):
         raise _wrong_type(given, wanted, path) from None
     except pa.ArrowException as problem:
-        what, got = f"{_where(path)} does not fit {wanted}", str(problem).splitlines()[0]
-        raise MisfitError(what, got, f"cast the column to {wanted}", _where(path), (given, wanted)) from problem
+        what, hint = f"{_where(path)} does not fit {wanted}", f"give values that {wanted} holds, or declare a wider type"
+        raise MisfitError(what, _reason(problem), hint, _where(path), (given, wanted)) from None  # Arrow's text has the value
     except ValueError as problem:
         raise MisfitError(_where(path), str(problem), f"cast the column to {wanted}") from None
+
+
+def _reason(problem: Exception) -> str:
+    """Return why Arrow refuses a cast, without the value that it names."""
+    text = str(problem)
+    if any(word in text for word in ("truncated", "lose data", "truncate", "data loss", "more digits")):
+        return "the cast would lose data"
+    if any(word in text for word in ("not in range", "out of bounds", "out of range", "too large", "overflow", "not fit")):
+        return "a value is out of range"
+    return "there is no exact cast"
 
 
 def _where(path: Path) -> str:
@@ -314,7 +324,7 @@ def _where(path: Path) -> str:
 
 
 def _wrong_type(given: pa.DataType, wanted: pa.DataType, path: Path) -> MisfitError:
-    got, hint = f"{given}, the stream has {wanted}", f"cast the column to {wanted}"
+    got, hint = f"{given}, the schema has {wanted}", f"cast the column to {wanted}"
     if other := other_zone(given, wanted):
         hint += f", or declare it {other}"
     return MisfitError(f"{_where(path)} has the wrong type", got, hint, _where(path), (given, wanted))

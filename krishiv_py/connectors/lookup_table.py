@@ -160,9 +160,9 @@ class LookupTable:
         except RAISED as problem:  # user code: whatever it raises is reported
             columns = ", ".join(f"{f.name} {type_text(f.type)}" for f in list(self.schema)[:20])
             hint = f"let it return a pyarrow.Table with the columns {columns}"
-            raise SourceError(
-                message("the table of a lookup_join cannot be loaded", told(problem), "no row can be looked up", hint)
-            ) from problem
+            reason = str(problem) if isinstance(problem, fit.MisfitError) else told(problem)
+            what = "the table of a lookup_join cannot be loaded"
+            raise SourceError(message(what, reason, "no row can be looked up", hint)) from problem
 
     def __getstate__(self) -> dict[str, Any]:
         """As it travels to the tasks: the table as one Arrow stream."""

@@ -219,7 +219,7 @@ def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> It
     except fit.MisfitError as problem:
         kind = SourceError if problem.lacks else SchemaError
         what, got = f"the source {name} cannot be read, range {planned}: {problem.what}", problem.got
-        raise kind(message(what, got, "its rows would be lost", problem.hint)) from problem.__cause__
+        raise kind(message(what, got, "its rows would be lost", problem.hint)) from None
     except RAISED as problem:
         raise SourceError(
             message(f"the source {name} cannot be read", f"range {planned}", told(problem), f"fix {type(source).__name__}.read")

@@ -154,12 +154,31 @@ def test_what_lies_under_a_null_is_no_value() -> None:
     assert fitted(lists, pa.field("x", pa.list_(pa.int64())), SENT, "lost").to_pylist() == [None, [1]]
 
 
+@pytest.mark.parametrize(
+    ("given", "type_"),
+    [
+        (pa.array([123_456_789_012]), pa.int32()),
+        (pa.array([123_456_789_012], pa.timestamp("ns")), pa.timestamp("us")),
+        (pa.array([123_456.789_012]), pa.int64()),
+        (pa.array([Decimal("123456.789012")]), pa.decimal128(10, 2)),
+        (pa.array([123_456_789_012]), pa.decimal128(10, 2)),
+        (pa.array([2**63 + 12_345], pa.uint64()), pa.int64()),
+        (pa.array([1.23456789012e300]), pa.float32()),
+    ],
+    ids=lambda one: str(one.type if isinstance(one, pa.Array) else one),
+)
+def test_errors_hold_no_values(given: pa.Array, type_: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match=r"lose data|out of range") as raised:
+        fitted(given, pa.field("x", type_), RETURNED, "lost")
+    assert "12345" not in str(raised.value) and raised.value.__cause__ is None
+
+
 def test_tables_are_rounded_nowhere() -> None:
     field, halves = pa.schema([("x", pa.float32())]), [0.5, None, float("nan"), float("inf")]
     fits, rounded = pa.table({"x": halves}), pa.table({"x": [*halves, 0.1]})
     assert str(fit_table(fits, field, LOOKUP)["x"].to_pylist()) == str(halves)
     assert fit_table(rounded, field, RETURNED)["x"].type == pa.float32()
-    with pytest.raises(MisfitError, match="more digits than float"):
+    with pytest.raises(MisfitError, match="lose data"):
         fit_table(rounded, field, LOOKUP)
 
 

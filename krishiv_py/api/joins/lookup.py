@@ -87,7 +87,7 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
     try:
         whole = fit.fit_table(found, schema, fit.LOOKUP)
     except fit.MisfitError as problem:
-        raise problem.error("no row can be looked up in the table") from problem.__cause__
+        raise problem.error("no row can be looked up in the table") from None
     return LookupTable(schema, None if load is not None else whole, load, reload_us, driver_only)
 
 
