@@ -64,7 +64,7 @@ def as_if_ended(stage: Stage, bucket: Bucket, judged: Moment, packed: Packed = N
         What the stages before it would give, judged by that.
     """
     inner, around = _peeled(stage.operator)
-    beside = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms)
+    beside = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms, bucket.pages)
     ended = Moment(END_OF_TIME, judged.now_us, asks=False)
     steps = [(list(packed.chunks), attrs.evolve(judged, asks=False)), ([], ended)] if packed.chunks else [([], ended)]
     given = pa.concat_tables([inner.step(beside, chunks, moment).results for chunks, moment in steps])

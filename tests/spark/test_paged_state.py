@@ -14,16 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py.engine.snapshot import as_if_ended
 from krishiv_py.engine.stage import Packed
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.state_table import in_order
 from krishiv_py.kernels.state import sorted_map
 from krishiv_py.kernels.state.sorted_map import SortedMap
-from krishiv_py.kernels.state.store import PAGE
+from krishiv_py.kernels.state.store import PAGE, Bucket
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.spark.state_reader import OpenWindows, ReadPages
 from krishiv_py.spark.storage import chunk_files
 from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.codec import decode
+from krishiv_py.spark.tasks.processor import SparkPages, SparkStore
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.spark.fake_state import FakeState, Operated, beside
 
@@ -222,3 +225,24 @@ def test_large_chunks_are_found_again_in_pages(tmp_path: Path, monkeypatch: pyte
     files = {path.name for path in (tmp_path / "krishiv" / "chunks" / "00000").iterdir()}
     assert operated.report.state_bytes == 0
     assert len(files) < 100
+
+
+@pytest.mark.parametrize("shape", ["hopping", "interval", "panes", "TTL", "session"])
+def test_what_would_come_if_the_input_ended_reads_pages_and_writes_none(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorted_map, "MOST", 3)
+    monkeypatch.setattr(sorted_map, "_FULL", 2)
+    keyed = stream_of("user bigint, at bigint").watermark("at", 1_000).key_by("user")
+    driver = Driver(SHAPES[shape](keyed).agg(kv.count()))
+    operated = beside(driver, monkeypatch)
+    for batch in range(5):
+        driver.send([{"user": i % 3, "at": 50 * batch + 7 * i} for i in range(20)])
+    before = dict(operated.state.held)
+    pages = SparkPages(operated.state)
+    meta = json.loads(before["meta"])
+    bucket = Bucket(SparkStore(operated.state, meta, pages, None), meta, 1, pages)
+    found = as_if_ended(operated.processor._stage, bucket, Moment(UNSET, 1))
+    assert operated.state.held == before
+    monkeypatch.undo()
+    names = [name for name in found.column_names if not name.startswith("pane")]  # the timing of what comes early says so
+    ended = driver.close().results.select(names).to_pylist()
+    assert sorted(map(repr, found.select(names).to_pylist())) == sorted(map(repr, ended))
