@@ -10,6 +10,7 @@ from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.kafka.columns import KeyFormat
 from krishiv_py.connectors.kafka.making import kafka_source
+from krishiv_py.connectors.kafka.settings import Option
 from krishiv_py.connectors.kafka.source import OnLost, ValueFormat
 from krishiv_py.connectors.kafka.starting import Told as KafkaPlace
 from krishiv_py.connectors.ranges import node_of
@@ -71,14 +72,15 @@ class RangedSources:
         parallelism: int | None = None,
         commit_group: str | None = None,
         timeout: str = "60 s",
-        options: Mapping[str, str | int | float | bool] | None = None,
+        options: Mapping[str, Option] | None = None,
     ) -> Stream:
         """Topics of Kafka, fetched and decoded in the tasks (docs/kafka.md). Needs the extra ``kafka``.
 
         Parameters
         ----------
         topics : str or sequence of str
-            What to read; several topics have the same columns.
+            What to read; several topics have the same columns. A text that begins with ``^`` is a regular expression: topics
+            that fit it and are made later are read too, from their first record.
         bootstrap_servers : str
             ``host:port``, several separated by commas.
         schema : pyarrow.Schema or StructType or str
@@ -122,7 +124,8 @@ class RangedSources:
         timeout : str
             How long to wait for a broker before the query fails.
         options : mapping, optional
-            Settings of librdkafka, for instance ``security.protocol``. Values of secret ones are never shown.
+            Settings of librdkafka, for instance ``security.protocol``. Values of secret ones are never shown. ``oauth_cb`` is a
+            function that returns tokens, as confluent-kafka has it; it is sent to the tasks.
 
         Raises
         ------
@@ -162,7 +165,7 @@ class RangedSources:
             timeout=timeout,
             options=options,
         )
-        return self.read_source(source, name=f"kafka {', '.join(source.topics)}")
+        return self.read_source(source, name=f"kafka {source.pattern or ', '.join(source.topics)}")
 
     def read_delta(
         self,

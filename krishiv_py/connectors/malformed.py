@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from krishiv_py.errors import SourceError, message
 
 Told: TypeAlias = "str | int | bytes | None"
-_SHOWN: Final = 200
 
 
 @attrs.frozen
@@ -45,18 +44,13 @@ class Malformed:
         return f"{self.file}" if self.line is None else f"{self.file}, line {self.line}"
 
     def error(self) -> SourceError:
-        """What a query that may lose nothing fails with, in one line."""
-        hint = 'fix or remove it, or read with on_malformed="side_output"'
+        """Return what a query that may lose nothing fails with, in one line and without what the input holds."""
+        hint = 'fix or remove it, or read with on_malformed="side_output", which gives it whole'
         if self.topic is not None:
-            whole: str | bytes | None = self.value
-            hint = 'read with on_malformed="side_output", or begin behind it with a new checkpoint'
-        else:
-            whole = self.text
-        if whole is None:
-            shown = "no value" if self.topic is not None else "no line"
-        else:
-            begin = ascii(whole[:_SHOWN])
-            shown = begin + ("…" if len(whole) > _SHOWN else "")
+            hint = 'read with on_malformed="side_output", which gives it whole, or begin behind it with a new checkpoint'
+        whole = self.text if self.topic is None else self.value
+        unit = "characters" if isinstance(whole, str) else "bytes"
+        shown = ("no line" if self.topic is None else "no value") if whole is None else f"{len(whole)} {unit}"
         return SourceError(message(f"{self.where}: {' '.join(self.problem.split())}", shown, "its rows would be lost", hint))
 
 

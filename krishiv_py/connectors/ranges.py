@@ -38,7 +38,8 @@ class RangeSource(SourceNode):
     malformed_fields: ClassVar[Fields] = OF_RECORDS
 
     def detail(self) -> str:
-        return f"{self.name} ({'finite' if self.bounded else 'streaming'}, {len(self.schema)} columns)"
+        more = self.source.describe()
+        return f"{self.name} ({'finite' if self.bounded else 'streaming'}, {len(self.schema)} columns){more and f', {more}'}"
 
     @property
     def named_sources(self) -> tuple[str, tuple[str, ...]] | None:

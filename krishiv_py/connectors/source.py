@@ -48,7 +48,8 @@ class Source(ABC):
     source_column : str or None
         The text column that names the watermark source of each row; None if it is one source.
     watermark_sources : tuple of str
-        The names of its watermark sources, all values of `source_column`. ``with_watermark`` must declare each of them.
+        The names of its watermark sources, all values of `source_column`: partitions that are read in parallel, and may drift
+        apart. ``watermark(column, lag)`` gives each a watermark of its own; ``with_watermark`` must declare each of them.
     parallelism : int
         How many tasks read the ranges of a batch at the same time. More than one costs a small shuffle of ranges.
     poll_seconds : float
@@ -84,6 +85,10 @@ class Source(ABC):
         columns : sequence of str
             The columns that are needed. Batches may have others, and their structs further fields; they are not read.
         """
+
+    def describe(self) -> str:
+        """Return what ``explain()`` shows of it in a line, without secrets; by default nothing."""
+        return ""
 
     def finished(self, position: JsonValue) -> None:  # noqa: B027  # most sources have nothing to do
         """The batch that ends at `position` is published. Runs on the driver; by default nothing.

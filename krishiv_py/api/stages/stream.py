@@ -18,7 +18,7 @@ from krishiv_py.api.shown import ShownInALine, some
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, instead, needs
 from krishiv_py.api.stages.plain import RunMethods, rows_of
-from krishiv_py.api.stages.timed import TimedStream, by_clock, timed
+from krishiv_py.api.stages.timed import TimedStream, by_clock, partitions_of, timed
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.errors import PlanError, message, shown
@@ -29,7 +29,7 @@ from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project, root_of
 from krishiv_py.plan.options.late import LateEventHandler, UnaskedLateEventHandler, a_late_handler
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
 
 
@@ -274,6 +274,10 @@ class Stream(RunMethods, ShownInALine):
     def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> TimedStream:
         """Declare event time: no row older than the newest minus `lag` is expected any more (SEMANTICS §2).
 
+        Where a source names its partitions (``read_kafka(partitions_as_sources=True)``, `watermark_sources` of an own source),
+        each has a watermark with this lag, and the stream that of the slowest one. A partition without rows for 30 seconds
+        (processing time) is left out until its next row, and new ones take part from their first row on.
+
         Parameters
         ----------
         column : str
@@ -294,7 +298,15 @@ class Stream(RunMethods, ShownInALine):
         """
         if lag is None:
             lag = dt.timedelta(microseconds=known_lag_us(self.node, column))
-        return self.with_watermark(WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance), column=column)
+        each = WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance)
+        parts = partitions_of(self.node)
+        if parts is None:
+            return self.with_watermark(each, column=column)
+        spec = MultiSourceWatermarkSpec.new(idle_timeout=PARTITION_IDLE, idle_advance=idle_advance)
+        one = WatermarkSpec.fixed_lag(lag)
+        for name in parts[1]:
+            spec = spec.source(name, one)
+        return self.with_watermark(spec.unknown("register", one), column=column, source_column=parts[0])
 
     def with_watermark(
         self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None

@@ -172,6 +172,13 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
         )
 
 
+def partitions_of(node: Node) -> tuple[str, tuple[str, ...]] | None:
+    """Return the column that names the partitions of a source, and their names; None where they are one source."""
+    source = source_of(node)
+    named = None if isinstance(source, UnionSource) else source.named_sources
+    return named if named is not None and _kept(node, named[0]) else None
+
+
 def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str | None) -> None:
     """Names that a source states are known before any row: one that nobody declared, or that nobody sends, is a mistake."""
     source = source_of(node)

@@ -27,7 +27,6 @@ _FLOATS: Final = {
 }
 _INTEGER: Final = re.compile(r"-?\d{1,40}")
 _FINER: Final = re.compile(r"(\.\d{6})\d+")
-_SHOWN: Final = 60
 
 
 class JsonNumber(str):
@@ -84,10 +83,10 @@ class JsonObject(dict[str, Any]):
 def kind(value: Any) -> str:
     """What a JSON value is, in words."""
     if isinstance(value, JsonNumber):
-        return f"the number {value[:_SHOWN]}"
+        return "a number"
     if isinstance(value, str):
-        return f"the text {value[:_SHOWN]!r}"
-    return {bool: f"{str(value).lower()}", list: "a list", JsonObject: "an object"}.get(type(value), "null")
+        return "a text"
+    return {bool: "a boolean", list: "a list", JsonObject: "an object"}.get(type(value), "null")
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,10 @@ _MADE_S: Final = 1.0
 """For how long a topic may be unknown: brokers tell of one that was made just now a moment later."""
 _OPEN_S: Final = 5.0
 """For how long to wait for the end of transactions: a broker writes that of a committed one a moment after it said so."""
+
+
+class NoTopicError(SourceError):
+    """A topic is not there, or may not be seen."""
 
 
 def kafka() -> Any:
@@ -101,10 +106,46 @@ def _metadata(connection: Connection, topic: str, until: float, so: str) -> Mapp
         time.sleep(0.1)
 
 
+def matching(connection: Connection, pattern: str, within_s: float) -> list[str]:
+    """Return the topics whose names begin as a regular expression says, as consumers of librdkafka match them.
+
+    Topics of the broker itself, which begin with two underscores, belong only to a pattern that begins so.
+
+    Raises
+    ------
+    SourceError
+        When no broker answers within so many seconds.
+    """
+    until, own = time.monotonic() + within_s, pattern.startswith("^__")
+    while True:
+        try:
+            found = admin(connection).list_topics(timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics
+            return sorted(name for name in found if re.match(pattern, name) and (own or not name.startswith("__")))
+        except kafka().KafkaException as problem:
+            if time.monotonic() > until:
+                hint = "see that the broker runs and can be reached, and that security options fit"
+                raise connection.failed("no Kafka broker answers", problem, hint) from None
+
+
 def _no_topic(connection: Connection, topic: str, error: Any, so: str) -> SourceError:
     got = f"{topic!r} at {connection.servers}: {error.str()}"
     hint = "create it, or see how its name is written and whether you may read it"
-    return SourceError(message("a topic cannot be read", got, so, hint))
+    return NoTopicError(message("a topic cannot be read", got, so, hint))
+
+
+def _check_partitions(asked: Iterable[Place], there: list[Place]) -> None:
+    """Refuse partitions that a topic does not have any more: nothing but a new topic of the same name has fewer."""
+    for topic, number in asked:
+        if (topic, number) not in there:
+            n = sum(place[0] == topic for place in there)
+            raise SourceError(
+                message(
+                    "a topic has fewer partitions than before: it was deleted and made again",
+                    f"{topic} has {n}, and partition {number} was read",
+                    "its offsets mean other records than those that were read",
+                    "begin with a new checkpoint; what the old topic held and was not read is lost",
+                )
+            )
 
 
 def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float, *, uncommitted: bool = False) -> Offsets:
@@ -135,7 +176,8 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
             if time.monotonic() > until:
                 hint = "see that the broker runs, and that all partitions of the topics have a leader"
                 raise connection.failed("the offsets of a topic are not told", problem, hint) from None
-            partitions(connection, {topic for topic, _ in asked}, max(until - time.monotonic(), 0.1))
+            there = partitions(connection, {topic for topic, _ in asked}, max(until - time.monotonic(), 0.1))
+            _check_partitions(asked, there)
     else:
         return {}
     behind = {place: "latest" for place, offset in found.items() if offset < 0}
@@ -209,6 +251,14 @@ _committer = Kept(_new_committer, end=lambda consumer: consumer.close())
 
 def commit(connection: Connection, group: str, found: Offsets) -> None:
     """Commit offsets in the name of a group, in the background: only monitors read them."""
-    module, consumer = kafka(), _committer(connection, group)
+    module = kafka()
+    try:
+        consumer = _committer(connection, group)
+    except module.KafkaException as problem:
+        what = f"offsets are not committed for the group {group!r}"
+        warnings.warn(
+            str(connection.failed(what, problem, "the query goes on", "monitors see old ones")), RuntimeWarning, stacklevel=2
+        )
+        return
     consumer.poll(0)
     consumer.commit(offsets=[module.TopicPartition(*place, offset) for place, offset in found.items()], asynchronous=True)

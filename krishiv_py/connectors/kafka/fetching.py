@@ -57,12 +57,20 @@ def _connected(connection: Connection) -> Any:
 
 
 def records(
-    connection: Connection, topic: str, partition: int, begin: int, end: int, within_s: float, *, pass_over: bool = False
+    connection: Connection,
+    topic: str,
+    partition: int,
+    begin: int,
+    end: int,
+    within_s: float,
+    *,
+    pass_over: bool = False,
+    may_go: bool = False,
 ) -> Iterator[list[Any]]:
     """The records from offset `begin` up to, but not including, `end`, in chunks of messages; none has an error.
 
     There may be fewer than offsets: markers of transactions and what compaction removed are no records. Those that have expired
-    are passed over with a warning where `pass_over` says so.
+    are passed over with a warning where `pass_over` says so, and so is a topic that has gone, with `may_go`.
 
     Raises
     ------
@@ -91,6 +99,9 @@ def records(
                         at = max(at, told.offset())
                     elif error is not None and pass_over and _is_expired(error):
                         at = _passed_over(consumer, where, module.TopicPartition(topic, partition), at, end, within_s)
+                    elif error is not None and may_go and error.code() in _unknown():
+                        _warn_gone(where, end - at)
+                        return
                     elif error is not None:
                         _check(connection, error, where, at, end)
             if found:
@@ -104,6 +115,15 @@ def records(
                         "see to the broker, then start the query again: it goes on with this batch",
                     )
                 )
+
+
+def _unknown() -> tuple[Any, ...]:
+    codes = kafka().KafkaError
+    return codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION
+
+
+def _warn_gone(where: str, lost: int) -> None:
+    warnings.warn(f"topic {where} has gone before it was read: {lost} offsets are lost", RuntimeWarning, stacklevel=2)
 
 
 def _is_expired(error: Any) -> bool:
@@ -147,9 +167,7 @@ def _check(connection: Connection, error: Any, where: str, at: int, end: int) ->
     if _is_expired(error):
         raise expired(where, f"offset {at} of a batch up to {end}")
     if error.fatal() or error.code() in (
-        codes.UNKNOWN_TOPIC_OR_PART,
-        codes._UNKNOWN_PARTITION,
-        codes._UNKNOWN_TOPIC,
+        *_unknown(),
         codes.TOPIC_AUTHORIZATION_FAILED,
         codes._AUTHENTICATION,
         codes.SASL_AUTHENTICATION_FAILED,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import kafka, partitions
+from krishiv_py.connectors.kafka.client import kafka, matching, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
-from krishiv_py.connectors.kafka.settings import Connection, brokers, connection
+from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
 from krishiv_py.connectors.kafka.starting import Told, where
-from krishiv_py.errors import PlanError, SchemaError, message, shown
+from krishiv_py.errors import PlanError, SchemaError, SourceError, message, shown, told
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
 from krishiv_py.plan.options.malformed import OnMalformed
@@ -38,6 +39,8 @@ _DESCRIBED: Final = {
 }
 """What describes values, and the formats it is for."""
 PARTITION_SOURCE: Final = "kafka_source"
+_MOST_LOOKED_UP: Final = 10
+"""Of how many topics the registered schema is looked up before a query starts."""
 _MOST_OFFSETS: Final = (1 << 63) - 1
 
 
@@ -67,7 +70,7 @@ def kafka_source(
     parallelism: int | None = None,
     commit_group: str | None = None,
     timeout: str = "60 s",
-    options: Mapping[str, str | int | float | bool] | None = None,
+    options: Mapping[str, Option] | None = None,
 ) -> KafkaSource:
     """Topics of Kafka as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_kafka` has the parameters.
 
@@ -85,8 +88,9 @@ def kafka_source(
         When confluent-kafka is not installed.
     """
     kafka()
-    names = _topics(topics)
-    reached = connection(brokers(bootstrap_servers), options)
+    pattern = _pattern(topics)
+    names = () if pattern is not None else _topics(topics)
+    reached = connection(brokers(bootstrap_servers), options, oauth=True)
     one_of(value_format, "value_format", FORMATS)
     one_of(key_format, "key_format", ("string", "bytes"))
     one_of(on_malformed, "on_malformed", ("fail", "side_output"))
@@ -96,25 +100,28 @@ def kafka_source(
         a_number(max_offsets_per_batch, "max_offsets_per_batch", 1, "use 1 or more, or leave it out", most=_MOST_OFFSETS)
     if parallelism is not None:
         a_number(parallelism, "parallelism", 1, "state how many tasks read at once, from 1", most=10_000)
-    told: dict[Meta, str | None] = {
+    beside: dict[Meta, str | None] = {
         "key": key, "timestamp": timestamp, "headers": headers, "topic": topic, "partition": partition, "offset": offset,
         "source": PARTITION_SOURCE if partitions_as_sources else None,
     }  # fmt: skip
-    meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in told.items() if name is not None)
+    meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in beside.items() if name is not None)
     values_of = _described(value_format, avro_schema, avro_reader_schema, protobuf_message, schema_registry)
     values = _values(schema, value_format, values_of.protobuf)
+    within_s = wait_us(timeout, "timeout") / 1_000_000
+    if pattern is not None:
+        names = _matching(reached, pattern, within_s)
     if avro_schema is not None:
         avro.require_columns(avro_schema, avro_reader_schema, values)
     elif value_format == "avro" and values_of.registry is not None:
-        for name in names:
+        for name in names[:_MOST_LOOKED_UP]:
             avro.require_registered_columns(values_of.registry, name, avro_reader_schema, values)
     columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
     end = None if ending is None else where(ending, "ending", names)
-    within_s = wait_us(timeout, "timeout") / 1_000_000
     places = partitions(reached, names, within_s)
     return KafkaSource(
         topics=names,
+        pattern=pattern,
         connection=reached,
         schema=columns,
         known=tuple(values.names),
@@ -138,10 +145,33 @@ def kafka_source(
     )
 
 
+def _pattern(topics: object) -> str | None:
+    """The regular expression of topics that begins with ``^``, as consumers have it."""
+    if not isinstance(topics, str) or not topics.startswith("^"):
+        return None
+    try:
+        re.compile(topics)
+    except re.error as problem:
+        hint = 'write a regular expression: "^orders-.*"'
+        raise PlanError(message("`topics` is no pattern", shown(topics), told(problem), hint)) from None
+    return topics
+
+
+def _matching(reached: Connection, pattern: str, within_s: float) -> tuple[str, ...]:
+    found = matching(reached, pattern, within_s)
+    if not found:
+        hint = "make a topic first, or see how their names are written and whether you may read them"
+        got = f"{pattern} at {reached.servers}"
+        raise SourceError(message("no topic fits the pattern", got, "there is nothing to read", hint))
+    return tuple(found)
+
+
 def _topics(topics: object) -> tuple[str, ...]:
     names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, (list, tuple)) else []
     for name in names:
-        a_text(name, "topics", 'pass a name, or a list: ["orders", "payments"]')
+        if a_text(name, "topics", 'pass a name, or a list: ["orders", "payments"]').startswith("^"):
+            hint = 'pass one pattern alone: "^(orders|payments)-.*"'
+            raise PlanError(message("`topics` has a pattern in a list", shown(name), "no topic has such a name", hint))
     if not names or len(set(names)) < len(names):
         hint = 'pass a name, or a list of different names: ["orders", "payments"]'
         raise PlanError(message("`topics` names no topics", shown(topics), "there is nothing to read", hint))
@@ -163,13 +193,13 @@ def _described(
     protobuf_message: object,
     schema_registry: object,
 ) -> _Described:
-    told = {
+    given = {
         "avro_schema": avro_schema,
         "avro_reader_schema": avro_reader_schema,
         "protobuf_message": protobuf_message,
         "schema_registry": schema_registry,
     }
-    for name, value in told.items():
+    for name, value in given.items():
         if value is not None and value_format not in _DESCRIBED[name]:
             hint = f"write value_format={_DESCRIBED[name][0]!r}, or leave it out"
             raise PlanError(message(f"`{name}` is not for such values", f"{value_format=}", "it describes nothing", hint))

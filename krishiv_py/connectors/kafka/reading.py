@@ -35,7 +35,9 @@ def rows(
     schema = pa.schema([source.schema.field(name) for name in wanted])
     decode = _decoder(source, schema) if wanted or source.value_format == "arrow" else None
     pass_over = source.on_lost == "warn"
-    fetched = records(source.connection, topic, partition, begin, end, source.within_s, pass_over=pass_over)
+    fetched = records(
+        source.connection, topic, partition, begin, end, source.within_s, pass_over=pass_over, may_go=source.may_go
+    )
     for found in _pieces(source, fetched):
         decoded = None if decode is None else decode([m.value() for m in found])
         bad = dict(decoded.bad) if decoded is not None else {}

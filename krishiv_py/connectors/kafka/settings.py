@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, SourceError, message, shown, told
+from krishiv_py.errors import RAISED, PlanError, SourceError, message, shown, told
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 
@@ -25,6 +26,58 @@ OWNED: Final[dict[str, str]] = {
 _ACKS: Final = ("acks", "request.required.acks")
 _BROKER: Final = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^\s/@,]+", re.IGNORECASE)
 _MOST_PORTS: Final = 65_535
+_FAR_S: Final = 100_000_000_000
+"""Seconds since the epoch that are meant as milliseconds: the year 5138."""
+_TOKEN_HINT: Final = "let it return (token, seconds since the epoch at which the token ends), in tasks too"
+Option: TypeAlias = "str | int | float | bool | Callable[..., Any]"
+"""The value of an option: a setting of librdkafka, or the function of ``oauth_cb``."""
+
+
+@attrs.frozen
+class TokenCallback:
+    """The function of a user that returns tokens. Copies of it in tasks are the same one: clients are kept for it.
+
+    Attributes
+    ----------
+    call : callable
+        As confluent-kafka's ``oauth_cb``: it takes the text of ``sasl.oauthbearer.config`` or None, and returns the token and
+        when it ends, in seconds since the epoch.
+    name : str
+        Tells it from others.
+    """
+
+    call: Callable[..., Any] = attrs.field(eq=False, repr=False)
+    name: str = attrs.field(factory=lambda: uuid.uuid4().hex, repr=False)
+
+    def __call__(self, config: str | None) -> Any:
+        """Return a token. What goes wrong is noted, for librdkafka does not say it; its text may hold a secret."""
+        _failed.pop(self.name, None)
+        try:
+            found = self.call(config)
+        except RAISED as problem:
+            _failed[self.name] = f"it raised {type(problem).__name__}"
+            raise
+        _failed[self.name] = _token_problem(found)
+        if _failed[self.name]:
+            raise ValueError(_failed[self.name])
+        return found
+
+    @property
+    def problem(self) -> str:
+        """What was wrong when it was called last in this process."""
+        return _failed.get(self.name, "")
+
+
+_failed: dict[str, str] = {}
+
+
+def _token_problem(found: object) -> str:
+    if not isinstance(found, tuple) or not 2 <= len(found) <= 4 or not isinstance(found[0], str):
+        return f"it returned {type(found).__name__} in place of (token, seconds since the epoch)"
+    ends = found[1]
+    if isinstance(ends, bool) or not isinstance(ends, (int, float)) or not ends > 0:
+        return "the end of its token is no number of seconds since the epoch"
+    return "the end of its token is not in seconds since the epoch: divide milliseconds by 1000" if ends > _FAR_S else ""
 
 
 @attrs.frozen
@@ -37,15 +90,19 @@ class Connection:
         ``host:port``, separated by commas.
     settings : tuple of (str, str)
         Sorted by name.
+    oauth : TokenCallback or None
+        What makes tokens for the mechanism OAUTHBEARER.
     """
 
     servers: str = attrs.field(repr=shown_text)
     settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
+    oauth: TokenCallback | None = None
 
-    def config(self, **more: str) -> dict[str, str | int | float | bool]:
+    def config(self, **more: str) -> dict[str, Any]:
         """All of it as librdkafka takes it; underscores in the names of `more` are dots."""
         found = {name.replace("_", "."): value for name, value in more.items()}
-        return {"log_level": "0", **found, **dict(self.settings), "bootstrap.servers": self.servers}
+        tokens = {} if self.oauth is None else {"oauth_cb": self.oauth}
+        return {"log_level": "0", **found, **dict(self.settings), **tokens, "bootstrap.servers": self.servers}
 
     def clean(self, text: str) -> str:
         """A `text` of librdkafka without values of secret settings."""
@@ -58,6 +115,8 @@ class Connection:
         """The error for a call that the broker refused, or did not answer, `so` that something cannot be done."""
         said = problem.args[0].str() if problem.args and hasattr(problem.args[0], "str") else told(problem)
         got = f"{self.servers}: {self.clean(said)}"
+        if self.oauth is not None and self.oauth.problem:
+            what, got, hint = "the function oauth_cb gave no token", f"{got}; {self.oauth.problem}", _TOKEN_HINT
         return SourceError(message(what, got, so, hint))
 
 
@@ -102,8 +161,10 @@ def check_promise(settings: tuple[tuple[str, str], ...], *, transactions: bool) 
         raise PlanError(message("the option drops what the sink promises", got, so, "leave it out"))
 
 
-def connection(servers: object, options: object) -> Connection:
+def connection(servers: object, options: object, *, oauth: bool = False) -> Connection:
     """What a user told of a cluster, whose address is checked before (:func:`brokers`), or of a registry.
+
+    A cluster may have a function for tokens, `oauth`.
 
     Raises
     ------
@@ -123,6 +184,7 @@ def connection(servers: object, options: object) -> Connection:
             )
         )
     found: dict[str, str] = {}
+    tokens: TokenCallback | None = None
     for key, value in options.items():
         name = a_text(key, "options", 'write options={"security.protocol": "SSL"}')
         if name in OWNED:
@@ -130,9 +192,36 @@ def connection(servers: object, options: object) -> Connection:
             raise PlanError(
                 message(f"the option {name!r} is set by the library", "a value of yours", "rows could be lost", hint)
             )
+        if name == "oauth_cb" and oauth:
+            tokens = _tokens(value)
+            continue
         if not isinstance(value, (str, int, float)):
             got = type(value).__name__  # the value may be a secret
             hint = "pass a text, a number, True or False"
             raise PlanError(message(f"the option {name!r} has no such value", got, "librdkafka takes plain settings", hint))
         found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return Connection(address, tuple(sorted(found.items())))
+    if tokens is not None:
+        _add_mechanism(found)
+    return Connection(address, tuple(sorted(found.items())), tokens)
+
+
+def _tokens(value: object) -> TokenCallback:
+    if not callable(value):
+        hint = "pass a function that takes one argument and returns (token, seconds since the epoch at which it ends)"
+        got = type(value).__name__  # the value may be a secret
+        raise PlanError(message("the option 'oauth_cb' is a function", got, "there would be no token", hint))
+    return TokenCallback(value)
+
+
+def _add_mechanism(found: dict[str, str]) -> None:
+    """Complete settings that a function for tokens needs, and refuse others, under which nobody would call it."""
+    kinds = [found[name] for name in ("sasl.mechanism", "sasl.mechanisms") if name in found]
+    protocol = found.setdefault("security.protocol", "SASL_SSL")
+    if not kinds:
+        found["sasl.mechanism"] = "OAUTHBEARER"
+    wrong = next((kind for kind in kinds if kind.upper() != "OAUTHBEARER"), None) or (
+        None if protocol.upper().startswith("SASL_") else protocol
+    )
+    if wrong is not None:
+        hint = 'leave both out, or write "sasl.mechanism": "OAUTHBEARER" and "security.protocol": "SASL_SSL"'
+        raise PlanError(message("the option 'oauth_cb' is for tokens over SASL", wrong, "nobody would call it", hint))

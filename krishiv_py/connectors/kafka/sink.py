@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import kafka
-from krishiv_py.connectors.kafka.settings import Connection, brokers, check_promise, connection
+from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, check_promise, connection
 from krishiv_py.connectors.kafka.told import a_topic, header_columns, key_columns
 from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
@@ -107,7 +107,7 @@ class KafkaSink(TransactionalSink):
     timeout : str
         How long to wait for a broker before the query fails.
     options : mapping, optional
-        Settings of librdkafka. Values of secret ones are never shown.
+        Settings of librdkafka. Values of secret ones are never shown. ``oauth_cb`` is a function that returns tokens.
 
     Raises
     ------
@@ -134,11 +134,11 @@ class KafkaSink(TransactionalSink):
         upsert: bool = False,
         delivery: Guarantee = "exactly_once",
         timeout: str = "60 s",
-        options: Mapping[str, str | int | float | bool] | None = None,
+        options: Mapping[str, Option] | None = None,
     ) -> None:
         kafka()
         self.topic: str = a_topic(topic)
-        self._connection: Connection = connection(brokers(bootstrap_servers), options)
+        self._connection: Connection = connection(brokers(bootstrap_servers), options, oauth=True)
         self._key = key_columns(key)
         self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry)
         self._headers = header_columns(headers)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import Offsets, Place, commit, identities, offsets, partitions, wait_for_commits
+from krishiv_py.connectors.kafka.client import (
+    NoTopicError,
+    Offsets,
+    Place,
+    commit,
+    identities,
+    matching,
+    offsets,
+    partitions,
+    wait_for_commits,
+)
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.connectors.kafka.sharing import Cut, in_time_order
@@ -42,6 +53,7 @@ class _Looked:
     places: list[Place] = attrs.field(factory=list)
     at_s: float = float("-inf")
     cut: Cut | None = None
+    gone: set[str] = attrs.field(factory=set)
 
     def __reduce__(self) -> tuple[type[_Looked], tuple[()]]:
         return _Looked, ()
@@ -54,7 +66,9 @@ class KafkaSource(Source):
     Attributes
     ----------
     topics : tuple of str
-        What it reads.
+        What it reads; of a pattern, what was there when the source was made.
+    pattern : str or None
+        Which topics belong to it, those that are made later too: a regular expression for the begin of their names.
     connection : Connection
         Where.
     schema : pyarrow.Schema
@@ -86,6 +100,7 @@ class KafkaSource(Source):
     avro_schema: str | None = None
     avro_reader_schema: str | None = None
     protobuf: MessageType | None = None
+    pattern: str | None = None
     poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _Looked = attrs.field(factory=_Looked, repr=False)
@@ -95,6 +110,11 @@ class KafkaSource(Source):
         """Whether it ends."""
         return self.ending is not None
 
+    @property
+    def may_go(self) -> bool:
+        """Whether a topic whose records are in a planned batch may have gone: that is a warning."""
+        return self.pattern is not None and self.on_lost == "warn"
+
     def plan(self, last: JsonValue) -> Planned | None:
         """The next offsets of every partition. The first batch notes where the source begins, even if nothing is there."""
         if last is None:
@@ -102,7 +122,46 @@ class KafkaSource(Source):
         assert isinstance(last, dict)
         at, ends = _noted(last["at"]), _noted(last["ends"]) if "ends" in last else None
         ids: Any = last.get("ids", {})  # checkpoints of versions before did not note them
-        return self._next(at, ends, ids, always=False)
+        if self.pattern is None:
+            return self._next(at, ends, ids, always=False)
+        try:
+            return self._next_of_those_there(at, ends, ids)
+        except NoTopicError:  # one went since the topics were listed
+            self._looked.at_s = float("-inf")
+            return self._next_of_those_there(at, ends, ids)
+
+    def _next_of_those_there(self, at: Offsets, ends: Offsets | None, ids: Mapping[str, str]) -> Planned | None:
+        """Plan over the topics of the pattern that are there. The positions of others stay, in case they come back."""
+        there = {topic for topic, _ in self._places()}
+        gone = {topic for topic, _ in at} - there
+        for topic in sorted(gone - self._looked.gone):
+            warnings.warn(
+                f"the topic {topic} has gone: what it held and was not read is lost. Hint: the query goes on with the other "
+                f"topics of {self.pattern}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._looked.gone = gone
+        found = identities(self.connection, sorted(there & {topic for topic, _ in at}), self.within_s)
+        again = {topic for topic, one in found.items() if ids.get(topic, one) != one}
+        if again and self.on_lost == "fail":
+            raise _made_again(min(again), "its offsets mean other records than those that were read")
+        for topic in sorted(again):
+            warnings.warn(
+                f"the topic {topic} was deleted and made again: it is read from its first record, and what the old one held "
+                "and was not read is lost",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        read = {place: offset for place, offset in at.items() if place[0] in there - again}
+        kept = {place: offset for place, offset in at.items() if place[0] in gone}
+        planned = self._next(read, ends, {topic: one for topic, one in ids.items() if topic not in again | gone}, always=False)
+        if planned is None or not kept:
+            return planned
+        position: Any = planned.position
+        left = {topic: one for topic, one in ids.items() if topic in gone}
+        both = {**position, "at": {**position["at"], **_written(kept)}, "ids": {**position["ids"], **left}}
+        return Planned(both, planned.ranges)
 
     def _first(self) -> Planned | None:
         places = self._places()
@@ -146,7 +205,9 @@ class KafkaSource(Source):
     def _next(self, at: Offsets, ends: Offsets | None, ids: Mapping[str, str], *, always: bool) -> Planned | None:
         bounds = dict(self.until) if self.until is not None else ends
         known = list(at)
-        if ends is None:
+        if ends is not None:
+            ends = {place: end for place, end in ends.items() if place in at}
+        else:
             new = [place for place in self._places() if place not in at]
             at = {**at, **offsets(self.connection, dict.fromkeys(new, "earliest"), self.within_s)}
         latest = offsets(self.connection, dict.fromkeys(at, "latest"), self.within_s)
@@ -157,10 +218,12 @@ class KafkaSource(Source):
         if not full and not (always or len(at) > len(known)):
             return None
         shown = full or [(place, begin, begin) for place, (begin, _) in ranges.items()][:1]
-        found = identities(self.connection, self.topics, self.within_s)  # after the offsets, so these are of the same topics
+        found = identities(
+            self.connection, sorted({topic for topic, _ in at}), self.within_s
+        )  # after the offsets, so these are of the same topics
         for topic, known_id in ids.items():
             if found.get(topic, known_id) != known_id:
-                raise _made_anew(topic, "its offsets mean other records than those that were read")
+                raise _made_again(topic, "its offsets mean other records than those that were read")
         position: dict[str, Any] = {"at": _written({p: end for p, (_, end) in ranges.items()}), "ids": {**ids, **found}}
         if ends is not None:
             position["ends"] = _written(ends)
@@ -184,7 +247,7 @@ class KafkaSource(Source):
                 message(
                     "a topic is shorter than what was read of it",
                     f"{where}: it was known up to offset {needed[place]}, and ends at {to}",
-                    "it was made anew, or lost records, and nobody knows which were read",
+                    "it was made again, or lost records, and nobody knows which were read",
                     "begin with a new checkpoint",
                 )
             )
@@ -205,7 +268,8 @@ class KafkaSource(Source):
 
     def _places(self) -> list[Place]:
         if time.monotonic() > self._looked.at_s + _LOOK_S:
-            self._looked.places = partitions(self.connection, self.topics, self.within_s)
+            topics = self.topics if self.pattern is None else matching(self.connection, self.pattern, self.within_s)
+            self._looked.places = partitions(self.connection, topics, self.within_s)
             self._looked.at_s = time.monotonic()
         return self._looked.places
 
@@ -215,8 +279,21 @@ class KafkaSource(Source):
         topic, number, begin, end, *ids = told
         yield from reading.rows(self, topic, number, begin, end, tuple(columns))
         known = ids[0] if ids and end > begin else None
-        if known is not None and identities(self.connection, [topic], self.within_s).get(topic, known) != known:
-            raise _made_anew(topic, "the batch was planned over records that are gone")
+        if known is None:
+            return
+        try:
+            now = identities(self.connection, [topic], self.within_s).get(topic, known)
+        except NoTopicError:
+            if not self.may_go:
+                raise
+            return
+        if now != known:
+            raise _made_again(topic, "the batch was planned over records that are gone")
+
+    def describe(self) -> str:
+        """Return the order in which partitions are read."""
+        how = "all that waits in a batch" if self.most is None else f"up to {self.most} offsets a batch"
+        return f"{how}, all partitions up to the same time of their records"
 
     def finished(self, position: JsonValue) -> None:
         """Commit the offsets of a published batch, where a group was told; a failure is a warning."""
@@ -231,10 +308,10 @@ class KafkaSource(Source):
         return attrs.evolve(self, until=tuple(now.items()))
 
 
-def _made_anew(topic: str, consequence: str) -> SourceError:
+def _made_again(topic: str, consequence: str) -> SourceError:
     return SourceError(
         message(
-            "a topic was deleted and made anew",
+            "a topic was deleted and made again",
             topic,
             consequence,
             "begin with a new checkpoint; what the old topic held and was not read is lost",

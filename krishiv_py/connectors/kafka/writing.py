@@ -104,7 +104,11 @@ class Writer:
         config = {**_written(self.connection.config(**told)), "delivery.report.only.error": True}
         until = time.monotonic() + self.within_s
         while True:
-            self._producer = module.Producer({**config, "on_delivery": self._delivered})
+            try:
+                self._producer = module.Producer({**config, "on_delivery": self._delivered})
+            except module.KafkaException as problem:
+                failed = self.connection.failed("no producer can be made", problem, _AGAIN, "nothing can be written")
+                raise OperatorError(str(failed)) from None
             if not self.transactional:
                 return
             try:
@@ -292,6 +296,6 @@ class Writer:
         return kind(message("Kafka did not take a batch", got, seen, hint))
 
 
-def _written(config: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+def _written(config: dict[str, Any]) -> dict[str, Any]:
     """Settings without those that only readers know."""
     return {name: value for name, value in config.items() if name != "isolation.level"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -20,6 +20,8 @@ from krishiv_py.plan.durations import (
     to_us,
 )
 
+PARTITION_IDLE: Final = "30 seconds"
+"""For how long a partition of a source may be silent before the others no longer wait for it, where nobody says otherwise."""
 UnknownSource: TypeAlias = Literal["side_output", "fail", "register"]
 
 
