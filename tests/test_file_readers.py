@@ -237,7 +237,7 @@ ROW = {"user": "a", "at": 1, "amount": 2}
         (b'{"user":"a","at":"1"}', "column 'at': a text is no int64"),
         (b'{"user":"a","at":1.5}', "a number is no int64"),
         (b'{"user":"a","at":1.0}', "a number is no int64"),
-        (b'{"user":"a","at":true}', "true is no int64"),
+        (b'{"user":"a","at":true}', "a boolean is no int64"),
         (b'{"user":"a","at":9223372036854775808}', "no int64"),
         (b'{"user":"a","at":[1]}', "a list is no int64"),
         (b'{"user":"a","at":1,"at":2}', "column 'at' stands twice"),

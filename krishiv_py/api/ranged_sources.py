@@ -58,6 +58,8 @@ class RangedSources:
         schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
         key: str | None = None,
         key_format: KeyFormat = "string",
+        key_schema: SchemaLike | Any = None,
+        avro_key_schema: str | None = None,
         timestamp: str | None = None,
         headers: str | None = None,
         topic: str | None = None,
@@ -102,8 +104,12 @@ class RangedSources:
             With protobuf and JSON, values begin with the number of a schema, which must be one of that kind.
         key, timestamp, headers, topic, partition, offset : str, optional
             Names of columns to add: key, time of the record (``timestamp``), headers (list of name and value) and place.
-        key_format : {"string", "bytes"}
-            Type of the column for `key`.
+        key_format : {"string", "bytes", "json", "avro"}
+            Type of the column for `key`; JSON and Avro keys are decoded to the columns of `key_schema`.
+        key_schema : pyarrow.Schema or StructType or str, optional
+            Columns of JSON and Avro keys. An Avro key that is no record is the only column. They are null without a key.
+        avro_key_schema : str, optional
+            JSON text of the schema of Avro keys that do not begin with the number of one in the registry.
         starting : {"earliest", "latest"}, datetime, int (ms since the epoch) or mapping of partition to offset
             Where a new query begins. A restarted one goes on where its checkpoint says.
         ending : the same, optional
@@ -149,6 +155,8 @@ class RangedSources:
             schema_registry=schema_registry,
             key=key,
             key_format=key_format,
+            key_schema=key_schema,
+            avro_key_schema=avro_key_schema,
             timestamp=timestamp,
             headers=headers,
             topic=topic,

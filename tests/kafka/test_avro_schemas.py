@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from krishiv_py.connectors import Malformed, kafka_source
+from krishiv_py.connectors.kafka import making, reading
 from krishiv_py.connectors.kafka.formats.avro import decode_avro, require_columns
 from krishiv_py.connectors.kafka.formats.json_schema import decode_registered_json
 from krishiv_py.connectors.kafka.formats.registry import registry_at
@@ -269,3 +271,97 @@ def test_json_with_the_number_of_a_schema() -> None:
     assert found.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
     assert [at for at, _ in found.bad] == [1, 2, 3, 4]
     assert dict(found.bad)[2] == "schema 1 of the registry is AVRO, not JSON"
+
+
+class Message:
+    """A message as librdkafka gives it."""
+
+    def __init__(self, at: int, key: bytes | None, value: bytes) -> None:
+        self.at, self.found = at, (key, value)
+
+    def key(self) -> bytes | None:
+        """Its key."""
+        return self.found[0]
+
+    def value(self) -> bytes:
+        """Its value."""
+        return self.found[1]
+
+    def offset(self) -> int:
+        """Where it is."""
+        return self.at
+
+
+def rows_of(monkeypatch: pytest.MonkeyPatch, keys: list[bytes | None], **told: Any) -> tuple[list[Any], list[Malformed]]:
+    """Rows and malformed records of a topic with these keys, whose values are the numbers of the records."""
+    found = [Message(n, key, json.dumps({"n": n}).encode()) for n, key in enumerate(keys)]
+    monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([found]))
+    monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
+    source = kafka_source("t", bootstrap_servers="x:1", schema="n bigint", on_malformed="side_output", offset="at", **told)
+    parts = list(reading.rows(source, "t", 0, 0, len(keys), tuple(source.schema.names)))
+    batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
+    assert [b.schema.names for b in batches] == [source.schema.names] * len(batches)
+    return [row for b in batches for row in b.to_pylist()], [part for part in parts if isinstance(part, Malformed)]
+
+
+def test_keys_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [b"\x02", None, b"", b"\x04x", b"\x05"]
+    rows, bad = rows_of(monkeypatch, keys, key_format="avro", key_schema="id bigint", avro_key_schema='"long"')
+    assert rows == [{"n": 0, "id": 1, "at": 0}, {"n": 1, "id": None, "at": 1}, {"n": 4, "id": -3, "at": 4}]
+    assert [(m.offset, m.problem) for m in bad] == [
+        (2, "its key: no Avro record of its schema: EOFError"),
+        (3, "its key: no Avro record of its schema: bytes are left over"),
+    ]
+    nullable = rows_of(
+        monkeypatch, [b"\x00", b"\x02\x02a"], key_format="avro", key_schema="k string", avro_key_schema='["null", "string"]'
+    )
+    assert [row["k"] for row in nullable[0]] == [None, "a"]
+
+
+def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = framed(3, written(WHOLE, ROW))
+    with registry(known()) as (url, _):
+        told: dict[str, Any] = {"key_format": "avro", "value_format": "bytes", "schema_registry": url}
+        told |= {"key_schema": pa.schema([("total", MONEY_TYPE), ("at_ms", pa.int64())])}
+        found = [Message(n, k, b"") for n, k in enumerate([key, None, framed(7, b"\x02a"), framed(99, b"")])]
+        monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([found]))
+        monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
+        source = kafka_source("t", bootstrap_servers="x:1", on_malformed="side_output", **told)
+        parts = list(reading.rows(source, "t", 0, 0, 4, ("total",)))
+        assert [p.problem for p in parts if isinstance(p, Malformed)] == [
+            "its key: schema 7 of the registry is no record",
+            "its key: the schema registry has no schema 99",
+        ]
+        assert [r for p in parts if isinstance(p, pa.RecordBatch) for r in p.to_pylist()] == [
+            {"total": MONEY_INSIDE},
+            {"total": None},
+        ]
+        text = rows_of(
+            monkeypatch,
+            [framed(7, b"\x02a")],
+            key_format="avro",
+            key_schema="k string",
+            schema_registry=url,
+            value_format="avro",
+        )
+        assert text[0] == [] and text[1][0].problem == "it does not begin with the number of a schema", "that is the value"
+    rows, bad = rows_of(monkeypatch, [b'{"k": "a"}', b"{", None], key_format="json", key_schema="k string")
+    assert [row["k"] for row in rows] == ["a", None] and [m.offset for m in bad] == [1]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"key_format": "avro"},
+        {"key_format": "avro", "key_schema": "k string"},
+        {"key_format": "avro", "key_schema": "k string", "key": "k"},
+        {"key_format": "avro", "key_schema": "k string", "avro_key_schema": "nothing"},
+        {"key_format": "avro", "key_schema": "k string, l string", "avro_key_schema": '"string"'},
+        {"key_format": "json"},
+        {"key_schema": "k string"},
+        {"avro_key_schema": '"string"'},
+    ],
+)
+def test_keys_that_cannot_be_read_are_refused(told: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        kafka_source("t", bootstrap_servers="x:1", schema="n bigint", **told)

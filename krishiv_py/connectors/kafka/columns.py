@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 Meta: TypeAlias = Literal["key", "timestamp", "headers", "topic", "partition", "offset", "source"]
-KeyFormat: TypeAlias = Literal["string", "bytes"]
+KeyFormat: TypeAlias = Literal["string", "bytes", "json", "avro"]
 TIME: Final = pa.timestamp("us", "UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
 

@@ -56,6 +56,8 @@ def kafka_source(
     schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
     key: str | None = None,
     key_format: KeyFormat = "string",
+    key_schema: SchemaLike | Any = None,
+    avro_key_schema: str | None = None,
     timestamp: str | None = None,
     headers: str | None = None,
     topic: str | None = None,
@@ -92,7 +94,7 @@ def kafka_source(
     names = () if pattern is not None else _topics(topics)
     reached = connection(brokers(bootstrap_servers), options, oauth=True)
     one_of(value_format, "value_format", FORMATS)
-    one_of(key_format, "key_format", ("string", "bytes"))
+    one_of(key_format, "key_format", ("string", "bytes", "json", "avro"))
     one_of(on_malformed, "on_malformed", ("fail", "side_output"))
     one_of(on_lost, "on_lost", ("fail", "warn"))
     a_switch(partitions_as_sources, "partitions_as_sources")
@@ -105,7 +107,8 @@ def kafka_source(
         "source": PARTITION_SOURCE if partitions_as_sources else None,
     }  # fmt: skip
     meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in beside.items() if name is not None)
-    values_of = _described(value_format, avro_schema, avro_reader_schema, protobuf_message, schema_registry)
+    values_of = _described(value_format, avro_schema, avro_reader_schema, protobuf_message, schema_registry, key_format)
+    keys = _keys(key, key_format, key_schema, avro_key_schema, schema_registry)
     values = _values(schema, value_format, values_of.protobuf)
     within_s = wait_us(timeout, "timeout") / 1_000_000
     if pattern is not None:
@@ -115,7 +118,7 @@ def kafka_source(
     elif value_format == "avro" and values_of.registry is not None:
         for name in names[:_MOST_LOOKED_UP]:
             avro.require_registered_columns(values_of.registry, name, avro_reader_schema, values)
-    columns = checked(pa.schema([*values, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
+    columns = checked(pa.schema([*values, *keys, *(pa.field(name, meta_type(what, key_format)) for what, name in meta)]))
     begin = where(starting, "starting", names)
     end = None if ending is None else where(ending, "ending", names)
     places = partitions(reached, names, within_s)
@@ -128,6 +131,8 @@ def kafka_source(
         meta=meta,
         value_format=value_format,
         key_format=key_format,
+        key_known=tuple(keys.names),
+        avro_key_schema=avro_key_schema,
         starting=begin,
         ending=end,
         most=max_offsets_per_batch,
@@ -192,6 +197,7 @@ def _described(
     avro_reader_schema: object,
     protobuf_message: object,
     schema_registry: object,
+    key_format: KeyFormat,
 ) -> _Described:
     given = {
         "avro_schema": avro_schema,
@@ -200,7 +206,8 @@ def _described(
         "schema_registry": schema_registry,
     }
     for name, value in given.items():
-        if value is not None and value_format not in _DESCRIBED[name]:
+        of_keys = name == "schema_registry" and key_format == "avro"
+        if value is not None and value_format not in _DESCRIBED[name] and not of_keys:
             hint = f"write value_format={_DESCRIBED[name][0]!r}, or leave it out"
             raise PlanError(message(f"`{name}` is not for such values", f"{value_format=}", "it describes nothing", hint))
     if value_format == "avro":
@@ -219,6 +226,35 @@ def _described(
             avro_schemas.parsed(text, "avro_reader_schema")
     messages = protobuf.message_type(protobuf_message) if value_format == "protobuf" else None
     return _Described(None if schema_registry is None else registry.registry_at(schema_registry), messages)
+
+
+def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schema: object, registry: object) -> pa.Schema:
+    """The columns that are decoded from keys."""
+    if key_format != "avro" and avro_key_schema is not None:
+        hint = 'write key_format="avro", or leave it out'
+        raise PlanError(message("`avro_key_schema` is not for such keys", f"{key_format=}", "it describes nothing", hint))
+    if key_format not in ("json", "avro"):
+        if key_schema is not None:
+            hint = 'write key_format="avro" or "json", or name one column with key="..."'
+            raise PlanError(message("`key_schema` is not for such keys", f"{key_format=}", "it describes nothing", hint))
+        return pa.schema([])
+    if key is not None or key_schema is None:
+        got = "key=..." if key is not None else "no key_schema"
+        hint = 'leave `key` out, and name the columns: key_schema="customer bigint"'
+        raise PlanError(message(f"{key_format} keys are columns of their own", got, "no column is known", hint))
+    columns = as_schema(key_schema)
+    if key_format == "avro":
+        avro_schemas.avro_modules()
+        if avro_key_schema is not None:
+            text = a_text(avro_key_schema, "avro_key_schema", "pass the JSON text of a schema")
+            avro_schemas.parsed(text, "avro_key_schema", record=False)
+            avro.require_columns(text, None, columns, single=len(columns) == 1, name="avro_key_schema")
+        elif registry is None:
+            hint = 'pass schema_registry="http://host:8081", or avro_key_schema="..." for keys without the number of a schema'
+            raise PlanError(
+                message("Avro keys need `schema_registry` or `avro_key_schema`", "neither", "no key can be read", hint)
+            )
+    return columns
 
 
 def _values(schema: object, value_format: ValueFormat, messages: MessageType | None) -> pa.Schema:

@@ -42,7 +42,11 @@ def rows(
         decoded = None if decode is None else decode([m.value() for m in found])
         bad = dict(decoded.bad) if decoded is not None else {}
         bad |= _bad_keys(source, found, columns, bad)
+        keys, bad_keys = _decoded_keys(source, [m.key() for m in found], columns)
+        bad = bad_keys | bad
         if bad:
+            keep = pa.array([at not in bad for at in range(len(found))])
+            keys = {name: array.filter(keep) for name, array in keys.items()}
             for at in sorted(bad):
                 m = found[at]
                 yield Malformed(
@@ -54,8 +58,9 @@ def rows(
             arrays = {name: decoded.batch.column(name) for name in wanted} if decoded is not None else {}
             for what, name in source.meta:
                 if name in columns:
-                    beside = meta_column(what, source.schema.field(name).type, found, topic, partition)
-                    arrays[name] = beside if decoded is None or decoded.counts is None else _repeated(beside, decoded.counts)
+                    keys[name] = meta_column(what, source.schema.field(name).type, found, topic, partition)
+            for name, beside in keys.items():
+                arrays[name] = beside if decoded is None or decoded.counts is None else _repeated(beside, decoded.counts)
             kept = [name for name in source.schema.names if name in arrays]
             yield pa.RecordBatch.from_arrays([arrays[n] for n in kept], names=kept)
 
@@ -100,6 +105,30 @@ def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
 
 def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
     return Decoded(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=schema))
+
+
+def _decoded_keys(
+    source: KafkaSource, keys: list[bytes | None], columns: tuple[str, ...]
+) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    """The columns of keys, null where a record has no key, and the keys that are none by place."""
+    wanted = [name for name in source.key_known if name in columns]
+    if not wanted:
+        return {}, {}
+    schema = pa.schema([source.schema.field(name) for name in wanted])
+    places = [at for at, key in enumerate(keys) if key is not None]
+    there = [key for key in keys if key is not None]
+    if source.key_format == "avro":
+        registry = source.registry if source.avro_key_schema is None else None
+        single = len(source.key_known) == 1
+        decoded = avro.decode_avro(schema, registry, source.avro_key_schema, there, single=single)
+    else:
+        decoded = decode_json(schema, source.key_known, there)
+    bad = {places[at]: f"its key: {why}" for at, why in decoded.bad}
+    rows: list[int | None] = [None] * len(keys)
+    for row, at in enumerate(at for at in places if at not in bad):
+        rows[at] = row
+    taken = decoded.batch.take(pa.array(rows, pa.int64()))
+    return {name: taken.column(name) for name in wanted}, bad
 
 
 def _bad_keys(source: KafkaSource, found: list[Any], columns: tuple[str, ...], known: dict[int, str]) -> dict[int, str]:

@@ -72,9 +72,11 @@ class KafkaSource(Source):
     connection : Connection
         Where.
     schema : pyarrow.Schema
-        Columns of the value, then those beside it.
+        Columns of the value, then of the key, then those beside them.
     known : tuple of str
         The columns of the value.
+    key_known : tuple of str
+        The columns that are decoded from the key.
     meta : tuple of (str, str)
         Columns beside the value: what each has, and what it is called.
     """
@@ -101,6 +103,8 @@ class KafkaSource(Source):
     avro_reader_schema: str | None = None
     protobuf: MessageType | None = None
     pattern: str | None = None
+    key_known: tuple[str, ...] = ()
+    avro_key_schema: str | None = None
     poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _Looked = attrs.field(factory=_Looked, repr=False)

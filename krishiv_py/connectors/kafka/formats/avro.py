@@ -50,7 +50,9 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
 }
 
 
-def require_columns(text: str, reader: str | None, schema: pa.Schema, *, single: bool = False) -> None:
+def require_columns(
+    text: str, reader: str | None, schema: pa.Schema, *, single: bool = False, name: str = "avro_schema"
+) -> None:
     """Refuse a schema that was given and has none of the columns: every value would be malformed.
 
     Raises
@@ -61,8 +63,8 @@ def require_columns(text: str, reader: str | None, schema: pa.Schema, *, single:
     try:
         _require(of_text(text, reader, single), schema)
     except ValueError as problem:
-        hint = "name the fields of the Avro schema in `schema`, or pass the schema that the values were written with"
-        raise PlanError(message("`avro_schema` and `schema` do not fit", str(problem), "no value has a row", hint)) from None
+        hint = "name the fields of the Avro schema as columns, or pass the schema that was written with"
+        raise PlanError(message(f"`{name}` and the columns do not fit", str(problem), "no value has a row", hint)) from None
 
 
 def _require(written: Written, schema: pa.Schema) -> None:
