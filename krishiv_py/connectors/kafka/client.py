@@ -219,6 +219,8 @@ def identities(connection: Connection, topics: Iterable[str], within_s: float) -
         When a topic does not exist, or no broker answers within so many seconds.
     """
     module, asked, until = kafka(), list(topics), time.monotonic() + within_s
+    if not asked:
+        return {}
     while True:
         try:
             answer = admin(connection).describe_topics(module.TopicCollection(asked), request_timeout=_ASK_S)

@@ -295,9 +295,11 @@ class KafkaSource(Source):
             raise _made_again(topic, "the batch was planned over records that are gone")
 
     def describe(self) -> str:
-        """Return the order in which partitions are read."""
-        how = "all that waits in a batch" if self.most is None else f"up to {self.most} offsets a batch"
-        return f"{how}, all partitions up to the same time of their records"
+        """Return the order in which partitions are read, and what their watermark is."""
+        how = (
+            "all that waits in a batch" if self.most is None else f"up to {self.most} offsets a batch, by the times of records"
+        )
+        return f"{how}, {'a watermark for each partition' if self.source_column else 'one watermark for all partitions'}"
 
     def finished(self, position: JsonValue) -> None:
         """Commit the offsets of a published batch, where a group was told; a failure is a warning."""
