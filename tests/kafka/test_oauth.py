@@ -41,6 +41,7 @@ class TokenBroker(Broker):
             [
                 lines,
                 "sasl.enabled.mechanisms=OAUTHBEARER",
+                "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
                 f"listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config={LOGIN}",
                 "",
             ]

@@ -9,13 +9,15 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
-from krishiv_py.connectors.kafka.client import kafka
+from krishiv_py.connectors.kafka.client import NoTopicError, kafka, partitions
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import SourceError, message
 
 CHUNK: Final = 20_000
 """Records that are decoded at a time: more do not stay in the caches of a processor, and cost a quarter more."""
 _WAIT_S: Final = 0.1
+_LOOK_S: Final = 2.0
+"""How often to see that a topic is there while nothing comes."""
 
 
 _KEPT: Final = 4
@@ -82,7 +84,7 @@ def records(
     module, where = kafka(), f"{topic}, partition {partition}"
     with _consumer(connection) as consumer:
         consumer.assign([module.TopicPartition(topic, partition, begin)])
-        at, until = begin, time.monotonic() + within_s
+        at, until, look = begin, time.monotonic() + within_s, time.monotonic() + _LOOK_S
         while at < end:
             found = consumer.consume(min(CHUNK, end - at), timeout=_WAIT_S)
             kept = [m for m in found if m.error() is None]
@@ -105,7 +107,12 @@ def records(
                     elif error is not None:
                         _check(connection, error, where, at, end)
             if found:
-                until = time.monotonic() + within_s
+                until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
+            elif may_go and time.monotonic() > look:  # librdkafka does not say for half a minute that a topic is unknown
+                look = time.monotonic() + _LOOK_S
+                if _has_gone(connection, topic):
+                    _warn_gone(where, end - at)
+                    return
             elif time.monotonic() > until:
                 raise SourceError(
                     message(
@@ -115,6 +122,16 @@ def records(
                         "see to the broker, then start the query again: it goes on with this batch",
                     )
                 )
+
+
+def _has_gone(connection: Connection, topic: str) -> bool:
+    try:
+        partitions(connection, [topic], _LOOK_S)
+    except NoTopicError:
+        return True
+    except SourceError:  # no broker answers: whoever waits for records sees to that
+        return False
+    return False
 
 
 def _unknown() -> tuple[Any, ...]:
