@@ -95,7 +95,10 @@ def test_a_topic_that_goes_holds_up_no_other(cluster: tuple[str, Send], ids: dic
     a = send("orders-a", 1)
     source = source_of(cluster, "^orders-.*")
     first = planned(source)
-    gone = {"at": {**position(first)["at"], "orders-gone": {"0": 5}}, "ids": {**position(first)["ids"], "orders-gone": "x"}}
+    gone: Any = {
+        "at": {**position(first)["at"], "orders-gone": {"0": 5}},
+        "ids": {**position(first)["ids"], "orders-gone": "x"},
+    }
     send(a, 2)
     with pytest.warns(RuntimeWarning, match="the topic orders-gone has gone"):
         second = planned(source, Planned(gone, first.ranges))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
 import json
-import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 
 from krishiv_py import (
     AggregatedStream,
@@ -124,65 +121,3 @@ def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Top
     query.await_termination()
     assert query.progress.late["late"] == len(late) + 1, "every window had been fired"
     assert found(pq.read_table(out)) == whole
-
-
-def drifting(broker: Broker, name: str, *, imported: bool) -> int:
-    """Write 6 000 events 4 s out of order into partitions of very different sizes; how many there are.
-
-    A live topic has the time of each event in its record. One that was `imported` has the partitions one after the other,
-    and the time of the import.
-    """
-    draw, parts = random.Random(5), dict[int, list[tuple[int, int]]]()
-    for n in range(6_000):
-        parts.setdefault(draw.choice([0, 0, 0, 0, 0, 0, 0, 1, 1, 2]), []).append((n * 100, n * 100 + draw.randrange(4_000)))
-    to = Producer({"bootstrap.servers": broker.address})
-    begin = int(time.time() * 1_000) - 600_000
-    for partition in sorted(parts):
-        for moment, at in parts[partition]:
-            value = json.dumps({"user": "u", "at": at, "amount": 1}).encode()
-            to.produce(name, value, partition=partition, timestamp=begin + (partition * 1_000 if imported else moment))
-    assert to.flush(30) == 0
-    return sum_of(map(len, parts.values()))
-
-
-def sum_of(numbers: Iterable[int]) -> int:
-    """The sum."""
-    return builtins.sum(numbers)
-
-
-@pytest.mark.parametrize("imported", [False, True], ids=["live", "imported"])
-def test_no_row_of_a_backlog_is_late(session: Session, broker: Broker, topic: Topic, tmp_path: Path, imported: bool) -> None:
-    """Disorder of 4 s and a lag of 10 s; of an imported topic with a watermark for each partition."""
-    name = topic(3)
-    n = drifting(broker, name, imported=imported)
-    told: dict[str, Any] = {
-        "bootstrap_servers": broker.address,
-        "schema": DDL,
-        "max_offsets_per_batch": 300,
-        "partitions_as_sources": imported,
-    }
-
-    def windows(stream: Stream) -> AggregatedStream:
-        return stream.watermark("at", "10 s").key_by("user").tumbling_window("1 minute").late_rule("event").agg(count())
-
-    source = kafka_source(name, ending="latest", **told)
-    node = node_of(source, None)
-    driver = Driver(windows(Stream(node, node.schema, NoRunner())))
-    outs = [*(driver.send(rows) for rows in micro_batches(source)), driver.close()]
-    expected = found(pa.concat_tables([o.results for o in outs]))
-    assert driver.progress.late["late"] == 0
-    assert sum_of(row[-1] for row in expected) == n
-    whole = windows(session.read_kafka(name, ending="latest", **told)).run()
-    assert found(whole.table) == expected
-    plan, out = windows(session.read_kafka(name, **told)), tmp_path / "out"
-    assert "up to 300 offsets a batch" in plan.explain()
-    query = plan.start(ParquetSink(out), checkpoint=str(tmp_path / "c"), batches=Batches.available_now(flush=True))
-    query.await_termination()
-    assert query.progress.late["late"] == 0
-    assert found(pq.read_table(out)) == expected
-    if imported:  # with one watermark for all
-        one = kafka_source(name, ending="latest", **{**told, "partitions_as_sources": False})
-        other = Driver(windows(Stream(node_of(one, None), one.schema, NoRunner())))
-        for rows in micro_batches(one):
-            other.send(rows)
-        assert other.progress.late["late"] > 1_000, "the test would prove little"
