@@ -113,8 +113,11 @@ class JsonLines:
         except UnicodeDecodeError:
             return None
         small, spelling = text.lower(), {}
+        only_small = small == text
         for name in names:
             spelling[name] = name
+            if only_small and name == name.lower():
+                continue
             if small.count(f'"{name.lower()}"') != text.count(f'"{name}"'):
                 named = re.findall(rf'"({re.escape(name)})"[ \t\r\n]*:', text, re.IGNORECASE)
                 found = {n for n in named if n.lower() == name.lower()}
