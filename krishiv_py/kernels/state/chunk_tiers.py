@@ -58,7 +58,7 @@ class Runs:
     def counted(self, count: Callable[[list[int]], int]) -> int:
         """How many windows all runs lie in; `count` says it of some runs, which are sorted.
 
-        It is asked only about the runs that have come or gone, and their neighbours: windows of a run that lies between two
+        It is called only for the runs that have come or gone, and their neighbours: windows of a run that lies between two
         others are those of one of these, or of no other run at all.
         """
         if self._sums[1] is not None:

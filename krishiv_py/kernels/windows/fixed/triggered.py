@@ -190,7 +190,7 @@ class TriggeredOperator:
         """Fold a batch in, firing row by row."""
         by_row, only = self.by_row, None
         if shared is not None:
-            if by_row:  # single rows are told of, and nothing goes by them
+            if by_row:  # handlers see single rows, and nothing else goes by them
                 every = units_of(self.assigner, fresh.select(self.layout.key_names), fresh[TIME].to_numpy(), due.horizon_us)
                 self._taken_in(fresh, every, due.to_us)
                 fresh, by_row = self._slices.combine(fresh), False
