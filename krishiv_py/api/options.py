@@ -62,6 +62,10 @@ class OptionMethods(ShownInALine):
         """The columns that somebody knows of, where others go along unseen; empty where nobody told."""
         return ()
 
+    def _shows_time(self) -> bool:
+        """Whether the event time is a column that results have: not that of a stage before, unless its author named it."""
+        return not self.draft.hides_time
+
     def _row_schema(self) -> pa.Schema:
         """The schema of rows after the stateless steps."""
         schema = source_of(self.draft.input).schema

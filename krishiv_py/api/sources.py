@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.disk.files import is_local_path
+from krishiv_py.disk.files import arrow_reads, is_local_path
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.listing import hidden
 from krishiv_py.errors import PlanError, message, shown
@@ -144,6 +144,8 @@ class FileSources:
         streaming: bool = False,
         max_files_per_batch: int | None = None,
         on_malformed: OnMalformed = "fail",
+        after_read: AfterRead = "keep",
+        archive: PathLike | None = None,
         **options: str,
     ) -> Stream:
         """CSV files at `path`, at any depth; which files count is in docs/sources.md.
@@ -161,6 +163,11 @@ class FileSources:
         on_malformed : {"fail", "side_output"}
             What to do with a record that does not fit: stop the query with an error that names file, line and
             text, or add it to the late rows with the reason ``malformed``.
+        after_read : {"keep", "archive", "delete"}
+            What to do with a file of a stream when the batch that read it is committed: leave it, move it into the folder
+            `archive`, or remove it.
+        archive : str or os.PathLike, optional
+            The folder for ``after_read="archive"``, outside of `path` or hidden in it (``_archive``).
         **options : str
             Options of Spark's reader, for instance ``header="true"``.
 
@@ -171,7 +178,8 @@ class FileSources:
         PlanError
             For a number of files below 1, and for arguments of another type.
         """
-        return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed)
+        done = after_read, archive
+        return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed, "fail", done)
 
     def _files(
         self,
@@ -186,7 +194,7 @@ class FileSources:
         done: tuple[AfterRead, PathLike | None] = ("keep", None),
     ) -> Stream:
         name = checked_path(path)
-        after_read, archive = _after_read(*done, name, streaming=streaming, by_spark=bool(options))
+        after_read, archive = _after_read(*done, name, streaming=streaming)
         a_switch(streaming, "streaming")
         one_of(on_malformed, "on_malformed", ("fail", "side_output"))
         if max_files is not None:
@@ -222,19 +230,16 @@ class FileSources:
         return Stream(source, columns, self._runner)
 
 
-def _after_read(
-    after_read: AfterRead, archive: PathLike | None, path: str, *, streaming: bool, by_spark: bool
-) -> tuple[AfterRead, str | None]:
+def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, streaming: bool) -> tuple[AfterRead, str | None]:
     """What is done with files that were read."""
     one_of(after_read, "after_read", ("keep", "archive", "delete"))
     if (archive is None) == (after_read == "archive"):
         got = f"after_read={after_read!r}, archive={shown(archive)}"
         hint = 'pass after_read="archive" and archive="/a/folder", or neither'
         raise PlanError(message('`archive` is the folder of after_read="archive"', got, "it is not clear what to do", hint))
-    if after_read != "keep" and (by_spark or not streaming):
-        got, hint = (
-            ("an option of Spark's", "leave the options out") if by_spark else ("streaming=False", "pass streaming=True")
-        )
+    if after_read != "keep" and (not streaming or not arrow_reads(path)):
+        elsewhere = path, "use s3a://, gs://, hdfs:// or a folder of this machine"
+        got, hint = elsewhere if streaming else ("streaming=False", "pass streaming=True")
         what = "files are moved or removed only when a streaming query whose batches the library plans has read them"
         raise PlanError(message(what, got, "they would stay where they are", f"{hint}, or leave after_read out"))
     if archive is None:

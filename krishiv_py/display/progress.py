@@ -16,12 +16,22 @@ from typing import Any, Final, TextIO, TypeAlias
 import attrs
 
 from krishiv_py.errors import missing_extra
+from krishiv_py.plan.running.counters import summed
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"
 """Whether to show progress: yes, no, or (None) where standard error is a terminal and tqdm is installed."""
 _EVERY_S: Final = 0.25
+_COUNTED: Final = {
+    "duplicates": "duplicates",
+    "future_dropped": "too far ahead",
+    "unassigned": "in no window",
+    "unmatched": "unmatched",
+    "limited": "over the limit",
+    "ttl_dropped": "expired",
+}
+"""Counters of rows and windows that are in no output, and what they are called."""
 
 
 @attrs.frozen
@@ -58,11 +68,14 @@ def of_query(name: str, progress: Progress) -> Standing:
     Standing(done=1200, total=None, unit='rows', label='per minute, batch 3', note='watermark unset, late 7')
     """
     late = [f"{reason} {n}" for reason, n in progress.late.items() if n]
+    every = [stage.counters for stage in progress.stages.values()] or [progress.counters]
+    dropped = _dropped(summed(every))
     batch = "no batch yet" if progress.batch_id < 0 else f"batch {progress.batch_id}"
     note = ", ".join(
         [
             f"watermark {progress.watermark}",
             *(late or ["no late rows"]),
+            *dropped,
             *(["event times look wrong"] if progress.doubts else []),
         ]
     )
@@ -78,8 +91,13 @@ def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standin
     ('', '90 rows, late 2')
     """
     late = [f"late {counters['late']}"] if counters.get("late") else ["no late rows"]
-    note = ", ".join([f"{counters['rows']} rows", *late]) if "rows" in counters else ""
+    note = ", ".join([f"{counters['rows']} rows", *late, *_dropped(counters)]) if "rows" in counters else ""
     return Standing(done, total, "tasks", "bounded run", note)
+
+
+def _dropped(counters: Mapping[str, int]) -> list[str]:
+    """What was counted and is in no output, where there is some."""
+    return [f"{words} {counters[name]}" for name, words in _COUNTED.items() if counters.get(name)]
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from krishiv_py.kernels.state.store import Bucket, ChunkStore
 from krishiv_py.kernels.wrappers.rename import ProjectedOperator
 from krishiv_py.kernels.wrappers.results import AroundOperator
 from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.joins.windowed import WindowJoin
 
 
 @attrs.define(eq=False)
@@ -42,6 +43,8 @@ class Overlay:
 
 def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
     """What is open in the bucket of an only stage, as early results."""
+    if isinstance(stage.spec.window, WindowJoin):  # its state is rows, and what they give is known only when they meet
+        return as_if_ended(stage, bucket, moment)
     inner, around = _peeled(stage.operator)
     return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
 

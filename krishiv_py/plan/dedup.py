@@ -39,6 +39,8 @@ class Deduplication(Window):
         Whether duplicates are only counted, or also handed to the late handler.
     hidden : tuple of str
         Columns that were computed to compare rows by, and are no columns of the rows that pass.
+    hides_time : bool
+        Whether the rows are results of a stage whose event time nobody named: only a further stage gets it.
     """
 
     kind: ClassVar[str] = "deduplication"
@@ -49,6 +51,7 @@ class Deduplication(Window):
     within_us: int
     duplicates: Duplicates = "count"
     hidden: tuple[str, ...] = ()
+    hides_time: bool = False
 
     def identity(self) -> dict[str, str]:
         return {"within_us": repr(self.within_us)}  # who gets the duplicates may change

@@ -30,6 +30,8 @@ class Draft:
     aggs: tuple[AggCall, ...] = ()
     output: tuple[tuple[str, str], ...] | None = None
     after: tuple[Prefix, ...] = ()
+    hides_time: bool = False
+    """Whether rows are results of a stage whose event time nobody named."""
 
     @property
     def options(self) -> QueryOptions:

@@ -183,6 +183,14 @@ def _check_clock(node: WindowAggregate) -> None:
         )
 
 
+def _output(node: WindowAggregate, row: pa.Schema) -> tuple[tuple[str, str], ...] | None:
+    """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
+    if node.output is not None or not node.window.hides_time or node.hands_on or node.after:
+        return node.output
+    fields = node.window.result_fields([], row, pa.null()) or []
+    return tuple((f.name, f.name) for f in fields if f.name != node.input.column)
+
+
 def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec:
     """Check a logical plan against its schema.
 
@@ -251,7 +259,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         options=node.options,
         needs_columns=needs,
         late_columns=late_columns,
-        output=node.output,
+        output=_output(node, schema),
         malformed=malformed_fields(source_of(node)) if whole else (),
         after=tuple(attrs.evolve(step, input=Node()) for step in node.after),
         hands_on=node.hands_on,

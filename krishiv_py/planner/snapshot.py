@@ -8,6 +8,7 @@ from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.plan.joins.windowed import WindowJoin
 from krishiv_py.planner.physical import PhysicalPlan
 
 
@@ -20,7 +21,7 @@ def check_snapshot(plan: PhysicalPlan) -> None:
         For retractions, and where there is nothing to show: no windows, or, of a single stage, state without aggregates.
     """
     several = len(plan.stages) > 1
-    if several and all(stage.spec.window.gives_rows for stage in plan.stages):
+    if several and all(_has_no_windows(stage.spec) for stage in plan.stages):
         raise PlanError(
             message(
                 "a snapshot shows open windows, and no stage has any",
@@ -34,10 +35,14 @@ def check_snapshot(plan: PhysicalPlan) -> None:
         _check_stage(stage.spec, several=several, output=number in outputs)
 
 
+def _has_no_windows(spec: OperatorSpec) -> bool:
+    return spec.window.gives_rows and not isinstance(spec.window, WindowJoin)
+
+
 def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
     if several and spec.window.gives_rows:
         return
-    if spec.window.gives_rows:
+    if _has_no_windows(spec):
         raise PlanError(
             message(
                 "a snapshot shows open windows, and rows are in none",
@@ -56,7 +61,8 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
                 'use emit("final") or emit("updates"), or read query.state()',
             )
         )
-    if not several:
+    joins = isinstance(spec.window, WindowJoin)
+    if not several and not joins:
         operator_for(spec).state(Bucket(MemoryStore()))
     if spec.window.submits is not None or (several and getattr(spec.window, "handler", None) is not None):
         raise PlanError(
@@ -68,7 +74,8 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
             )
         )
     if output and mode == "final" and not spec.options.pane:
+        hint = "write them to a sink of their own" if joins else "add .with_pane(), and tell them by pane_timing"
         warnings.warn(
-            "the early results of a snapshot look like final ones. Hint: add .with_pane(), and tell them by pane_timing",
+            f"the early results of a snapshot look like final ones. Hint: {hint}",
             stacklevel=7,
         )

@@ -187,7 +187,7 @@ class _Graph:
 
 def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
     """What a stage gives to one that follows, whether or not it may be followed; and the name of its event time there."""
-    spec = attrs.evolve(check(attrs.evolve(node, hands_on=False)), hands_on=True)
+    spec = attrs.evolve(check(attrs.evolve(node, hands_on=False)), output=node.output, hands_on=True)
     schema = Layout(spec).result_schema
     if spec.window.result_time == "row":
         return schema, spec.window.row_time(spec.time_column)

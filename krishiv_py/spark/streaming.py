@@ -158,6 +158,7 @@ class BatchSteps:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
             rows = self._told(here)
             for planner in self.planners:
+                planner.check_files(read=True)
                 planner.computed()
             self.lease.check()
             arrived = Arrived(batch_id, batch_id <= self.begun, frame, rows)

@@ -58,6 +58,8 @@ ELSEWHERE: Final = {
     "cp/krishiv/ledger/N.json.tmp",
     "cp/krishiv/controls/N.parquet.tmp",
     "cp/krishiv/ranges/N/_next.tmp",
+    "cp/krishiv/ranges/N/_spark_metadata/N.compact",
+    "cp/krishiv/ranges/N/_spark_metadata/N.compact.tmp",
     "cp/krishiv/files/N/N-N.parquet",
     "cp/krishiv/files/N/N-N.parquet.tmp",
     "cp/krishiv/tables/N.arrow.tmp",
@@ -69,7 +71,8 @@ ELSEWHERE: Final = {
     "cp/krishiv/handed/failed-N.parquet",
     "cp/krishiv/handed/failed-N.tmp",
 }
-"""Names of files of long ago (tests/test_listing.py), results
+"""Names of files of long ago (tests/test_listing.py) and of files that Spark reads, written again at each start
+(tests/spark/test_planned_files.py), results
 for plain Spark (tests/spark/test_frames.py), a note on object stores (tests/spark/test_lease.py), and what a crash leaves of a
 file before it has its name."""
 CHECKSUM: Final = ".crc"

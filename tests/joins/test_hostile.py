@@ -315,3 +315,12 @@ def test_results_go_on_to_a_window() -> None:
     assert sum(r["count"] for r in found if r["key"] == "b") == 10
     assert sum(r["met"] for r in found if r["key"] == "b") == 0
     assert isinstance(joined.schema, pa.Schema)
+
+
+def test_right_rows_that_an_as_of_join_forgets_are_counted() -> None:
+    driver = Driver(left().asof_join(right(), "key").with_state_ttl(kv.StateTtlConfig(40)))
+    driver.send({"right": [{"key": "a", "seen": 100}, {"key": "a", "seen": 101}, {"key": "b", "seen": 100}]})
+    driver.send({"left": [{"key": "b", "at": 100}], "right": [{"key": "b", "seen": 104}]})
+    for at in range(110, 150, 5):
+        driver.send({"left": [{"key": "b", "at": at}], "right": [{"key": "b", "seen": at}]})
+    assert driver.counters["ttl_dropped"] == 1  # of the key a the newest that the watermark had passed

@@ -195,3 +195,19 @@ def test_what_cannot_be_shown_is_refused_and_what_hides_it_warned_of() -> None:
         warnings.simplefilter("error")
         Driver(shown("tumbling")).snapshot()
         Driver(shown("tumbling, updates", pane=False)).snapshot()
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize("ttl", [False, True])
+def test_a_window_join_alone_shows_what_its_open_windows_would_give(how: Any, ttl: bool) -> None:
+    left, right = stream_of("k string, at bigint, a bigint"), stream_of("k string, at bigint, b bigint")
+    rows = left.watermark("at", 0).window_join(right.watermark("at", 0), "k", window=kv.windows.tumbling(10), how=how)
+    rows = rows.with_state_ttl(kv.StateTtlConfig(1_000)) if ttl else rows
+    driver = Driver(rows)
+    for at in (1, 12, 13):
+        lefts, rights = ([{"k": k, "at": at, of: at} for k in keys] for keys, of in (("xy", "a"), ("xz", "b")))
+        driver.send({"left": lefts, "right": rights})
+    with pytest.warns(UserWarning, match="a sink of their own"):
+        early = driver.snapshot().results
+    assert early.num_rows and set(early["window_start"].to_pylist()) == {10}  # the first window is over and was given
+    assert output(early) == output(driver.snapshot().results) == output(driver.close().results)

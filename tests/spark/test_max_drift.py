@@ -133,9 +133,22 @@ def until(holds: Callable[[], bool], query: kv.Query) -> None:
         time.sleep(0.05)
 
 
-def test_streams_that_spark_plans_are_refused(session: kv.Session, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("1\n")
-    files = session.read_csv(str(tmp_path), "at bigint", streaming=True)
-    plan = both({"a": files, "b": session.read_source(Steps("b", 1, 1), name="b")}, session)
-    with pytest.raises(PlanError, match=r"(?s)max_drift holds back sources.*Files.*Hint"):
+def test_streams_that_spark_plans_are_refused(session: kv.Session) -> None:
+    rate = session.from_dataframe(session.spark.readStream.format("rate").load().selectExpr("value AS at"))
+    plan = both({"a": rate, "b": session.read_source(Steps("b", 1, 1), name="b")}, session)
+    with pytest.raises(PlanError, match=r"(?s)max_drift holds back sources.*DataFrame.*Hint"):
         plan.start(kv.MemorySink())
+
+
+def test_files_that_spark_reads_wait_for_a_slower_source(session: kv.Session, tmp_path: Path) -> None:
+    PUBLISHED.clear()
+    (tmp_path / "in").mkdir()
+    for n in range(5):
+        (tmp_path / f"in/{n}.csv").write_text(f"{n * 2_000}\n")
+    files = session.read_csv(tmp_path / "in", "at bigint", streaming=True, max_files_per_batch=1)
+    query = both({"fast": files, "slow": session.read_source(Steps("slow", 500, 6), name="slow")}, session).start(
+        kv.MemorySink()
+    )
+    until(lambda: query.progress.rows == 11, query)
+    assert query.progress.held_back["fast"] >= 1
+    query.stop()

@@ -89,7 +89,8 @@ def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
     if not isinstance(source, StageOutput):
         return Side(mark, schema, stream.keys)
     check.check_followed(source.stage)
-    own = source.stage.window.result_time == "row" or shows_time or source.time_column in stream._named_columns()
+    window = source.stage.window
+    own = (window.result_time == "row" and not window.hides_time) or shows_time or source.time_column in stream._named_columns()
     time = () if own else (source.time_column,)
     return Side(mark, schema, stream.keys, (*time, *in_order_of(schema.names)))
 

@@ -41,7 +41,7 @@ def alone(
     hidden = kept - {"op", *((time.name,) if asked or time.of == "row" else ())}
     found: list[Prefix] = [_timed(time, results)] if asked else []
     found += [_without(step, hidden) for step in steps]
-    if found and (asked or time.of == "row") and not time.shown:
+    if (asked or time.of == "row") and not time.shown:
         found.append(Project(Node(), tuple((n, col(n)) for n in names)))
     return tuple(found)
 

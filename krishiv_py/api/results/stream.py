@@ -86,6 +86,9 @@ class ResultStream(TimedStream):
         op = ("op",) if "op" in full and self.before.options.emit_mode == "retractions" else ()
         return (*op, *([time] if time in full else []), *in_order_of(full))
 
+    def _shows_time(self) -> bool:
+        return self._output.time_column in self.schema.names
+
     def _named_columns(self) -> tuple[str, ...]:
         return tuple(self.schema.names)
 
@@ -258,7 +261,8 @@ class ResultStream(TimedStream):
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group results by `keys`, columns or expressions, and `named` ones, for a further stage."""
         self._check_followed()
-        return super().key_by(*keys, **named)
+        hiding = attrs.evolve(self, draft=attrs.evolve(self.draft, hides_time=not self._shows_time()))
+        return super(ResultStream, hiding).key_by(*keys, **named)
 
     def _windowed(self, window: Window, stage: type[S]) -> S:
         self._check_followed()
@@ -300,7 +304,8 @@ def of(before: AggregatedStream) -> ResultStream:
     schema, time = stages.handed_on(stage)
     output = StageOutput(stage, before.late_handler, schema, time, source_of(stage).bounded)
     draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), UnaskedLateEventHandler())
-    hidden = set(in_order_of(schema.names)) | ({time} if stage.window.result_time != "row" else set())
+    own = stage.window.result_time == "row" and not stage.window.hides_time
+    hidden = set(in_order_of(schema.names)) | (set() if own else {time})
     return ResultStream(draft, before.runner, pa.schema([f for f in schema if f.name not in hidden]), before)
 
 

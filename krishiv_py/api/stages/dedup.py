@@ -67,5 +67,6 @@ class DedupMethods(OptionMethods):
         hidden = (*own, *(name for name, _ in computed))
         identity = names or self.keys or tuple(f.name for f in passing(schema))
         window = deduplication(within, duplicates, hidden)
+        window = attrs.evolve(window, hides_time=not self._shows_time())
         mark = with_computed(self.draft.input, schema, computed)
         return RowStream(attrs.evolve(self.draft, input=mark, keys=identity, window=window), self.runner)

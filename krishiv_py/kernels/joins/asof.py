@@ -143,10 +143,11 @@ class AsofOperator(JoinOperator):
             state.standing.append(self.newest(pa.concat_tables(passed), over))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts left rows that had not had their result."""
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts left rows without their result, and right rows."""
         passed = self._horizon(Joined.of(bucket).joined_at)
         state, keys = self._state(bucket, passed), DeadKeys.of(dead, self.layout.key_names)
-        state.rights.remove(keys.rows)
-        state.standing.remove(keys.hashes, keys.rows)
+        later, newest = state.rights.remove(keys.rows), state.standing.remove(keys.hashes, keys.rows)
+        forgotten: int = newest.num_rows + (0 if later is None else later.num_rows)
         gone = state.lefts.remove(keys.rows, passed)
-        return 0 if gone is None else int(np.count_nonzero(gone[TIME].to_numpy() >= passed))
+        waiting = 0 if gone is None else int(np.count_nonzero(gone[TIME].to_numpy() >= passed))
+        return waiting + forgotten

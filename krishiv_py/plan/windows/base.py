@@ -87,6 +87,7 @@ class Window:
     submits: pa.Schema | None = None
     gives_rows: ClassVar[bool] = False
     keeps_carried: ClassVar[bool] = True
+    hides_time: bool = False
 
     @property
     def route(self) -> str:

@@ -21,8 +21,7 @@ from krishiv_py.errors import CheckpointError, message
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.places import place_of
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.spark.checkpoint.changed import warn_if_changed
-from krishiv_py.spark.checkpoint.sparklog import batches_of, entries_of, rewrite
+from krishiv_py.spark.checkpoint.sparklog import as_line, batches_of, entries_of, rewrite
 from krishiv_py.spark.checkpoint.trimming import check_begin, note_reader
 from krishiv_py.spark.storage.hadoopsums import checked_lines
 
@@ -55,7 +54,6 @@ def follow(checkpoint: str, sources: list[Source]) -> None:
         _move_schema(system, root, checkpoint)
         _move_entries(system, root, checkpoint, moves, list(streams.values()))
         _check_unread(system, root, sources, list(streams.values()))
-        warn_if_changed(entries_of(system, root), list(streams.values()))
     for name, folder in streams.items():
         check_begin(checkpoint, ReplayLog(folder), name in before)
         note_reader(folder, checkpoint)
@@ -102,7 +100,7 @@ def _move_entries(system: pafs.FileSystem, root: str, checkpoint: str, moves: di
         if path.endswith(".compact"):  # what is gone cannot be read again; the newest entry says where the log stands
             new = [e for e in new[:-1] if not _gone(e["path"], streams)] + new[-1:]
         if new != entries:
-            rewrite(system, path, "\n".join(["v1", *(json.dumps(e, separators=(",", ":"), ensure_ascii=False) for e in new)]))
+            rewrite(system, path, "\n".join(["v1", *map(as_line, new)]))
 
 
 def _check_unread(system: pafs.FileSystem, root: str, sources: list[Source], streams: list[str]) -> None:
@@ -144,7 +142,20 @@ def own_uri(folder: str, name: str) -> str:
     return f"{_uri(file_system(folder)[1])}/{name}" if is_local_path(folder) else f"{folder}/{name}"
 
 
+def spark_uri(path: str) -> str:
+    """A file of the user's as Spark writes it into its log."""
+    if is_local_path(path):
+        return _uri(file_system(path)[1])
+    scheme, _, rest = path.partition("://")
+    host, slash, below = rest.partition("/")
+    return f"{scheme}://{host}{slash}{_encoded(below)}"
+
+
 def _uri(folder: str) -> str:
     """A local folder as Spark writes it into its log: Java leaves letters of all scripts as they are."""
-    kept = {c for c in folder if ord(c) > 127 and c.isprintable() and not c.isspace()}
-    return "file://" + "".join(c if c in kept else quote(c, safe=_PLAIN) for c in folder)
+    return f"file://{_encoded(folder)}"
+
+
+def _encoded(path: str) -> str:
+    kept = {c for c in path if ord(c) > 127 and c.isprintable() and not c.isspace()}
+    return "".join(c if c in kept else quote(c, safe=_PLAIN) for c in path)

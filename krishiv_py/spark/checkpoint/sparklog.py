@@ -165,6 +165,32 @@ def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
     return entries
 
 
+def strike_out(system: pafs.FileSystem, path: str, first: int, **others: Any) -> None:
+    """Leave in a file of a source's log what it says of batches from the first one on, and of its last one.
+
+    Parameters
+    ----------
+    system : pyarrow.fs.FileSystem
+        Where it is.
+    path : str
+        The file.
+    first : int
+        The first batch that may be repeated.
+    **others : object
+        Values for all that is left.
+    """
+    entries = entries_in(checked_lines(system, path), path)
+    last = max(int(e["batchId"]) for e in entries)
+    kept = [{**e, **others} for e in entries if int(e["batchId"]) >= min(first, last)]
+    if kept != entries:
+        rewrite(system, path, "\n".join(["v1", *map(as_line, kept)]))
+
+
+def as_line(entry: dict[str, Any]) -> str:
+    """An entry as Spark writes it."""
+    return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
+
+
 def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
     lines = checked_lines(system, f"{root}/offsets/{batch}")
     if lines[0] != "v1":

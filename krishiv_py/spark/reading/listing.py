@@ -96,7 +96,7 @@ def listing(spark: SparkSession, at: Located, *, streaming: bool, max_files: int
     reader = reader.option("recursiveFileLookup", "true")
     if streaming:
         reader = every_file(reader, max_files)
-    return loaded(reader, at).select("path")
+    return loaded(reader, at.for_spark, at.path).select("path")
 
 
 def listed(spark: SparkSession, at: Located) -> list[str]:
@@ -140,14 +140,14 @@ def literal_path(path: str) -> str:
     return PATTERN.sub(r"\\\g<0>", path)
 
 
-def every_file(reader: Any, max_files: int | None) -> Any:
+def every_file(reader: Any, max_files: int | None, max_age: str = _NO_AGE) -> Any:
     """A streaming reader that leaves no file out because it is old."""
-    reader = reader.option("maxFileAge", _NO_AGE)
+    reader = reader.option("maxFileAge", max_age)
     return reader if max_files is None else reader.option("maxFilesPerTrigger", max_files)
 
 
-def loaded(reader: Any, at: Located) -> DataFrame:
-    """The frame of a reader.
+def loaded(reader: Any, paths: str | list[str], shown: str) -> DataFrame:
+    """The frame of a reader; `shown` is what people call the paths.
 
     Raises
     ------
@@ -155,11 +155,11 @@ def loaded(reader: Any, at: Located) -> DataFrame:
         When there is nothing at the path.
     """
     try:
-        frame: DataFrame = reader.load(at.for_spark)
+        frame: DataFrame = reader.load(paths)
         frame.schema  # noqa: B018  # over Spark Connect the path is looked at only now
     except AnalysisException as problem:
         raise SourceError(
-            message("Spark cannot read from the path", at.path, str(problem).splitlines()[0], "correct the path")
+            message("Spark cannot read from the path", shown, str(problem).splitlines()[0], "correct the path")
         ) from problem
     return frame
 

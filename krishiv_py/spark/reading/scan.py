@@ -19,12 +19,14 @@ from krishiv_py.disk.files import arrow_reads
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
 from krishiv_py.spark.reading.filereader import FileReader
 from krishiv_py.spark.reading.json.files import JsonReader
-from krishiv_py.spark.reading.listing import Located, listed, listing, own_files
+from krishiv_py.spark.reading.listing import Located, every_file, listed, listing, literal_path, own_files
 from krishiv_py.spark.reading.malformed import Rules
 from krishiv_py.spark.reading.parquet import ParquetReader
+from krishiv_py.spark.reading.ranged.folders import FolderSource
+from krishiv_py.spark.reading.ranged.listed import MAX_FILE_AGE, spark_folder
 from krishiv_py.spark.reading.ranged.ranges import RangeReader, empty_frame, range_frame
 from krishiv_py.spark.reading.scanned import Scanned
-from krishiv_py.spark.reading.sparkread import RecordReader, spark_read
+from krishiv_py.spark.reading.sparkread import RecordReader, nothing_read, spark_read
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 
 
@@ -76,6 +78,11 @@ def arrow_scanned(source: Source) -> bool:
     )
 
 
+def planned_here(source: Source) -> bool:
+    """Whether the library plans the files of a source, whoever reads them."""
+    return isinstance(source, FileSource) and arrow_reads(source.path)
+
+
 def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streaming: bool) -> Scan:
     """The scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
@@ -83,6 +90,10 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
         return Scan(own_files(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema, sent=True))
     if isinstance(source, FileSource):
         return _files(spark, source, schema, streaming=streaming)
+    if streaming and isinstance(source, RangeSource) and isinstance(source.source, FolderSource) and not source.source.reader:
+        files = source.source.files
+        reader = every_file(spark.readStream, files.max_files_per_batch, MAX_FILE_AGE)
+        return Scan(spark_read(reader, files, schema, spark_folder(source.log or "")), _record_reader(files, schema))
     if isinstance(source, RangeSource):  # of a bounded run, which plans ranges itself, only one without any comes here
         return Scan(*(range_frame if streaming else empty_frame)(spark, source, schema))
     assert isinstance(source, FrameSource)
@@ -117,5 +128,16 @@ def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, stream
             parts = len(paths) if 0 < len(paths) <= (os.cpu_count() or 1) else None
             return Scan(spark.range(0, len(paths), 1, parts), NumberedFiles(file_reader(source, schema), paths))
         return Scan(found, file_reader(source, schema))
-    rules = Rules(aside=source.on_malformed == "side_output")
-    return Scan(spark_read(spark, source, schema, streaming=streaming), RecordReader(schema, rules, spark_ddl(source.schema)))
+    at = located_source(source)
+    if streaming:  # as above, or on a file system that Arrow does not know
+        frame = spark_read(every_file(spark.readStream, source.max_files_per_batch), source, schema, at.for_spark)
+    elif planned_here(source):
+        paths = [literal_path(path) for path in listed(spark, at)]
+        frame = spark_read(spark.read, source, schema, paths) if paths else nothing_read(spark, schema)
+    else:
+        frame = spark_read(spark.read, source, schema, at.for_spark)
+    return Scan(frame, _record_reader(source, schema))
+
+
+def _record_reader(source: FileSource, schema: pa.Schema) -> RecordReader:
+    return RecordReader(schema, Rules(aside=source.on_malformed == "side_output"), spark_ddl(source.schema))

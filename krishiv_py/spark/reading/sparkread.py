@@ -28,7 +28,7 @@ from krishiv_py.disk.listing import UNFINISHED
 from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.spark.reading.filereader import FileReader, by_folders
-from krishiv_py.spark.reading.listing import Located, every_file, loaded
+from krishiv_py.spark.reading.listing import loaded
 from krishiv_py.spark.reading.malformed import Rules, opened, shown_path
 from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl
@@ -41,17 +41,27 @@ _CHARSETS: Final = ("encoding", "charset")
 _UNFINISHED: Final = "(?i)(" + "|".join(end.replace(".", r"\.") for end in UNFINISHED) + ")$"
 
 
-def spark_read(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> DataFrame:
-    """The wanted columns, then the record and its file where it is malformed."""
-    reader: Any = (spark.readStream if streaming else spark.read).format(source.format)
-    reader = reader.schema(f"{spark_ddl(source.schema)}, {_RECORD} string").option("recursiveFileLookup", "true")
-    if streaming:
-        reader = every_file(reader, source.max_files_per_batch)
+def spark_read(reader: Any, source: FileSource, schema: pa.Schema, paths: str | list[str]) -> DataFrame:
+    """The wanted columns, then the record and its file where it is malformed.
+
+    Parameters
+    ----------
+    reader : pyspark.sql.DataFrameReader or pyspark.sql.streaming.DataStreamReader
+        Reads them.
+    source : FileSource
+        The files, and how they are read.
+    schema : pyarrow.Schema
+        The wanted columns.
+    paths : str or list of str
+        Where they are, as Spark is to be told.
+    """
+    reader = reader.format(source.format).schema(f"{spark_ddl(source.schema)}, {_RECORD} string")
+    reader = reader.option("recursiveFileLookup", "true")
     if source.format == "csv":
         # the header is held to the schema, and a record to the number of columns, though not all of them are read
         reader = reader.option("enforceSchema", "false").option("columnPruning", "false")
     elif source.format == "parquet":
-        rows = loaded(reader.schema(spark_ddl(source.schema)), Located(source.path, source.literal))
+        rows = loaded(reader.schema(spark_ddl(source.schema)), paths, source.path)
         record, path = f.lit(None).cast("string").alias(_RECORD), _path(f.lit(False), folders=True)
         return rows.select(*_numbered(schema), record, path, f.lit(None).cast("string").alias(_REPLACED))
     if not any(key.lower() == _ZONE.lower() for key, _ in source.options):
@@ -59,10 +69,16 @@ def spark_read(spark: SparkSession, source: FileSource, schema: pa.Schema, *, st
     for key, value in source.options:
         reader = reader.option(key, value)
     reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
-    frame = loaded(reader, Located(source.path, source.literal))
+    frame = loaded(reader, paths, source.path)
     frame = frame.where(~f.col("_metadata.file_name").rlike(_UNFINISHED))
     path = _path(f.col(_RECORD).isNotNull(), folders=source.format != "csv")
     return frame.select(*_numbered(schema), _RECORD, path, _replaced(source, schema))
+
+
+def nothing_read(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """A frame as :func:`spark_read` makes it, of no files."""
+    texts = ", ".join(f"{name} string" for name in (_RECORD, _FILE, _REPLACED))
+    return spark.createDataFrame([], f"{spark_ddl(schema)}, {texts}").toDF(*_names(schema), _RECORD, _FILE, _REPLACED)
 
 
 def _path(malformed: Column, *, folders: bool) -> Column:
@@ -87,7 +103,11 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def _numbered(schema: pa.Schema) -> list[Column]:
     """Columns under plain names, for mapInArrow looks columns up without quoting dots and backticks."""
-    return [f.col(quoted(name)).alias(f"c{at}") for at, name in enumerate(schema.names)]
+    return [f.col(quoted(name)).alias(plain) for name, plain in zip(schema.names, _names(schema), strict=True)]
+
+
+def _names(schema: pa.Schema) -> list[str]:
+    return [f"c{at}" for at in range(len(schema))]
 
 
 @attrs.frozen(eq=False)

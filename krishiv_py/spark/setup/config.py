@@ -87,6 +87,8 @@ def session_settings(profile: Profile, cores: int | None = None, *, here: bool =
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",  # the same, or operators would not share workers
         "spark.sql.adaptive.enabled": "false",
+        # of many files each would be looked up by a task of its own
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(4 * partitions),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if here:  # executors on other machines call the driver by its name in the network

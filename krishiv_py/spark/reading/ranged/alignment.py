@@ -14,7 +14,7 @@ from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.spark.reading.scan import arrow_scanned
+from krishiv_py.spark.reading.scan import planned_here
 
 
 @attrs.define(eq=False)
@@ -132,13 +132,13 @@ def alignments(
         own = plan.stages[number].clock
         if own is None or plan.drift_us(read) is None:
             continue
-        if not (isinstance(read.source, (RangeSource, MemorySource)) or arrow_scanned(read.source)):
+        if not (isinstance(read.source, (RangeSource, MemorySource)) or planned_here(read.source)):
             raise PlanError(
                 message(
                     "max_drift holds back sources whose batches the library plans",
                     f"{read.source.title} {read.source.detail()}",
                     "Spark plans its batches, and nobody could make it wait",
-                    "leave max_drift out, or unite streams of Kafka, memory streams, Parquet, JSON or sources of your own",
+                    "leave max_drift out, or unite streams of Kafka, memory streams, files or sources of your own",
                 )
             )
         name = clocks[own].named(branch.name or "")

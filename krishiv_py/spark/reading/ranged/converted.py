@@ -17,18 +17,18 @@ import pyarrow.fs as pafs
 from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.disk.files import file_system, is_local_path
 from krishiv_py.disk.listing import passed_over
-from krishiv_py.plan.nodes import FileSource, Source
+from krishiv_py.plan.nodes import Source
 from krishiv_py.spark.checkpoint.moved import own_uri
-from krishiv_py.spark.checkpoint.sparklog import batches_of, entries_of, offsets_of, rewrite
+from krishiv_py.spark.checkpoint.sparklog import as_line, batches_of, entries_of, offsets_of, rewrite, strike_out
 from krishiv_py.spark.reading.ranged.log import RangeLog
 from krishiv_py.spark.reading.ranged.taken import Taken
-from krishiv_py.spark.reading.scan import arrow_scanned
+from krishiv_py.spark.reading.scan import arrow_scanned, planned_here
 
 
 def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
     """Take over what Spark has noted of files that it planned."""
     batches = batches_of(checkpoint)
-    if not batches or not any(isinstance(s, FileSource) and arrow_scanned(s) for s in sources):
+    if not batches or not any(planned_here(s) for s in sources):
         return
     system, root = file_system(checkpoint)
     logs = entries_of(system, root)
@@ -38,10 +38,14 @@ def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
         mine = [(path, entries) for path, entries in logs if path.rsplit("/", 2)[-2] == str(at)]
         own = f"/krishiv/ranges/{at}/"
         foreign = [e for _, entries in mine for e in entries if own not in e["path"]]
-        if isinstance(source, FileSource) and arrow_scanned(source) and at in upto and foreign:
-            _take_over(checkpoint, at, upto[at], before.get(at, -1), foreign, durable=durable)
-            for path, entries in mine:
+        if not planned_here(source) or at not in upto or not foreign:
+            continue
+        _take_over(checkpoint, at, upto[at], before.get(at, -1), foreign, durable=durable)
+        for path, entries in mine:
+            if arrow_scanned(source):
                 _rewrite(system, path, entries, f"{checkpoint}/krishiv/ranges/{at}")
+            else:
+                strike_out(system, path, before.get(at, -1) + 1, timestamp=1)
 
 
 def _take_over(checkpoint: str, at: int, upto: int, before: int, entries: list[dict[str, Any]], *, durable: bool) -> None:
@@ -73,4 +77,4 @@ def _rewrite(system: pafs.FileSystem, path: str, entries: list[dict[str, Any]], 
     """One of Spark's entries for each batch that a file of its log is about."""
     last = max(int(e["batchId"]) for e in entries)
     entry = {"path": own_uri(folder, f"{last:020d}.parquet"), "timestamp": 1, "batchId": last}
-    rewrite(system, path, "\n".join(["v1", json.dumps(entry, separators=(",", ":"), ensure_ascii=False)]))
+    rewrite(system, path, "\n".join(["v1", as_line(entry)]))

@@ -61,14 +61,14 @@ class FolderSource(Source):
     ----------
     files : FileSource
         Where they are and how they are read.
-    reader : FileReader
-        Reads one.
+    reader : FileReader or None
+        Reads one; None where Spark reads the files.
     parallelism : int
         How many tasks read the files of a batch.
     """
 
     files: FileSource
-    reader: FileReader
+    reader: FileReader | None
     parallelism: int
     _driver: _Driver = attrs.field(factory=_Driver, repr=False)
 
@@ -161,9 +161,10 @@ class FolderSource(Source):
 
     def scanned(self, planned: Any, schema: pa.Schema) -> Iterator[Scanned]:
         """The rows of the files of a range, each of which is as it was planned."""
+        assert self.reader is not None
         reader = attrs.evolve(self.reader, schema=schema)
         for path, size, mtime_ns, _ in planned:
-            _check(path, size, mtime_ns, parquet=self.files.format == "parquet")
+            check_as_planned(path, size, mtime_ns, parquet=self.files.format == "parquet")
             yield from reader.read_file(path)
 
 
@@ -185,7 +186,7 @@ def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:
     return shares
 
 
-def _check(path: str, size: int | None, mtime_ns: int | None, *, parquet: bool) -> None:
+def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parquet: bool = False) -> None:
     """See that a file is as it was planned.
 
     Raises
@@ -223,7 +224,7 @@ def _was_whole(path: str, size: int) -> bool:
         return bool(file.read(len(_PAR1)) == _PAR1)
 
 
-def as_folder(source: FileSource, reader: FileReader, parallelism: int) -> RangeSource:
+def as_folder(source: FileSource, reader: FileReader | None, parallelism: int) -> RangeSource:
     """Files as a source that plans ranges."""
     most = source.max_files_per_batch or parallelism
     folder = FolderSource(source, reader, min(parallelism, most))

@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.connectors.ranges import RangeSource, next_ranges, tell_finished
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource, next_ranges, tell_finished
 from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
@@ -26,11 +26,12 @@ from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.spark.checkpoint.sparklog import batches_of, numbered, offsets_of
 from krishiv_py.spark.reading.ranged.alignment import Alignment
-from krishiv_py.spark.reading.ranged.folders import FolderSource, as_folder, check_place, files_in
+from krishiv_py.spark.reading.ranged.folders import FolderSource, as_folder, check_as_planned, check_place, files_in
+from krishiv_py.spark.reading.ranged.listed import Listed
 from krishiv_py.spark.reading.ranged.log import RangeLog
 from krishiv_py.spark.reading.ranged.sent import SentSource, as_ranges
 from krishiv_py.spark.reading.ranged.taken import Taken
-from krishiv_py.spark.reading.scan import arrow_scanned, file_reader
+from krishiv_py.spark.reading.scan import arrow_scanned, file_reader, planned_here
 from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
 
 _MOST_BATCHES: Final = 100_000
@@ -61,9 +62,14 @@ class RangePlanner:
     _planned_s: float = 0.0
     """How long the source took for its last plan."""
     _names: Taken | None = None
+    _listed: Listed | None = None
+    """How Spark finds the files that it reads itself."""
+    _checked: int = -1
     _busy: bool = False
     _begun_us: int = 0
     _at_once: bool = True
+    _everything: bool = False
+    """Whether all there is is planned before the query begins."""
     _done: int = -1
     _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1
@@ -87,10 +93,17 @@ class RangePlanner:
         if planned is not None:
             self._planned_s = time.monotonic() - began
             self.log.note(planned)
+            self._list(planned)
         elif self.node.bounded:
             self.log.end(Control(END_OF_TIME, None, self.now()))
         self._tell(planned is not None)
         return planned is not None or self.node.bounded
+
+    def _list(self, planned: NotedRanges) -> None:
+        if self._listed is not None:
+            self._listed.add(self.log.last, files_in(planned))
+            if not self._everything:
+                self._listed.write()
 
     def _tell(self, planned: bool) -> None:
         if self.aligned is not None:
@@ -130,7 +143,11 @@ class RangePlanner:
         self._names = names = names_of(self.log)
         check_place(source.files, names)
         source.plans(names)
-        self._put_away(self._committed())
+        self._checked = self._committed()
+        if source.reader is None:
+            self._listed = Listed(self.log.folder, self.checkpoint, self.at)
+            self._listed.begin()
+        self._put_away(self._checked)
 
     def _committed(self) -> int:
         """The last file of the log whose batch is committed."""
@@ -167,9 +184,11 @@ class RangePlanner:
     def _plan_all(self) -> None:
         if not self.node.bounded:
             self.node = attrs.evolve(self.node, source=self.node.source.until_now())
-        planned = 0
+        planned, self._everything = 0, True
         while planned < _MOST_BATCHES or self._names is not None:
             if not self.plan_next():
+                if self._listed is not None:
+                    self._listed.write()
                 return
             planned += 1
         raise SourceError(
@@ -197,6 +216,24 @@ class RangePlanner:
         self._put_away(min(before, self._taken - 1))
         self._woken.set()
         self._drop_read()
+        self.check_files()
+        if self._listed is not None:
+            with self._planning:
+                self._listed.taken(self._taken)
+
+    def check_files(self, *, read: bool = False) -> None:
+        """See that the files that Spark reads in this batch are as they were planned; before, and once they are `read`.
+
+        Raises
+        ------
+        SourceError
+            When one is not; names it.
+        """
+        if self._listed is not None:
+            for number in range(self._checked + 1, self._taken + 1):
+                for path, size, mtime_ns, _ in files_in(self.log.ranges_of(number)):
+                    check_as_planned(path, size, mtime_ns)
+            self._checked = self._taken if read else self._checked
 
     def computed(self) -> None:
         """The tasks of the batch in hand are done: the next one may be planned, while results are published."""
@@ -247,6 +284,9 @@ class RangePlanner:
         self._woken.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
+        source = self.node.source
+        if not isinstance(source, FolderSource) or source.files.after_read == "keep":
+            return  # and the checkpoint is not looked at: where it is may be gone by now
         try:
             with self._planning:
                 self._put_away(self._committed())
@@ -318,8 +358,9 @@ def logged(source: Source, checkpoint: str, at: int, *, waits: bool) -> Source:
     """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there."""
     if waits and isinstance(source, MemorySource):
         source = as_ranges(source)
-    if isinstance(source, FileSource) and arrow_scanned(source):
-        source = as_folder(source, file_reader(source, source.schema), os.cpu_count() or 1)
+    if isinstance(source, FileSource) and planned_here(source):
+        reader = file_reader(source, source.schema) if arrow_scanned(source) else None
+        source = as_folder(source, reader, os.cpu_count() or 1)
     return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
 
 
