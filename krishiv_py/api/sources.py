@@ -179,7 +179,7 @@ class FileSources:
             For a number of files below 1, and for arguments of another type.
         """
         done = after_read, archive
-        return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed, "fail", done)
+        return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed, done=done)
 
     def _files(
         self,
