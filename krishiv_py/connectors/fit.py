@@ -117,7 +117,7 @@ def cut_to_microseconds(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 @attrs.frozen
 class Rule:
-    """What a reader makes of differences between what comes in and a schema, for columns and for fields alike.
+    """The rule of a reader for differences between what comes in and a schema, for columns and for fields alike.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class Rule:
 SENT: Final = Rule()
 """Frames that are sent."""
 RETURNED: Final = Rule(leaf=exact_number)
-"""What functions of users return under a schema that they declared."""
+"""Results of functions of users, under a schema that they declared."""
 SOURCE: Final = Rule(further="skip")
 """Batches of a source of the user's."""
 FILE: Final = Rule(further="skip", any_case=True)
@@ -152,7 +152,7 @@ LOOKUP: Final = Rule(further="skip", leaf=exact_value)
 
 
 def spelt(name: str, names: Sequence[str]) -> str | None:
-    """How a name of the schema is written among `names`: as in the schema, else the only one that differs in case alone.
+    """Return how `names` spell a name of the schema: as it is there, else the only one that differs in case alone.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def spelt(name: str, names: Sequence[str]) -> str | None:
 
 
 def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path: Path = ()) -> list[int | None]:
-    """Where each wanted name is among those given: as it is written, else with `any_case` the only one of another case.
+    """Return the place of each wanted name among those given: as written, else with `any_case` the only one of another case.
 
     Raises
     ------
@@ -363,7 +363,7 @@ def _map(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Ar
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """Where the items of each list begin among those of all lists that are not null; null for a list that is."""
+    """Return where the items of each list begin among those of all lists that are not null; null for a list that is."""
     sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     missing = values.is_null().to_numpy(zero_copy_only=False)
     bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
@@ -373,7 +373,7 @@ def _offsets(values: pa.Array) -> pa.Array:
 
 
 def _taken(given: Sequence[str], wanted: Sequence[str], rule: Rule, path: Path) -> list[int | None]:
-    """Where each wanted name is among those given; None where it is missing and may be."""
+    """Return the places of wanted names by a rule; None for a name that is missing and may be."""
     dot = "".join(f"{name}." for name in path)
     if rule.further == "fail" and len(set(given)) < len(given):
         what = f"{_where(path)} has a field twice" if path else "the batch has a column twice"
@@ -401,7 +401,7 @@ def lacking(given: Sequence[str], name: str, path: Path = ()) -> MisfitError:
 
 
 def fits(given: pa.DataType, wanted: pa.DataType, rule: Rule) -> bool:
-    """Whether values of a type, if none is lost, become values of another by a rule."""
+    """Return whether a rule makes values of one type out of those of another."""
     try:
         fit(pa.array([], given), wanted, rule, ())
     except MisfitError:

@@ -69,7 +69,7 @@ class ParquetReader(FileReader):
             yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
 
     def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> SameValue:
-        """Where the values of a column come from that the file does not have."""
+        """Return the values of a column that the file does not have."""
         by_folder = partitions(uri)
         folder = spelt(field.name, list(by_folder))
         if folder is not None:
@@ -79,7 +79,7 @@ class ParquetReader(FileReader):
         raise self._refused(lacking(parquet.schema_arrow.names, field.name))
 
     def _rule(self) -> Rule:
-        """What is made of other names and types, of columns and of fields inside them."""
+        """Return the rule for other names and types, of columns and of fields inside them."""
         leaf = cut_to_microseconds if self.rules.cut else FILE.leaf
         return attrs.evolve(FILE, missing="null" if self.rules.missing_null else "fail", leaf=leaf)
 
