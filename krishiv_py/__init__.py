@@ -108,6 +108,7 @@ from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
+from krishiv_py.plan.windows.value import Window
 from krishiv_py.sender import Sender
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
@@ -186,6 +187,7 @@ __all__ = [
     "TimedStream",
     "Trigger",
     "WatermarkSpec",
+    "Window",
     "WindowAssigner",
     "WindowTrigger",
     "WindowedStream",

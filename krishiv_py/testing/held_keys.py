@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.wrappers.ttl import KeyDropping
 from krishiv_py.planner.physical import PhysicalPlan
@@ -19,12 +19,7 @@ from krishiv_py.testing.driven import DrivenStage
 
 def held_keys(stage: Stage, store: MemoryStore) -> int:
     """How many keys have something in state; without a key 1, or 0."""
-    names = stage.layout.key_names
-    held = [t.select(names) for t in store.tables.values() if t.num_rows and set(names) <= set(t.column_names)]
-    if not held or not names:
-        return int(bool(held))
-    keys = pa.concat_tables(held)
-    return group([keys[n] for n in names], keys.num_rows).n
+    return keys_held(store.tables.values(), stage.layout.key_names)
 
 
 def asked_stages(plan: PhysicalPlan, name: str | None) -> list[int]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, PlanError, message, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.plan.windows.value import Window, window_of
 
 if TYPE_CHECKING:
     from krishiv_py.kernels.arrays import grouping
@@ -33,6 +34,11 @@ class Emit(Generic[T]):
 
     row: T
 
+    @property
+    def window(self) -> Window | None:
+        """The window of the result; None for results without ``window_start`` and ``window_end``."""
+        return window_of(self.row)
+
 
 @attrs.frozen
 class Retract(Generic[T]):
@@ -45,6 +51,11 @@ class Retract(Generic[T]):
     """
 
     row: T
+
+    @property
+    def window(self) -> Window | None:
+        """The window of the result; None for results without ``window_start`` and ``window_end``."""
+        return window_of(self.row)
 
 
 Change: TypeAlias = "Emit[Row] | Retract[Row]"
@@ -65,6 +76,8 @@ def changes(results: pa.Table) -> list[Change]:
     >>> table = pa.table({"n": [1, 1, 2], "op": ["+I", "-U", "+U"]})
     >>> changes(table)
     [Emit(row={'n': 1}), Retract(row={'n': 1}), Emit(row={'n': 2})]
+    >>> changes(pa.table({"window_start": [0], "window_end": [60_000], "n": [3]}))[0].window
+    Window(start=0, end=60000)
     """
     if not isinstance(results, pa.Table):
         raise PlanError(message("changes() reads a table of results", shown(results), "it is no log", "pass query.results()"))

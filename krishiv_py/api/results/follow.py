@@ -192,10 +192,12 @@ class FollowMethods:
         with_row: bool = False,
         exclude_self: bool = False,
         emit: LookBackEmit = "watermark",
+        max_rows_per_window: int | None = None,
     ) -> LookBackStream:
         """See :meth:`KeyedStream.lookback_window`.
 
-        It has its `size`, `two_sided`, `max_rows_per_key`, `with_row`, `exclude_self` and `emit`.
+        It has its `size`, `two_sided`, `max_rows_per_key`, `with_row`, `exclude_self`, `emit` and
+        `max_rows_per_window`.
         """
         return self.results().lookback_window(
             size,
@@ -204,6 +206,7 @@ class FollowMethods:
             with_row=with_row,
             exclude_self=exclude_self,
             emit=emit,
+            max_rows_per_window=max_rows_per_window,
         )
 
     def count_window(self, size: int, slide: int | None = None, *, max_overlap: int = MAX_OVERLAP) -> WindowedStream:

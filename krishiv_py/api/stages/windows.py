@@ -172,6 +172,7 @@ class WindowMethods(OptionMethods):
         with_row: bool = False,
         exclude_self: bool = False,
         emit: LookBackEmit = "watermark",
+        max_rows_per_window: int | None = None,
     ) -> LookBackStream:
         """One window per row: the rows of its key in ``[t - size, t]``, both ends inclusive (SEMANTICS §3.4).
 
@@ -186,7 +187,8 @@ class WindowMethods(OptionMethods):
             Look ahead as well: ``[t - size, t + size]``.
         max_rows_per_key : int, optional
             Keep at most this many rows of a key. The oldest rows beyond it are dropped and counted as ``limited``. Dropped rows
-            without a result (they get none) also count as ``limited_unfired``. The limit is applied after each batch.
+            without a result (they get none) also count as ``limited_unfired``. The limit is applied after each batch, so
+            batches decide what is dropped; ``max_rows_per_window`` does not depend on them.
         with_row : bool
             Add the whole row to each result: after the aggregates, every other column of the row under its own name. You can
             then distinguish results of rows of equal time.
@@ -198,6 +200,11 @@ class WindowMethods(OptionMethods):
             and the row itself. It has this one result, which rows that come later never change, and how rows are divided into
             batches does not matter. The watermark then only says which rows are late and how long rows are kept
             (SEMANTICS §11.4).
+        max_rows_per_window : int, optional
+            Let at most this many rows of a key into a window, the first to arrive. A further row takes part in no window, has
+            no result, is not kept, and is counted as ``limited``. The rule: fewer rows than the limit that arrived before, and
+            take part, are within `size` of the row in event time (``two_sided``: within twice the size). How rows are divided
+            into batches does not matter.
 
         Raises
         ------
@@ -224,6 +231,7 @@ class WindowMethods(OptionMethods):
             with_row=with_row,
             exclude_self=exclude_self,
             emit=emit,
+            max_rows_per_window=max_rows_per_window,
         )
         return self.window(window)
 

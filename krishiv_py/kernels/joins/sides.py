@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.arrays.first_come import first_come
 from krishiv_py.kernels.arrays.grouping import key_hashes
 from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
@@ -27,7 +27,6 @@ MET: Final = "m"
 """Whether a row met another in the batch that brought it."""
 GIVEN: Final = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
 """Of which sides a row that met nobody is given."""
-_REFUSED: Final = 64
 _MARKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64())])
 
 
@@ -205,34 +204,6 @@ class Half:
             hashes = rows[HASH].to_numpy()
             SpanLog(self._bucket, f"{self.layout.prefix}c").remove(lambda known: np.isin(known[HASH].to_numpy(), hashes))
         return 0 if rows is None else int(np.count_nonzero(~self.marked(rows)))
-
-
-def first_come(times: Ints, held: Ints, most: int, reach_us: int) -> Mask:
-    """Which of some times, as they come, find fewer than `most` within `reach_us`, of those held and those that came before.
-
-    Examples
-    --------
-    >>> first_come(np.array([10, 11, 12, 25, 20]), np.array([9]), 2, 10).tolist()
-    [True, False, False, True, False]
-    """
-    takes = np.zeros(len(times), np.bool_)
-    taken: list[int] = sorted(held.tolist())
-    at, refused = 0, 0
-    while at < len(times):
-        time = int(times[at])
-        if bisect_right(taken, time + reach_us) - bisect_left(taken, time - reach_us) < most:
-            insort(taken, time)
-            takes[at], refused = True, 0
-            at += 1
-            continue
-        at, refused = at + 1, refused + 1
-        if refused >= _REFUSED:  # whoever is refused stays refused: look for the next that is not among many at once
-            ahead, known = times[at : at + refused], np.array(taken)
-            within = np.searchsorted(known, ahead + reach_us, side="right") - np.searchsorted(known, ahead - reach_us)
-            free = np.flatnonzero(within < most)
-            step = int(free[0]) if len(free) else len(ahead)
-            at, refused = at + step, refused + step
-    return takes
 
 
 def _still_of_use(marks: pa.Table, over: int) -> pa.Table:

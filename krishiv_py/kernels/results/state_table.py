@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.aggregates.failed import told_where
+from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.sorting import pair_order
 from krishiv_py.kernels.arrays.types import Ints
@@ -92,3 +95,12 @@ def in_order(tables: list[pa.Table], n_keys: int) -> pa.Table:
     found = pa.concat_tables(tables)
     start, end = found.schema.names[n_keys : n_keys + 2]
     return pick(found, pc.sort_indices(found, [(end, "ascending"), (start, "ascending")]))
+
+
+def keys_held(tables: Iterable[pa.Table], names: Sequence[str]) -> int:
+    """Count the keys that have something in these tables of a state; without key columns (`names`) 1, or 0."""
+    held = [t.select(names) for t in tables if t.num_rows and set(names) <= set(t.column_names)]
+    if not held or not names:
+        return int(bool(held))
+    keys = pa.concat_tables(held)
+    return group([keys[n] for n in names], keys.num_rows).n

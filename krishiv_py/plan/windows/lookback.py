@@ -44,6 +44,7 @@ class LookBackWindow(Window):
     with_row: bool = attrs.field(default=False, metadata=LATER)
     exclude_self: bool = attrs.field(default=False, metadata=LATER)
     emit: LookBackEmit = attrs.field(default="watermark", metadata=LATER)
+    max_rows_per_window: int | None = attrs.field(default=None, metadata=LATER)
 
     @property
     def route(self) -> str:
@@ -73,6 +74,7 @@ class LookBackWindow(Window):
     def describe(self) -> str:
         side = " on both sides" if self.two_sided else ""
         limit = f", at most {self.max_rows_per_key} rows a key" if self.max_rows_per_key else ""
+        limit += f", at most {self.max_rows_per_window} rows a window" if self.max_rows_per_window else ""
         side += ", on arrival" * (self.emit == "arrival")
         side += ", with the row" * self.with_row + ", without the row itself" * self.exclude_self
         what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
@@ -162,23 +164,32 @@ def lookback(
     with_row: bool = False,
     exclude_self: bool = False,
     emit: LookBackEmit = "watermark",
+    max_rows_per_window: int | None = None,
 ) -> LookBackWindow:
     """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
     size_us = to_us(size, "size", allow_zero=True)
     for name, switch in (("two_sided", two_sided), ("with_row", with_row), ("exclude_self", exclude_self)):
         a_switch(switch, name)
-    limit = max_rows_per_key
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
-        raise PlanError(
-            message(
-                "`max_rows_per_key` is no number of rows",
-                shown(limit),
-                "no row could be kept",
-                "pass a positive whole number, or None for no limit",
+    for name, limit in (("max_rows_per_key", max_rows_per_key), ("max_rows_per_window", max_rows_per_window)):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
+            raise PlanError(
+                message(
+                    f"`{name}` is no number of rows",
+                    shown(limit),
+                    "no row could be kept",
+                    "pass a positive whole number, or None for no limit",
+                )
             )
-        )
     one_of(emit, "emit", ("watermark", "arrival"))
-    return LookBackWindow(size_us, two_sided, limit, with_row=with_row, exclude_self=exclude_self, emit=emit)
+    return LookBackWindow(
+        size_us,
+        two_sided,
+        max_rows_per_key,
+        with_row=with_row,
+        exclude_self=exclude_self,
+        emit=emit,
+        max_rows_per_window=max_rows_per_window,
+    )
 
 
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:

@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.windows.value import Window
 
 PaneState: TypeAlias = Literal["incomplete", "complete", "closed"]
 PaneTiming: TypeAlias = Literal["early", "on_complete", "late"]
@@ -53,6 +54,11 @@ class Pane:
     timing: PaneTiming | None = None
     index: int | None = None
     data: pa.Table | None = attrs.field(default=None, repr=False)
+
+    @property
+    def window(self) -> Window:
+        """The interval as a value, which can be compared and be a key of a dict."""
+        return Window(self.interval_start, self.interval_end)
 
 
 class PaneHandler:

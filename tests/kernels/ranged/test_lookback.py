@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
@@ -152,6 +152,69 @@ def test_a_row_limit_drops_the_oldest_and_counts_them() -> None:
     assert driver.send([{"key": "a", "at": 20, "value": 1}]).results["count"].to_pylist() == [2]
     assert (driver.counters["limited"], driver.counters["limited_unfired"]) == (8, 7)
     assert driver.close().results["count"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize("emit", ["watermark", "arrival"])
+@pytest.mark.parametrize("two_sided", [False, True])
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 60)), max_size=40),
+    st.lists(st.integers(1, 39), max_size=6, unique=True),
+    st.integers(1, 4),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_limit_of_windows_does_not_depend_on_batches(
+    emit: Any, two_sided: bool, rows: list[tuple[str | None, int]], cuts: list[int], most: int
+) -> None:
+    """Rows are taken in order of arrival: with fewer than so many within reach that were taken before."""
+    size, lag = 7, 20
+    timed = stream_of(SCHEMA).watermark("at", lag).key_by("key")
+    plan = timed.lookback_window(size, two_sided=two_sided, max_rows_per_window=most, emit=emit).agg(kv.count())
+    taken: list[tuple[str | None, int]] = []
+    limited, expected = 0, Counter[Any]()
+    rows = [(key, max(at + n, 0)) for n, (key, at) in enumerate(rows)]  # time goes on, by less than the disorder
+    driver, out = Driver(plan), []
+    bounds = [0, *sorted(c for c in cuts if c < len(rows)), len(rows)]
+    late = 0
+    for low, high in pairwise(bounds):
+        mark = driver.watermark_us
+        batch = []
+        for key, at in rows[low:high]:
+            batch.append({"key": key, "at": at, "value": 1})
+            if at * 1_000 < mark:
+                late += 1
+                continue
+            reach = size * (1 + two_sided)
+            if sum(k == key and abs(t - at) <= reach for k, t in taken) < most:
+                taken.append((key, at))
+            else:
+                limited += 1
+        out += driver.send(batch).results.to_pylist()
+    out += driver.close().results.to_pylist()
+    assert driver.counters["late"] == late and driver.counters.get("limited", 0) == limited
+    assert len(out) == len(taken) and all(r["count"] <= most for r in out)
+    if emit == "watermark":
+        for key, at in taken:
+            ahead = size if two_sided else 0
+            expected[key, at, sum(k == key and at - size <= t <= at + ahead for k, t in taken)] += 1
+        ends = Counter((r["key"], r["window_end"] - (size if two_sided else 0), r["count"]) for r in out)
+        assert ends == expected
+
+
+def test_a_limit_of_windows_at_restarts_and_with_matches() -> None:
+    keyed = stream_of(SCHEMA).watermark("at", 1_000).key_by("key")
+    for plan in (
+        keyed.lookback_window(10, max_rows_per_window=2).matches(),
+        keyed.lookback_window(10, max_rows_per_window=2).pairs(),
+        keyed.allowed_lateness(5).emit("retractions").lookback_window(10, max_rows_per_window=2).agg(kv.count()),
+    ):
+        driver = Driver(plan)
+        driver.send([{"key": "a", "at": at, "value": 1} for at in (0, 1, 2)])
+        driver = driver.restarted()
+        driver.send([{"key": "a", "at": at, "value": 1} for at in (3, 10, 11, 12)])
+        assert driver.counters["limited"] == 3  # 2, 3 and 10, which meet 0 and 1
+        assert "at most 2 rows a window" in plan.explain()
+    with pytest.raises(PlanError, match="max_rows_per_window"):
+        keyed.lookback_window(1, max_rows_per_window=True)
 
 
 def test_times_to_the_microsecond_over_many_years_and_keys() -> None:

@@ -48,7 +48,8 @@ class ArrivalOperator(LookBackOperator):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        self.patience = Patience(0, spec.options.allowed_lateness_us + self.before)  # only rows to come look at what is held
+        held_us = self.before if self.window.max_rows_per_window is None else self.reach_us
+        self.patience = Patience(0, spec.options.allowed_lateness_us + held_us)  # only rows to come look at what is held
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: no row waits for its result."""

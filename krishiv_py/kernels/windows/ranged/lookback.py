@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.kernels.arrays.first_come import first_come
 from krishiv_py.kernels.arrays.grouping import group
 from krishiv_py.kernels.arrays.large import by_groups, too_much
 from krishiv_py.kernels.arrays.picking import pick
 from krishiv_py.kernels.arrays.ranges import Ranges, running
+from krishiv_py.kernels.arrays.sorting import stable_order
 from krishiv_py.kernels.arrays.types import Ints
-from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Due, Patience
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.changelog import renewed
@@ -45,6 +47,10 @@ def shift(time_us: int, by_us: int) -> int:
     return max(UNSET, min(END_OF_TIME, time_us + by_us))
 
 
+def _summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
 class LookBackOperator:
     """See the module's docstring."""
 
@@ -59,6 +65,7 @@ class LookBackOperator:
         self.pane = "final" if self.mode == "final" else "on_time"
         found = Patience.of(spec.options)
         self.patience = Patience(found.wait_us + self.after, found.keep_us + self.before + self.after)
+        self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -73,8 +80,9 @@ class LookBackOperator:
         results: list[pa.Table] = []
         counters: dict[str, int] = {}
         if fresh is not None and fresh.num_rows:
-            results += self._take(log, fresh, due)
-            counters = self._limit(log, due.from_us)
+            fresh, counters = self._admitted(log, fresh)
+            results += self._take(log, fresh, due) if fresh.num_rows else []
+            counters = _summed(counters, self._limit(log, due.from_us))
         results += self._fire(log, due.from_us, due.to_us)
         Fired(due.reached_us).store(bucket)
         log.pass_by(due.to_us)
@@ -188,6 +196,33 @@ class LookBackOperator:
         old = attrs.evolve(o, rows=pick(o.rows, known), ids=o.ids[known], times=o.times[known])
         ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
         return self.product(old, anchors - count[anchors], ranges, "-U", "late")
+
+    def _admitted(self, log: TimeLog, fresh: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+        """The new rows that take part, where the plan bounds windows; the others are counted (SEMANTICS §3.4).
+
+        A row takes part when fewer rows than the limit came before it, take part, and are so close that one window may hold
+        both. All of these are still in the log, so this follows from the rows and their order alone.
+        """
+        most = self.window.max_rows_per_window
+        if most is None:
+            return fresh, {}
+        times = times_of(fresh)
+        held = log.load(shift(int(times.min()), -self.reach_us), shift(int(times.max()), self.reach_us + 1))
+        names = self.layout.key_names
+        columns = [t.select([TIME, *names]) for t in ([fresh] if held is None else [held, fresh])]
+        both = pa.concat_tables(columns)
+        old, groups = both.num_rows - fresh.num_rows, group([both[n] for n in names], both.num_rows)
+        crowded = np.bincount(groups.ids, minlength=groups.n) > most
+        takes = np.ones(fresh.num_rows, np.bool_)
+        if crowded[groups.ids[old:]].any():
+            all_times, order = times_of(both), stable_order(groups.ids)
+            bounds = np.searchsorted(groups.ids[order], np.arange(groups.n + 1))
+            for key in np.unique(groups.ids[old:][crowded[groups.ids[old:]]]).tolist():
+                mine = order[bounds[key] : bounds[key + 1]]  # in order of arrival, those that are held first
+                new = mine[mine >= old]
+                takes[new - old] = first_come(all_times[new], all_times[mine[mine < old]], most, self.reach_us)
+        refused = int(np.count_nonzero(~takes))
+        return fresh if not refused else fresh.filter(pa.array(takes)), {"limited": refused}
 
     def _limit(self, log: TimeLog, frontier: int) -> dict[str, int]:
         """Keep the newest rows of every key, where the plan bounds them; the others are counted."""
