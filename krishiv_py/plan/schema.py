@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import collections.abc
+import datetime as dt
+import decimal
 import difflib
 import json
+import typing
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -17,7 +21,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import encodable
-from krishiv_py.plan.types import normal_type, spark_arrow
+from krishiv_py.plan.types import nearest_type, normal_type, spark_arrow, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import ddl
@@ -46,12 +50,54 @@ def as_schema(schema: object) -> pa.Schema:
     elif hasattr(schema, "jsonValue") and hasattr(schema, "fields"):
         found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     else:
-        raise SchemaError(
-            message(
-                "not a schema", shown(schema), "no column is known", "pass a pyarrow.Schema, a Spark StructType or DDL text"
-            )
-        )
+        text = _written(schema)
+        hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType or DDL text"
+        raise SchemaError(message("not a schema", shown(schema), "no column is known", hint))
     return checked(found)
+
+
+_PYTHON_TYPES: Final = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    dt.datetime: "timestamp",
+    dt.date: "date",
+    dt.timedelta: "interval day to second",
+    decimal.Decimal: "decimal(38, 18)",
+}
+
+
+def _written(schema: object) -> str | None:
+    """Return the schema text of a class with annotated fields (dataclass, TypedDict, attrs, pydantic) or of a dict of types."""
+    try:
+        fields = schema if isinstance(schema, dict) else typing.get_type_hints(schema) if isinstance(schema, type) else {}
+        texts = [f"{name} {_type_written(type_)}" for name, type_ in fields.items() if not str(name).startswith("_")]
+    except Exception:  # noqa: BLE001  # annotations of a user's class can be anything
+        return None
+    return ", ".join(texts) or None
+
+
+def _type_written(type_: Any) -> str:
+    if isinstance(type_, pa.DataType):
+        return type_text(type_)
+    if isinstance(type_, str):
+        return nearest_type(type_) or type_
+    parts = [part for part in typing.get_args(type_) if part is not type(None)]
+    origin = typing.get_origin(type_)
+    if origin in (list, tuple, set, frozenset, collections.abc.Sequence):
+        return f"array<{_type_written(parts[0])}>"
+    if origin in (dict, collections.abc.Mapping):
+        return f"map<{_type_written(parts[0])}, {_type_written(parts[1])}>"
+    if origin is typing.Annotated or (len(parts) == 1 and origin is not None):
+        return _type_written(parts[0])
+    if type_ in _PYTHON_TYPES:
+        return _PYTHON_TYPES[type_]
+    fields = {name: _type_written(inner) for name, inner in typing.get_type_hints(type_).items()}
+    if not fields:
+        raise TypeError
+    return f"struct<{', '.join(f'{name}: {inner}' for name, inner in fields.items())}>"
 
 
 def _from_spark(field: dict[str, Any]) -> pa.Field:

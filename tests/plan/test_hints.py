@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import inspect
 import itertools
-from typing import Any
+import sys
+from typing import Any, TypedDict
 
+import attrs
+import pyarrow as pa
 import pytest
 
 from krishiv_py import KrishivError, MemorySink, col, count
 from krishiv_py import sum as sum_
-from krishiv_py.errors import CallError
+from krishiv_py.errors import CallError, SchemaError
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of, union_of
 
@@ -146,3 +151,114 @@ def test_why_not_fired_names_the_oldest_window_and_reads_what_it_prints() -> Non
     for text in ("", "soon", "10", "5 seconds"):
         with pytest.raises(KrishivError, match="is no point in time"):
             driver.why_not_fired(text)
+
+
+def test_the_hint_for_a_condition_of_a_left_join_gives_the_answer_that_was_asked_for() -> None:
+    table = pa.table({"u": ["p", "q"], "city": ["Y", "Z"]})
+    wanted = [("p", None), ("q", "Z"), ("r", None)]  # LEFT JOIN t ON a.u = t.u AND ...
+
+    def context(of: pa.Table) -> SqlContext:
+        made = SqlContext()
+        made.register("a", stream_of("u string, x bigint, at bigint"), event_time="at", lag=0)
+        made.register("t", of)
+        return made
+
+    def rows(made: SqlContext, text: str) -> list[tuple[str, str | None]]:
+        plan = made.sql(text)
+        assert plan is not None
+        driver = Driver(plan)
+        sent = driver.send([{"u": u, "x": x, "at": 1} for u, x in (("p", 1), ("q", 9), ("r", 9))])
+        return sorted((row["u"], row["city"]) for row in sent.results.to_pylist())
+
+    query = "SELECT a.u, {city} FROM a LEFT JOIN t ON a.u = t.u{more}"
+    with pytest.raises(KrishivError, match="Hint: leave it out, and register t without the rows"):
+        rows(context(table), query.format(city="city", more=" AND t.city = 'Z'"))
+    assert rows(context(table.slice(1)), query.format(city="city", more="")) == wanted
+    with pytest.raises(KrishivError) as caught:
+        rows(context(table), query.format(city="city", more=" AND a.x > 5"))
+    choice = hint_of(caught.value).split("select ")[1].split(", and")[0]
+    assert rows(context(table), query.format(city=f"{choice} AS city", more="")) == wanted
+
+
+def test_a_condition_over_both_sides_of_a_left_join_is_not_sent_to_where() -> None:
+    made = SqlContext()
+    for name in ("a", "b"):
+        made.register(name, stream_of(f"u string, {name}x bigint, {name}t bigint"), event_time=f"{name}t", lag=0)
+    bounds = "b.bt BETWEEN a.at - INTERVAL 5 SECOND AND a.at"
+    with pytest.raises(KrishivError, match="write JOIN, which takes it"):
+        made.sql(f"SELECT a.u FROM a LEFT JOIN b ON a.u = b.u AND {bounds} AND a.ax > b.bx")
+    made.sql(f"SELECT a.u FROM a JOIN b ON a.u = b.u AND {bounds} AND a.ax > b.bx")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("user strng, at timestamp", "user string"),
+        ("user string, at datetime", "at timestamp"),
+        ("at datetime64[ns]", "at timestamp"),
+        ("n uint64", "n decimal(20, 0)"),
+        ("xs array<strng>", "string"),
+        ("m map<string, flot>", "float"),
+        ("s struct<a: intt, b: string>", "int"),
+        ("q json, at bigint", "q string"),
+    ],
+)
+def test_the_nearest_type_of_a_schema_text_is_named(wrong: str, meant: str) -> None:
+    with pytest.raises(SchemaError, match=r"is no type") as caught:
+        stream_of(wrong)
+    assert hint_of(caught.value) == f"write {meant}"
+
+
+@dataclasses.dataclass
+class Event:
+    user: str
+    n: int
+    at: dt.datetime
+    tags: list[str]
+    place: Place
+    spent: float | None = None
+
+
+class Place(TypedDict):
+    lat: float
+
+
+@attrs.define
+class Other:
+    a: bytes
+    b: dict[str, bool]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (
+            Event,
+            "user string, n bigint, at timestamp, tags array<string>, place struct<lat: double>, spent double",
+        ),
+        (Place, "lat double"),
+        (Other, "a binary, b map<string, boolean>"),
+        ({"a": int, "b": "int64", "c": pa.int32()}, "a bigint, b bigint, c int"),
+    ],
+)
+def test_a_class_as_schema_is_written_as_text(schema: Any, text: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        stream_of(schema)
+    if sys.version_info >= (3, 11) or schema is not Event:  # 3.10 reads `float | None` of a string as a union of its own
+        assert hint_of(caught.value) == f'write "{text}"'
+        stream_of(text)
+
+
+def test_top_rows_without_columns_have_all_columns_of_the_row() -> None:
+    rows = stream_of("page string, n bigint, s struct<a: int>, at bigint").filter("n > 0").watermark("at", 0)
+    for stream, names in (
+        (rows.tumbling_window(10), ["window_start", "window_end", "n", "page", "s", "at", "rank"]),
+        (rows.key_by("page").tumbling_window(10), ["page", "window_start", "window_end", "n", "s", "at", "rank"]),
+    ):
+        best = stream.top_rows(1, "n")
+        assert [name for name in best.schema.names if name != "window_time"] == names
+    views = rows.key_by("page").tumbling_window(10).agg(count().alias("views"))
+    driver = Driver(views.tumbling_window(100).top_rows(2, "views"))
+    driver.send([{"page": page, "n": 1, "s": None, "at": at} for at, page in enumerate("aab")])
+    found = driver.close().results.to_pylist()
+    assert [(row["page"], row["views"], row["rank"]) for row in found] == [("a", 2, 1), ("b", 1, 2)]

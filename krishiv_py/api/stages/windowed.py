@@ -17,6 +17,7 @@ from krishiv_py.plan.aggregates.more import Then, bottom_k, top_k
 from krishiv_py.plan.aggregates.reducing import Reduce
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows import Window
 
@@ -65,7 +66,7 @@ class WindowedStream(OptionMethods):
             What ranks rows, the largest first. Nulls come last, NaN is above all numbers; equal rows go by event time, then by
             arrival.
         *columns : Expr or str
-            What results have of a row behind keys, bounds and `by`.
+            What results have of a row behind keys, bounds and `by`; all columns of the row if none is named.
         rank : str
             The column with the rank, ``int64``, from 1 on; it is the last one.
         smallest : bool
@@ -90,7 +91,13 @@ class WindowedStream(OptionMethods):
         >>> [(row["rank"], row["item"], row["bid"]) for row in driver.close().results.to_pylist()]
         [(1, 'b', 9), (2, 'c', 7)]
         """
-        call = (bottom_k if a_switch(smallest, "smallest") else top_k)(k, by, *columns, then=then)
+        ranked = bottom_k if a_switch(smallest, "smallest") else top_k
+        call = ranked(k, by, *columns, then=then)
+        if not columns:
+            given = {name_of(by) if isinstance(by, Expr) else by, *(name_of(c) if isinstance(c, Expr) else c for c, _ in then)}
+            taken = {n.lower() for n in (*self.draft.keys, *given, "window_start", "window_end", "window_time", rank)}
+            names = self._row_schema().names
+            call = ranked(k, by, *(n for n in names if n.lower() not in taken and not n.startswith(RESERVED)), then=then)
         name = f"{RESERVED}ranked"
         return self.agg(call.alias(name)).results().unnest(name, rank=rank)
 

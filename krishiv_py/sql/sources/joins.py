@@ -137,7 +137,7 @@ def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, versio
     rows = Rows(stream, columns, window=window)
     rest = conditions.rest
     if rest and how != "inner":
-        hint = "ask it in WHERE of a query around the join"
+        hint = "write JOIN, which takes it, where rows without a partner are not needed; WHERE would drop those, too"
         if version is not None:
             hint = "select CASE WHEN ... THEN b.column END, or leave versions out: WITH b AS (SELECT * FROM ... WHERE ...)"
         raise refused(f"this condition of a {how} join", rest[0].sql("spark"), hint)

@@ -18,7 +18,6 @@ from krishiv_py.sql.scope import Column, Rows, dotted, free
 from krishiv_py.sql.sources.conditions import Sorter
 from krishiv_py.sql.text.statements import refused
 
-_KEPT: Final = "register the table without such rows, or select CASE WHEN ... THEN t.column END; in JOIN it may stand as it is"
 VALIDITY: Final = "write ON a.id = t.id, and for validity AND a.ts >= t.valid_from AND a.ts < t.valid_to"
 
 
@@ -54,7 +53,9 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
         if look.validity(part) or look.key(part) or (how == "inner" and look.own(part)):
             continue
         if how != "inner":
-            raise refused("this condition of a left join with a table that does not change", part.sql("spark"), _KEPT)
+            raise refused(
+                "this condition of a left join with a table that does not change", part.sql("spark"), _kept(part, table, alias)
+            )
         rest.append(part)
     if not look.keys:
         raise refused("a join without an equal key", node.sql("spark"), VALIDITY)
@@ -67,6 +68,14 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
     for part in rest:
         found = attrs.evolve(found, stream=found.stream.filter(found.expr(part)))
     return found
+
+
+def _kept(part: sg.Expression, table: Static, alias: str) -> str:
+    """Return how to write a condition that leaves rows of the left side without a match, and drops none."""
+    if all(c.table == alias or (not c.table and c.name in table.schema.names) for c in part.find_all(sg.Column)):
+        return f"leave it out, and register {table.name} without the rows for which it is not true"
+    choice = f"CASE WHEN {part.sql('spark')} THEN {alias}.{table.schema.names[-1]} END"
+    return f"leave it out of ON and select {choice}, and so each column of {alias}, where a key has one row in {table.name}"
 
 
 @attrs.define(eq=False)
