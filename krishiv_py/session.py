@@ -22,6 +22,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.disk.folders import private_folder
+from krishiv_py.display.html import session_html
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, one_of
@@ -337,6 +338,10 @@ class Session(FileSources, RangedSources, OtherStreams):
     def stop(self) -> None:
         """Stop all queries, and Spark if this session started it."""
         self._runner.stop()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the profile, and the queries that run."""
+        return session_html(self._runner.profile, [(q.name, q.status, q.progress) for q in self.queries])
 
     def __enter__(self) -> Session:
         return self

@@ -8,6 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.display.html import rows_html
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.options.batches import Batches
@@ -45,6 +46,12 @@ class BoundedResult:
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
     outputs: dict[str, pa.Table] = attrs.field(factory=dict)
     counters_by_stage: dict[str, dict[str, int]] = attrs.field(factory=dict)
+
+    def _repr_html_(self) -> str:
+        """The results and late rows as tables, of each output and stage."""
+        late = {f"late rows of {name}": table for name, table in self.late_by_stage.items()} or {"late rows": self.late}
+        counted = ", ".join(f"{n:,} {name}" for name, n in self.counters.items() if n)
+        return rows_html("Bounded run", counted, {**(self.outputs or {"results": self.table}), **late})
 
 
 class Runner(Protocol):

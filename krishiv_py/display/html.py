@@ -7,8 +7,10 @@ transparent, so that light and dark pages both read well. Meaning is never in a 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.running.progress import Progress
@@ -26,6 +28,13 @@ _CODE: Final = "font-family:monospace"
 _ASIDE: Final = "font-weight:400;opacity:.75"
 _WARNING: Final = "margin:.5em 0 0;padding:.25em .8em;border-left:4px solid #d98200;background:rgba(255,165,0,.16)"
 _FAILURE: Final = "margin:.5em 0 0;padding:.25em .8em;border-left:4px solid #d5322e;background:rgba(213,50,46,.14)"
+_TABLE: Final = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0"
+_TH: Final = (
+    "text-align:left;font-weight:600;white-space:nowrap;padding:.1em .9em .1em 0;border-bottom:1px solid rgba(128,128,128,.45)"
+)
+_TD: Final = "text-align:left;white-space:nowrap;padding:.1em .9em .1em 0"
+_MOST_ROWS: Final = 20
+_LONGEST_CELL: Final = 60
 _SIGNS: Final = {"running": ("●", "#1f9d55"), "stopped": ("■", "#808080"), "failed": ("✖", "#d5322e")}
 
 
@@ -97,7 +106,68 @@ def query_html(name: str, status: str, progress: Progress, problem: str | None =
     (True, True)
     """
     sign, colour = _SIGNS.get(status, ("?", "#808080"))
-    rows = [
+    failed = [] if problem is None else [f"<div style='{_FAILURE}'><b>✖</b> {shown(problem)}</div>"]
+    mark = f"<span style='color:{colour}'>{sign}</span> <span style='{_ASIDE}'>{shown(status)}</span>"
+    head = f"<div style='{_HEAD}'>Query {shown(name)} \u00a0{mark}</div>"
+    return _card(head, _grid(_facts(progress)), *_doubts(progress), *failed)
+
+
+def progress_html(progress: Progress) -> str:
+    """Return the progress of a query as one ``<div>``, with that of its stages."""
+    stages = "".join(
+        f"<details style='margin-top:.5em'><summary style='cursor:pointer'>Stage {shown(name)}</summary>{_grid(_facts(one))}</details>"
+        for name, one in progress.stages.items()
+    )
+    return _card(f"<div style='{_HEAD}'>Progress</div>", _grid(_facts(progress)), *_doubts(progress), stages)
+
+
+Progress._repr_html_ = progress_html  # the plan knows nothing of displays
+
+
+def session_html(profile: str, queries: Iterable[tuple[str, str, Progress]]) -> str:
+    """Return a session as one ``<div>``: its profile, and a row for each query that runs: name, status and progress."""
+    lines = [
+        (name, _SIGNS.get(status, ("?", ""))[0] + " " + status, one.watermark, _number(one.rows), _number(one.firings))
+        for name, status, one in queries
+    ]
+    names = ("query", "status", "watermark", "rows", "firings")
+    running = _table(names, lines) if lines else f"<div style='{_ASIDE}'>no query runs</div>"
+    return _card(f"<div style='{_HEAD}'>Session <span style='{_ASIDE}'>profile {shown(profile)}</span></div>", running)
+
+
+def rows_html(title: str, aside: str, tables: Mapping[str, pa.Table]) -> str:
+    """Return tables of rows by their names as one ``<div>``, the first rows of each, under a `title`."""
+    parts = [f"<div style='{_HEAD}'>{shown(title)} <span style='{_ASIDE}'>{shown(aside)}</span></div>"]
+    for name, table in tables.items():
+        count = f"{_number(table.num_rows)} row{'' if table.num_rows == 1 else 's'}"
+        parts.append(f"<div style='margin-top:.5em'>{shown(name)} <span style='{_ASIDE}'>{count}</span></div>")
+        if table.num_rows:
+            first = table.slice(0, _MOST_ROWS)
+            columns = [[_cell(value) for value in column.to_pylist()] for column in first.columns]
+            parts.append(_table(table.column_names, zip(*columns, strict=True)))
+        if table.num_rows > _MOST_ROWS:
+            parts.append(f"<div style='{_ASIDE}'>… {_number(table.num_rows - _MOST_ROWS)} more</div>")
+    return _card(*parts)
+
+
+def _cell(value: object) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+def _table(names: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    head = "".join(f"<th style='{_TH}'>{shown(name)}</th>" for name in names)
+    body = "\n".join("<tr>" + "".join(f"<td style='{_TD}'>{shown(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return f"<div style='overflow-x:auto'><table style='{_TABLE}'><tr>{head}</tr>\n{body}</table></div>"
+
+
+def _doubts(progress: Progress) -> list[str]:
+    return [f"<div style='{_WARNING}'><b>⚠ warning</b> {shown(doubt)}</div>" for doubt in progress.doubts]
+
+
+def _facts(progress: Progress) -> list[tuple[str, str]]:
+    """Return the labels and values of a progress."""
+    return [
         ("batch", "none yet" if progress.batch_id < 0 else _number(progress.batch_id)),
         ("watermark", shown(progress.watermark)),
         *((f"↳ {n}", shown(show_instant(us))) for n, us in progress.source_watermarks_us.items()),
@@ -107,9 +177,6 @@ def query_html(name: str, status: str, progress: Progress, problem: str | None =
         ("state", _bytes(progress.state_bytes)),
         ("firings", _number(progress.firings)),
     ]
-    failed = [] if problem is None else [f"<div style='{_FAILURE}'><b>✖</b> {shown(problem)}</div>"]
-    mark = f"<span style='color:{colour}'>{sign}</span> <span style='{_ASIDE}'>{shown(status)}</span>"
-    return _card(f"<div style='{_HEAD}'>Query {shown(name)} \u00a0{mark}</div>", _grid(rows), *failed)
 
 
 def shown(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
+from krishiv_py.display.html import rows_html
 from krishiv_py.plan.durations import show_instant
 
 
@@ -36,6 +37,12 @@ class StepOutput:
     def __repr__(self) -> str:
         rows = _rows(self.by_output, self.results, "result"), _rows(self.late_by_stage, self.late, "late row")
         return f"<StepOutput {'; '.join(rows)}; watermark {show_instant(self.watermark_us)}>"
+
+    def _repr_html_(self) -> str:
+        """The results and late rows as tables, of each output and stage."""
+        late = {f"late rows of {name}": table for name, table in self.late_by_stage.items()} or {"late rows": self.late}
+        aside = f"watermark {show_instant(self.watermark_us)}"
+        return rows_html("Output of a step", aside, {**(self.by_output or {"results": self.results}), **late})
 
 
 def _rows(named: dict[str, pa.Table], first: pa.Table, what: str) -> str:

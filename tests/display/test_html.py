@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 
 from krishiv_py import AggregatedStream, Progress, avg, count
-from krishiv_py.display.html import query_html
+from krishiv_py.display.html import query_html, rows_html, session_html
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.testing import stream_of
+from krishiv_py.testing import Driver, stream_of
 
 EVIL = "<script>alert('&\"')</script>"
 
@@ -119,3 +120,40 @@ def test_a_failed_query_says_why() -> None:
 )
 def test_bytes_have_a_fitting_unit(n: int, text: str) -> None:
     assert values(query_html("q", "running", Progress(state_bytes=n)))["state"] == text
+
+
+def cells(html: str) -> list[list[str]]:
+    """The tables of a card, line by line, once it has been read as XML."""
+    tree = ElementTree.fromstring(html)
+    return [["".join(e.itertext()) for e in line] for line in tree.iter("tr")]
+
+
+def test_a_session_lists_its_queries() -> None:
+    assert "no query runs" in session_html("dev-local", [])
+    html = session_html("dev-local", [(EVIL, "running", Progress(rows=1_200, firings=3))])
+    assert cells(html)[0] == ["query", "status", "watermark", "rows", "firings"]
+    assert cells(html)[1][0] == EVIL
+    assert cells(html)[1][3] == "1\u202f200"
+
+
+def test_a_progress_has_its_stages_and_doubts() -> None:
+    html = Progress(rows=5, doubts=(EVIL,), stages={"first": Progress(rows=5), "last": Progress(rows=2)})._repr_html_()  # type: ignore[attr-defined]
+    assert shown(html)[1].count("5") == 2
+    assert EVIL in "".join(ElementTree.fromstring(html).itertext())
+
+
+def test_output_of_a_step_is_shown_as_tables() -> None:
+    driver = Driver(stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window(10).agg(count()))
+    driver.send([{"user": EVIL, "at": 1}, {"user": "x" * 100, "at": 2}, {"user": None, "at": 3}])
+    html = driver.close()._repr_html_()
+    lines = cells(html)
+    assert lines[0] == ["user", "window_start", "window_end", "count"]
+    assert {line[0] for line in lines[1:]} == {EVIL, "x" * 59 + "…", "null"}
+    assert "late rows" in html
+
+
+def test_many_rows_are_cut() -> None:
+    html = rows_html("t", "", {"results": pa.table({"n": list(range(1_000))})})
+    assert len(cells(html)) == 21
+    assert "980 more" in html
+    assert cells(rows_html("t", "", {"results": pa.table({"n": []})})) == []
