@@ -29,10 +29,10 @@ _ASIDE: Final = "font-weight:400;opacity:.75"
 _WARNING: Final = "margin:.5em 0 0;padding:.25em .8em;border-left:4px solid #d98200;background:rgba(255,165,0,.16)"
 _FAILURE: Final = "margin:.5em 0 0;padding:.25em .8em;border-left:4px solid #d5322e;background:rgba(213,50,46,.14)"
 _TABLE: Final = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0"
+_TD: Final = "text-align:left;white-space:nowrap;padding:.1em .9em .1em 0"
 _TH: Final = (
     "text-align:left;font-weight:600;white-space:nowrap;padding:.1em .9em .1em 0;border-bottom:1px solid rgba(128,128,128,.45)"
 )
-_TD: Final = "text-align:left;white-space:nowrap;padding:.1em .9em .1em 0"
 _MOST_ROWS: Final = 20
 _LONGEST_CELL: Final = 60
 _SIGNS: Final = {"running": ("●", "#1f9d55"), "stopped": ("■", "#808080"), "failed": ("✖", "#d5322e")}
@@ -114,14 +114,12 @@ def query_html(name: str, status: str, progress: Progress, problem: str | None =
 
 def progress_html(progress: Progress) -> str:
     """Return the progress of a query as one ``<div>``, with that of its stages."""
-    stages = "".join(
-        f"<details style='margin-top:.5em'><summary style='cursor:pointer'>Stage {shown(name)}</summary>{_grid(_facts(one))}</details>"
-        for name, one in progress.stages.items()
-    )
+    fold = "<details style='margin-top:.5em'><summary style='cursor:pointer'>"
+    stages = "".join(f"{fold}{shown(name)}</summary>{_grid(_facts(one))}</details>" for name, one in progress.stages.items())
     return _card(f"<div style='{_HEAD}'>Progress</div>", _grid(_facts(progress)), *_doubts(progress), stages)
 
 
-Progress._repr_html_ = progress_html  # the plan knows nothing of displays
+Progress._repr_html_ = progress_html  # type: ignore[attr-defined]  # the plan knows nothing of displays
 
 
 def session_html(profile: str, queries: Iterable[tuple[str, str, Progress]]) -> str:
