@@ -53,9 +53,12 @@ class MisfitError(ValueError):
     def __init__(
         self, what: str, got: str, hint: str, where: str = "", types: tuple[pa.DataType, pa.DataType] | None = None
     ) -> None:
-        super().__init__(f"{what}; {got}" if got else what)
+        super().__init__(what, got, hint, where, types)
         self.lacks = False
         self.what, self.got, self.hint, self.where, self.types = what, got, hint, where, types
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.got}" if self.got else self.what
 
     def error(self, consequence: str) -> SchemaError:
         """Return it as an error of the schema."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from decimal import Decimal
 from typing import Any
 
@@ -171,6 +172,14 @@ def test_errors_hold_no_values(given: pa.Array, type_: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"lose data|out of range") as raised:
         fitted(given, pa.field("x", type_), RETURNED, "lost")
     assert "12345" not in str(raised.value) and raised.value.__cause__ is None
+
+
+def test_errors_travel_between_processes() -> None:
+    with pytest.raises(MisfitError) as raised:
+        fit_table(pa.table({"b": [1]}), pa.schema([("a", pa.int64())]), LOOKUP)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value) == "no column 'a'; it has: b"
+    assert again.lacks
 
 
 def test_tables_are_rounded_nowhere() -> None:
