@@ -222,9 +222,8 @@ class KafkaSource(Source):
         if not full and not (always or len(at) > len(known)):
             return None
         shown = full or [(place, begin, begin) for place, (begin, _) in ranges.items()][:1]
-        found = identities(
-            self.connection, sorted({topic for topic, _ in at}), self.within_s
-        )  # after the offsets, so these are of the same topics
+        topics = sorted({topic for topic, _ in at})
+        found = identities(self.connection, topics, self.within_s)  # after the offsets, so these are of the same topics
         for topic, known_id in ids.items():
             if found.get(topic, known_id) != known_id:
                 raise _made_again(topic, "its offsets mean other records than those that were read")

@@ -303,16 +303,16 @@ def described(schema: Schema, reader: str | None, name: str, *, single: bool = F
     ValueError
         When it cannot be resolved to the schema of the reader.
     """
-    told_reader = None if reader is None else parsed(reader, "avro_reader_schema", record=False)
+    reads = None if reader is None else parsed(reader, "avro_reader_schema", record=False)
     named = names_of(schema)
     types = [named.get(t, t) if isinstance(t, str) else t for t in (schema if isinstance(schema, list) else [schema])]
     if isinstance(schema, list) and any(map(is_record, types)) and all(t == "null" or is_record(t) for t in types):
-        return Written(True, tuple(NO_VALUE if t == "null" else _whole_branch(t, named, told_reader) for t in types))
+        return Written(True, tuple(NO_VALUE if t == "null" else _whole_branch(t, named, reads) for t in types))
     if is_record(schema):
-        return Written(False, (_branch(schema, told_reader, False),))
+        return Written(False, (_branch(schema, reads, False),))
     if not single:
         return Written(False, (f"{name} is no record",))
-    return Written(False, (_branch(_as_record(schema), None if told_reader is None else _as_record(told_reader), True),))
+    return Written(False, (_branch(_as_record(schema), None if reads is None else _as_record(reads), True),))
 
 
 def _whole_branch(type_: Schema, named: Mapping[str, Schema], reader: Schema | None) -> Branch | str:
