@@ -154,18 +154,22 @@ def judged(line: bytes) -> list[Row] | None:
 def _row(pairs: Any) -> Row | None:
     if not all(isinstance(p, tuple) for p in pairs):
         return None
-    names = [name for name, _ in pairs]
-    given = dict(pairs)
-    if not set(names) & set(SCHEMA.names) or any(names.count(n) > 1 for n in SCHEMA.names):
+    values = {name: _of_name(name, pairs) for name in SCHEMA.names}
+    if not any(values.values()) or any(len(found) > 1 for found in values.values()):
         return None
     row: Row = dict.fromkeys(SCHEMA.names)
-    for name in set(names) & set(SCHEMA.names):
-        value = given[name]
+    for name, found in values.items():
         try:
-            row[name] = value if value is None else READ[name](value)
+            row[name] = None if not found or found[0] is None else READ[name](found[0])
         except (ValueError, TypeError, UnicodeError):
             return None
     return row
+
+
+def _of_name(name: str, pairs: Any) -> list[Any]:
+    """The values under a name as it is written, else under those that differ in case only."""
+    exact = [value for other, value in pairs if other == name]
+    return exact or [value for other, value in pairs if other.lower() == name.lower()]
 
 
 def _whole(value: Any) -> int:
