@@ -210,7 +210,7 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
     raise ColumnError(
         message(
             f"column {column!r} cannot be event time",
-            type_,
+            type_text(type_),
             "rows cannot be placed on the time axis",
             "use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before",
         )
@@ -288,7 +288,7 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
         return ExpressionError(
             message(
                 f"{where} is no struct",
-                f"{name!r} of a {type_}",
+                f"{name!r} of a {type_text(type_)}",
                 "it has no fields",
                 "name a column of type struct, or in backquotes a column with a dot in its name",
             )
@@ -297,7 +297,7 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are: {', '.join(names[:20])}"
     found = "two fields" if names.count(name) > 1 else "no field"
-    return ExpressionError(message(f"{where} has {found} {name!r}", type_, "no value is meant", hint.rstrip("?")))
+    return ExpressionError(message(f"{where} has {found} {name!r}", type_text(type_), "no value is meant", hint.rstrip("?")))
 
 
 def is_key_type(type_: pa.DataType) -> bool:
@@ -316,4 +316,6 @@ def check_key_type(
         With what is `meant` to be done with its values, and a `hint`.
     """
     if not is_key_type(type_):
-        raise ColumnError(message(f"column {name!r} cannot be a key", type_, f"only plain values can be {meant}", hint))
+        raise ColumnError(
+            message(f"column {name!r} cannot be a key", type_text(type_), f"only plain values can be {meant}", hint)
+        )

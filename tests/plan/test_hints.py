@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KrishivError, MemorySink, col, count
+from krishiv_py import max as max_
 from krishiv_py import sum as sum_
 from krishiv_py.errors import CallError, SchemaError
 from krishiv_py.sql import SqlContext
@@ -262,3 +263,21 @@ def test_top_rows_without_columns_have_all_columns_of_the_row() -> None:
     driver.send([{"page": page, "n": 1, "s": None, "at": at} for at, page in enumerate("aab")])
     found = driver.close().results.to_pylist()
     assert [(row["page"], row["views"], row["rank"]) for row in found] == [("a", 2, 1), ("b", 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "type_"),
+    [
+        (lambda s: s.watermark("d", 0), "date"),
+        (lambda s: s.watermark("t", 0), "string"),
+        (lambda s: s.watermark("at", 0).key_by("xs"), "array<bigint>"),
+        (lambda s: s.watermark("at", 0).tumbling_window(5).agg(sum_("t")), "string"),
+        (lambda s: s.watermark("at", 0).tumbling_window(5).agg(max_("xs")), "array<bigint>"),
+        (lambda s: s.select(col("st").field("b")), "struct<a: int>"),
+    ],
+)
+def test_types_are_shown_as_schema_texts_spell_them(wrong: Any, type_: str) -> None:
+    stream = stream_of("t string, d date, xs array<bigint>, st struct<a: int>, at bigint")
+    with pytest.raises(KrishivError) as caught:
+        wrong(stream)
+    assert type_ in str(caught.value).split("(got: ")[1]

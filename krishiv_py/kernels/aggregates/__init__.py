@@ -21,6 +21,7 @@ from krishiv_py.kernels.aggregates.sketches.distinct import APPROX_COUNT_DISTINC
 from krishiv_py.kernels.aggregates.sums import AVG, SUM
 from krishiv_py.kernels.aggregates.user.aggregator import UDAF
 from krishiv_py.plan.aggregates.calls import AggCall, AggName
+from krishiv_py.plan.types import type_text
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
 
@@ -81,7 +82,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         raise ExpressionError(
             message(
                 f"{call.func} takes numbers",
-                f"{call.arg!r} of type {type_}",
+                f"{call.arg!r} of type {type_text(type_)}",
                 "it cannot be computed",
                 'cast it: col("x").cast("double")',
             )
@@ -90,7 +91,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         raise ExpressionError(
             message(
                 f"{call.func} takes a condition",
-                f"{call.arg!r} of type {type_}",
+                f"{call.arg!r} of type {type_text(type_)}",
                 "it is neither true nor false",
                 'compare it: col("x") > 0',
             )
@@ -99,7 +100,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         raise ExpressionError(
             message(
                 f"{call.func} takes values that can be compared",
-                f"{call.arg!r} of type {type_}",
+                f"{call.arg!r} of type {type_text(type_)}",
                 "nested values have no order here",
                 "name a field of it, or use collect_list",
             )
