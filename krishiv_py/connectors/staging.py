@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -24,10 +26,27 @@ from krishiv_py.disk.files import file_system, put, sync_files
 from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
 from krishiv_py.disk.stores.kinds import is_google, is_store, leaves_uploads
 from krishiv_py.disk.stores.uploads import Upload, abort, complete, is_open, open_uploads, upload
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError, PlanError, message
 
 STAGING: Final = "_krishiv_staging"
 _NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")
+
+
+@contextmanager
+def writable(folder: str) -> Iterator[None]:
+    """Say of a folder of output that cannot be made or written what to do.
+
+    Raises
+    ------
+    PlanError
+        Instead of an ``OSError``.
+    """
+    try:
+        yield
+    except (OSError, pa.ArrowException) as problem:
+        what, hint = f"the folder {folder} cannot be written", "see to room and rights there, or use another folder"
+        got = getattr(problem, "strerror", None) or str(problem)
+        raise PlanError(message(what, got, "the rows of the query would be lost", hint)) from problem
 
 
 def staging_of(mark: str, batch_id: int) -> str:
@@ -98,7 +117,8 @@ class Publisher:
         staged = [] if uploads else names  # files of Spark's are staged in a bucket, too
         self._check_staged(system, root, batch_id, staged)
         if self._first:  # only the first batch after a start can be a repetition
-            add_folder(system, root)
+            with writable(self.folder):
+                add_folder(system, root)
             # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
             if leaves_uploads(system):
                 self._give_up_uploads(root, uploads)

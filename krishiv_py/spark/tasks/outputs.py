@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors.sink import FileSink, FolderSink
-from krishiv_py.connectors.staging import write_staged
+from krishiv_py.connectors.staging import writable, write_staged
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.disk.folders import absolute
@@ -44,7 +44,9 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
     notes = f"{root}/{_NOTES}"
     if checkpoint is not None and is_local_path(checkpoint):
         checkpoint = os.path.realpath(file_system(checkpoint)[1])
-    for found in system.get_file_info(pafs.FileSelector(notes, allow_not_found=True)):
+    with writable(folder):
+        there = system.get_file_info(pafs.FileSelector(notes, allow_not_found=True))
+    for found in there:
         if not found.base_name.endswith(_NOTE):
             continue
         note = _noted(system, found.path)
@@ -67,7 +69,8 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
                     f"give the copy another output folder, or remove {other} if it was moved",
                 )
             )
-    write_whole(system, f"{notes}/{mark}{_NOTE}", sealed(json.dumps({"rows": rows, "checkpoint": checkpoint}).encode()))
+    with writable(folder):
+        write_whole(system, f"{notes}/{mark}{_NOTE}", sealed(json.dumps({"rows": rows, "checkpoint": checkpoint}).encode()))
 
 
 def _is_copy(other: str | None, checkpoint: str) -> bool:
