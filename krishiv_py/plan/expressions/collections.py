@@ -106,7 +106,7 @@ def _sorted(kind: str, node: sg.Expression, read: Read) -> Expr:
         return Func("array_sort", (read(node.this), read(node.expression)))
     ascending, nulls_first = node.args.get("asc"), node.args.get("nulls_first")
     first = isinstance(nulls_first, sg.Boolean) and bool(nulls_first.this)
-    if kind == "ArraySort" and ascending is None and not first and nulls_first is not None:
+    if kind == "ArraySort" and ascending is None and not first:  # the parser up to 30.23 says nothing of nulls
         return Func("array_sort", (read(node.this),))
     return Func("sort_array", (read(node.this), *(() if ascending is None else (read(ascending),))))
 
