@@ -27,7 +27,7 @@ def arrow_table(rows: Any) -> pa.Table | None:
     if not holds_arrow(rows):
         return None
     try:
-        return pa.Table.from_pandas(rows, preserve_index=False) if _of_pandas(rows) else pa.table(rows)
+        return pa.Table.from_pandas(rows, preserve_index=False) if of_pandas(rows) else pa.table(rows)
     except Exception as problem:  # each library has kinds of its own
         what = f"the {type(rows).__name__} cannot be read as Arrow data"
         raise SchemaError(
@@ -37,8 +37,9 @@ def arrow_table(rows: Any) -> pa.Table | None:
 
 def holds_arrow(rows: object) -> bool:
     """Whether :func:`arrow_table` can make a table of it."""
-    return isinstance(rows, (pa.Table, pa.RecordBatch)) or _of_pandas(rows) or hasattr(rows, "__arrow_c_stream__")
+    return isinstance(rows, (pa.Table, pa.RecordBatch)) or of_pandas(rows) or hasattr(rows, "__arrow_c_stream__")
 
 
-def _of_pandas(rows: object) -> bool:
-    return type(rows).__module__.startswith("pandas.") and hasattr(rows, "to_dict")
+def of_pandas(rows: object) -> bool:
+    """Return whether it is a frame or series of pandas; version 3 calls their module ``pandas``, others what is below it."""
+    return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "to_dict")

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.connectors.frames import of_pandas
 from krishiv_py.errors import PlanError, message, shown
 
 RowsLike: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[dict[str, Any]]"
@@ -35,7 +36,7 @@ def as_table(rows: Any, what: str) -> pa.Table:
         if isinstance(rows, (list, tuple)) and all(isinstance(r, dict) for r in rows):
             names = list(dict.fromkeys(name for row in rows for name in row))  # of all rows: the first may lack one
             return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-        if type(rows).__module__.startswith("pandas."):
+        if of_pandas(rows):
             return pa.Table.from_pandas(rows, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _refused(what, rows, str(problem).splitlines()[0]) from problem

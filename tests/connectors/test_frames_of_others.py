@@ -13,6 +13,7 @@ import pytest
 
 from krishiv_py import count, sum
 from krishiv_py.connectors import Planned, Source
+from krishiv_py.connectors.frames import of_pandas
 from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, micro_batches, stream_of
@@ -90,3 +91,11 @@ def test_what_is_no_table() -> None:
         Driver(stream).send(duckdb.sql("SELECT 'a' AS user, 1 AS at, 2 AS other"))
     with pytest.raises(PlanError, match="lookup_join takes a table"):
         stream.lookup_join(pl.Series([1]).to_list(), on="user")
+
+
+@pytest.mark.parametrize("module", ["pandas", "pandas.core.frame"])
+def test_frames_of_any_pandas_are_known_as_such(module: str) -> None:
+    """Version 3 says that its frames are of ``pandas``."""
+    frame = type("DataFrame", (), {"__module__": module, "to_dict": dict})()
+    assert of_pandas(frame)
+    assert not of_pandas(type("DataFrame", (), {"__module__": f"my{module}", "to_dict": dict})())
