@@ -42,6 +42,7 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import Located, located
+from krishiv_py.spark.setup.agreement import check_agreement
 from krishiv_py.spark.setup.config import (
     JVM_OPTIONS,
     Profile,
@@ -80,6 +81,7 @@ class SparkRunner:
         self._warms = owned and given is not None and JVM_OPTIONS not in given
         self._folder: str | None = None
         self._stopped, self._pid = False, os.getpid()
+        check_agreement(spark, given=not owned)
         remove_leftovers()
         self.queries: list[StreamQuery] = []
         stop_at_end(self)
