@@ -18,7 +18,7 @@ name                                  kind     meaning
 ``duplicate_events_total``            counter  rows that ``drop_duplicates`` did not let pass
 ``limited_rows_total``                counter  rows dropped by ``max_rows_per_key``
 ``limited_unfired_rows_total``        counter  rows dropped by ``max_rows_per_key`` before they had a result
-``pending_window_count``              gauge    ``progress.open_windows``
+``pending_window_count``              untyped   ``progress.open_windows``
 ``state_rows``                        gauge    rows and partial aggregates in state; the number of keys is not known
 ``state_bytes``                       gauge    bytes of state
 ``last_batch_id``                     gauge    the last finished micro-batch, -1 before the first
@@ -27,6 +27,8 @@ name                                  kind     meaning
 ``source_idle``                       gauge    1 for a declared ``source`` that no watermark waits for, as it is silent; else 0
 ``batch_duration_seconds``            gauge    how long the last finished micro-batch took
 ``last_batch_timestamp_seconds``      gauge    when it ended, s since the epoch; no sample before the first
+``sink_rows_total``                   counter  rows that went to each ``output``
+``source_backlog``                    gauge    what each ``source`` has that no micro-batch has taken: records, files
 ``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
 ``query_state``                       gauge    1 for the ``state`` it is in: ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
@@ -98,7 +100,7 @@ class Shown:
 
     name: str
     text: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "untyped"]
     samples: Callable[[Progress], dict[str, float]]
     label: str | None = None
 
@@ -141,6 +143,14 @@ def _idle(progress: Progress) -> dict[str, float]:
     return {redacted(s): float(s in progress.idle_sources) for s in progress.source_watermarks_us if s}
 
 
+def _sink_rows(progress: Progress) -> dict[str, float]:
+    return {redacted(output): rows for output, rows in progress.sink_rows.items()}
+
+
+def _backlog(progress: Progress) -> dict[str, float]:
+    return {redacted(source): waiting for source, waiting in progress.backlog.items()}
+
+
 def _ended(progress: Progress) -> dict[str, float]:
     return {} if progress.batch_ended_us is None else {"": progress.batch_ended_us / 1_000_000}
 
@@ -160,7 +170,8 @@ SHOWN: Final = (
     _counted("duplicate_events", "Rows that drop_duplicates did not let pass", "duplicates", always=False),
     _counted("limited_rows", "Rows dropped by max_rows_per_key", "limited", always=False),
     _counted("limited_unfired_rows", "Rows dropped by max_rows_per_key without a result", "limited_unfired", always=False),
-    _gauge("pending_window_count", "Windows open, as the query's progress counts them", lambda p: p.open_windows),
+    # a gauge but in name: the ending is one of histograms, which Prometheus' own check lets pass only where no type is given
+    Shown("pending_window_count", "Windows open, as in the progress", "untyped", lambda p: {"": p.open_windows}),
     _gauge("state_rows", "Rows and partial aggregates in state", lambda p: p.open_rows),
     _gauge("state_bytes", "Bytes of state", lambda p: p.state_bytes),
     _gauge("last_batch_id", "The last finished micro-batch, -1 before the first", lambda p: p.batch_id),
@@ -169,6 +180,8 @@ SHOWN: Final = (
     Shown("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
     Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
     Shown("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
+    Shown("sink_rows", "Rows that went to an output, late rows among them", "counter", _sink_rows, "output"),
+    Shown("source_backlog", "Records or files of a source that no micro-batch has taken", "gauge", _backlog, "source"),
     Shown("held_back", "How often a source had to wait for others", "counter", _held_back, "source"),
 )
 STATES: Final = ("running", "stopped", "failed")
@@ -234,7 +247,12 @@ class QueryCollector:
             return list(self._queries.values())
 
     def _families(self, seen: list[tuple[tuple[str, str], Progress]]) -> Iterator[Any]:
-        makers = {"counter": self._client.CounterMetricFamily, "gauge": self._client.GaugeMetricFamily}
+        client = self._client
+        makers = {
+            "counter": client.CounterMetricFamily,
+            "gauge": client.GaugeMetricFamily,
+            "untyped": client.UntypedMetricFamily,
+        }
         for shown in SHOWN:
             own = () if shown.label is None else (shown.label,)
             family = makers[shown.kind](PREFIX + shown.name, shown.text, labels=(*LABELS, *own))

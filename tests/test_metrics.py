@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -107,24 +109,61 @@ def test_the_exposition_has_names_help_and_types() -> None:
     register(Driver(judged(stream_of(DDL)), name="q"), registry)
     text = generate_latest(registry).decode()
     assert "# TYPE krishiv_window_very_late_events_total counter" in text
-    assert "# TYPE krishiv_window_pending_window_count gauge" in text
+    assert "# TYPE krishiv_window_pending_window_count untyped" in text
     assert 'krishiv_window_very_late_events_total{operator="window-aggregate",query="q"} 0.0' in text
     assert 'krishiv_window_watermark_seconds{operator="window-aggregate",query="q"} -Inf' in text
 
 
 def test_names_and_texts_follow_the_rules_of_prometheus() -> None:
-    """Those that ``promtool check metrics`` looks at, but for ``pending_window_count``, whose ending is one of histograms."""
+    """Those that ``promtool check metrics`` looks at; of metrics without a type it looks at no ending."""
     registry = CollectorRegistry()
-    register(Driver(judged(stream_of(DDL))), registry)
+    register(_full_driver(), registry)
     families = list(text_string_to_metric_families(generate_latest(registry).decode()))
     assert len(families) > 15
     for family in families:
         assert re.fullmatch("krishiv_window(_[a-z]+)+", family.name) and family.documentation, family.name
         words = family.name.split("_")
         assert not {"gauge", "counter", "ms", "milliseconds", "us", "minutes", "hours", "kb", "mb"} & set(words), family.name
-        assert words[-1] not in ("total", "sum", "bucket", "info") and ("count" not in words or "pending" in words), family.name
+        assert words[-1] not in ("total", "sum", "bucket", "info"), family.name
+        assert "count" not in words or family.type == "unknown", family.name
         endings = {sample.name.removeprefix(family.name) for sample in family.samples}
         assert endings <= ({"_total"} if family.type == "counter" else {""}), family.name
+
+
+def _full_driver() -> Driver:
+    """A driver with samples of many kinds."""
+    lags = MultiSourceWatermarkSpec.new(idle_timeout="30 s")
+    lags = lags.source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    stream = stream_of("source string, at bigint").with_watermark(lags, "at", source_column="source")
+    driver = Driver(stream.key_by("source").session_window(10, max_duration=100).agg(count()))
+    driver.send([{"source": "a", "at": 1}, {"source": "b", "at": 200}, {"source": "a", "at": 200}])
+    driver.send([{"source": "a", "at": 1}])
+    return driver
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool comes with Prometheus")
+def test_promtool_accepts_the_scrape() -> None:
+    registry = CollectorRegistry()
+    register(_full_driver(), registry)
+    checked = subprocess.run(["promtool", "check", "metrics"], input=generate_latest(registry), capture_output=True, timeout=60)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_rows_that_leave_are_counted_by_output() -> None:
+    inner = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+    outer = inner.tumbling_window(20).agg(count())
+    outputs = {"tens": inner.to(MemorySink(), name="tens"), "twenties": outer.to(MemorySink(), name="twenties")}
+    driver, registry = Driver(outputs.values()), CollectorRegistry()
+    register(driver, registry)
+    driver.send([{"at": at} for at in (1, 2, 12, 45)])
+    driver.send([{"at": 3}, {"at": 50}])
+    assert driver.progress.sink_rows == {"tens": 3, "late_rows": 1, "twenties": 1}
+    assert driver.restarted().progress.sink_rows == driver.progress.sink_rows
+    assert {labels[-1]: v for (name, labels), v in scraped(registry).items() if name == "sink_rows_total"} == {
+        "tens": 3,
+        "late_rows": 1,
+        "twenties": 1,
+    }
 
 
 def test_two_queries_share_a_header_and_leave_one_by_one() -> None:
@@ -226,6 +265,8 @@ def test_a_query_on_spark_shows_what_the_driver_shows(session: Session) -> None:
     assert {n: v for n, v in shown.items() if n not in differing} == {n: v for n, v in wanted.items() if n not in differing}
     assert shown["state_bytes"] > 0
     assert of(query, registry, "late") == of(driver, registry, "late")
+    for output in ("results", "late_rows"):
+        assert of(query, registry, output) == of(driver, registry, output) != {}, output
     query.stop()
     assert of(query, registry) == shown
 

@@ -178,6 +178,30 @@ def tell_finished(source: Source, name: str, position: str) -> None:
         ) from problem
 
 
+def backlog_of(source: Source, name: str, position: str | None) -> int | None:
+    """Ask a source what lies behind a position.
+
+    Raises
+    ------
+    SourceError
+        When it fails, or gives what is no number; names the source.
+    """
+    try:
+        found = source.backlog(None if position is None else json.loads(position))
+    except KrishivError:
+        raise
+    except RAISED as problem:
+        what = f"the source {name} cannot say how much is waiting"
+        raise SourceError(
+            message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.backlog")
+        ) from problem
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 0):
+        hint = "return a whole number from 0, or None where it is not known"
+        what = f"the source {name} gave no number of what is waiting"
+        raise SourceError(message(what, shown(found), "nobody can see it", hint))
+    return found
+
+
 def _noted(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if json.loads(text) != (list(value) if isinstance(value, tuple) else value):

@@ -96,6 +96,15 @@ class Source(ABC):
         For acknowledgements to the outside. After a crash it may be called again for a batch, or not at all for the last one.
         """
 
+    def backlog(self, position: JsonValue) -> int | None:
+        """Return how much lies behind `position` that no batch has taken; None, the default, where nobody knows.
+
+        For people, who see it in ``progress.backlog`` and the metric ``source_backlog``: records, or whatever :meth:`plan`
+        counts. Answer from what the last :meth:`plan` saw: it is called for each reading of the progress. `position` is that of
+        the last batch that began, None before the first.
+        """
+        return None
+
     def until_now(self) -> Source:
         """This source, but only up to what there is now: for ``Batches.available_now()``. By default the source itself.
 

@@ -90,6 +90,8 @@ class Report:
         The maxima and advances of the tasks whose notes came to it. Their counters are part of `counters`.
     wakeup_now_us : int or None
         The processing time at which it has something to do even without rows.
+    given : dict
+        Rows that went to outputs since the query began, by the name of the output.
     """
 
     counters: dict[str, int]
@@ -98,6 +100,7 @@ class Report:
     state_bytes: int
     notes: tuple[Notes, ...] = ()
     wakeup_now_us: int | None = None
+    given: dict[str, int] = attrs.field(factory=dict)
 
     def saved(self) -> dict[str, Any]:
         """As plain data, as the metrics file of a checkpoint holds it too."""
@@ -108,6 +111,7 @@ class Report:
             "state_bytes": self.state_bytes,
             "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances], n.ahead] for n in self.notes],
             "wakeup_now": self.wakeup_now_us,
+            **({"given": self.given} if self.given else {}),
         }
 
     @classmethod
@@ -118,7 +122,7 @@ class Report:
             for maxima, advances, *ahead in saved.get("notes", [])
         )
         sizes = saved["open_windows"], saved["open_rows"], saved["state_bytes"]
-        return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"))
+        return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"), saved.get("given", {}))
 
     def to_bytes(self) -> bytes:
         """As it travels to the driver."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -46,6 +47,8 @@ class Ledger:
     ended_us: int | None = None
     doubts: tuple[str, ...] = ()
     """What looks wrong in the event times of this run."""
+    backlog: Callable[[], dict[str, int]] = dict
+    """Asks what no batch has taken, by source."""
     _lock: Any = attrs.field(factory=threading.Lock)
 
     def take(
@@ -79,7 +82,14 @@ class Ledger:
         saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
         told = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
         told |= (
-            {"batch": self.batch_id, "held": self._held(), "waiting": self.waiting(), "idle": self.idle, "doubts": self.doubts}
+            {
+                "batch": self.batch_id,
+                "held": self._held(),
+                "waiting": self.waiting(),
+                "idle": self.idle,
+                "doubts": self.doubts,
+                "backlog": self.backlog(),
+            }
             if self.every_batch
             else {}
         )
@@ -126,11 +136,13 @@ class Ledger:
             sums = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
             found[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
         first = self.stages[0].spec.name
-        found[first] = attrs.evolve(found[first], idle_sources=self.idle)
+        held, backlog = self._held(), self.backlog()
+        found[first] = attrs.evolve(found[first], idle_sources=self.idle, held_back=held, backlog=backlog)
         return attrs.evolve(
             of_stages(found, input_stages(self.stages), leading_stage(self.stages)),
             watermark_advances=self.advances,
-            held_back=self._held(),
+            held_back=held,
+            backlog=backlog,
             tables=dict(self.tables),
             doubts=self.doubts,
         )
@@ -147,9 +159,10 @@ def _latest(one: Moment, other: Moment) -> Moment:
 
 
 def _sums(entries: list[Report], batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
-    counters: dict[str, int] = {}
+    counters, given = dict[str, int](), dict[str, int]()
     for entry in entries:
         count(counters, entry.counters)
+        count(given, entry.given)
     return Progress(
         batch_id=batch_id,
         watermark_us=watermark_us,
@@ -161,4 +174,5 @@ def _sums(entries: list[Report], batch_id: int, watermark_us: int, sources_us: d
         state_bytes=sum(e.state_bytes for e in entries),
         firings=counters.get("firings", 0),
         source_watermarks_us=sources_us,
+        sink_rows=given,
     )

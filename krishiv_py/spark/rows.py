@@ -29,14 +29,9 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
     frames = []
     for at, read in enumerate(plan.reads):
         found = scan(spark, logged(read.source, checkpoint, at, waits=False), read.needs_columns, streaming=True)
-        outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers)
+        outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, leaving(plan, n)) for n, b in read.takers)
         frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_TYPE))
     return functools.reduce(DataFrame.union, frames)
-
-
-def row_kinds(plan: PhysicalPlan, number: int) -> tuple[str, ...]:
-    """What the rows of a stage without windows are called on their way, once for each output."""
-    return tuple(out.kind for out in leaving(plan, number))
 
 
 @attrs.frozen(eq=False)

@@ -45,9 +45,9 @@ from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.parquet import ParquetReader
 from krishiv_py.spark.reading.ranged.alignment import alignments
 from krishiv_py.spark.reading.ranged.converted import convert
-from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, planners
+from krishiv_py.spark.reading.ranged.planning import RangePlanner, backlogs, logged, planners
 from krishiv_py.spark.reading.scan import arrow_scanned, scan
-from krishiv_py.spark.rows import row_kinds, rows_given
+from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
@@ -57,7 +57,7 @@ from krishiv_py.spark.storage.tables import Tables, keep_with_driver
 from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.handing_on import STAGE, place_of
+from krishiv_py.spark.tasks.handing_on import STAGE, leaving, place_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
@@ -84,7 +84,7 @@ def stateful(
         source = logged(read.source, clock.checkpoint, at, waits=plan.drift_us(read) is not None)
         found = scan(spark, source, read.needs_columns, streaming=True)
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
-        passed = tuple(RowsOut(b.spec, output, n, plan.last, at, row_kinds(plan, n)) for n, b in read.takers if n not in timed)
+        passed = tuple(RowsOut(b.spec, output, n, plan.last, at, leaving(plan, n)) for n, b in read.takers if n not in timed)
         pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
         frames.append(found.frame.mapInArrow(pack.__call__, PACKED_TYPE))
     if controls is not None:
@@ -284,6 +284,7 @@ def start(
     ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values()))
     reached.append(ledger)
     ledger.restore()
+    ledger.backlog = lambda: backlogs(planning)
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
     clock = first_clock(plan, opened, now)
     beats = Beats.of(plan, batches)

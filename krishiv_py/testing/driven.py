@@ -54,6 +54,8 @@ class DrivenStage:
     counters: dict[str, int] = attrs.field(factory=lambda: {**none_counted(), FIRINGS: 0})
     open_windows: int = 0
     open_rows: int = 0
+    left: dict[str, int] = attrs.field(factory=dict)
+    """Rows that went to outputs, by name."""
 
     @classmethod
     def of(cls, plan: StagePlan) -> DrivenStage:
@@ -119,12 +121,13 @@ class DrivenStage:
             state_bytes=self.store.nbytes,
             firings=self.counters[FIRINGS],
             source_watermarks_us=sources_us,
+            sink_rows=dict(self.left),
         )
 
     def go_on_from(self, other: DrivenStage) -> None:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
         saved: dict[str, Any] = json.loads(json.dumps({"meta": stored(other.meta), "counters": other.counters}))
-        self.meta, self.counters = saved["meta"], saved["counters"]
+        self.meta, self.counters, self.left = saved["meta"], saved["counters"], dict(other.left)
         self.handed, self.open_windows, self.open_rows = other.handed, other.open_windows, other.open_rows
         for name, table in other.store.tables.items():
             sink = io.BytesIO()

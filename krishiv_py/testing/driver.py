@@ -15,7 +15,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
-from krishiv_py.engine.notes import FIRINGS
+from krishiv_py.engine.notes import FIRINGS, count
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
 from krishiv_py.engine.time_watch import TimeWatch
@@ -364,6 +364,10 @@ class Driver:
         ]
         results = {o.name: batch.leaving(o, early.get(o.stage, [])) for o in self.plan.outputs}
         self._outputs.publish(self._batch_id, list(results.values()), late)
+        for output in self.plan.outputs:
+            count(self._stages[output.stage].left, {output.name: results[output.name].num_rows})
+        for stage, rows in zip(self._stages, late, strict=True):
+            count(stage.left, {"late_rows": rows.num_rows} if rows.num_rows else {})
         self._batch_id += 1
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
         return StepOutput(next(iter(results.values())), late[0], self.watermark_us, by_stage, results)

@@ -54,6 +54,7 @@ class _Looked:
     at_s: float = float("-inf")
     cut: Cut | None = None
     gone: set[str] = attrs.field(factory=set)
+    latest: Offsets | None = None
 
     def __reduce__(self) -> tuple[type[_Looked], tuple[()]]:
         return _Looked, ()
@@ -216,6 +217,7 @@ class KafkaSource(Source):
             at = {**at, **offsets(self.connection, dict.fromkeys(new, "earliest"), self.within_s)}
         latest = offsets(self.connection, dict.fromkeys(at, "latest"), self.within_s)
         goals = latest if bounds is None else {p: max(min(latest[p], bounds.get(p, at[p])), at[p]) for p in at}
+        self._looked.latest = goals
         at = self._kept(at if ends is None else {p: max(o, ends.get(p, o)) for p, o in at.items()}, at, latest, goals)
         ranges = self._shared({p: (at[p], max(goals[p], at[p])) for p in at})
         full = [(place, begin, end) for place, (begin, end) in ranges.items() if end > begin]
@@ -305,6 +307,14 @@ class KafkaSource(Source):
         if self.commit_group is not None:
             assert isinstance(position, dict)
             commit(self.connection, self.commit_group, _noted(position["at"]))
+
+    def backlog(self, position: JsonValue) -> int | None:
+        """Return the records up to the end of the topics, or to where reading ends, when the driver last looked."""
+        goals = self._looked.latest
+        if goals is None or not isinstance(position, dict):
+            return None
+        at = _noted(position["at"])
+        return sum(max(end - at.get(place, 0), 0) for place, end in goals.items())
 
     def until_now(self) -> KafkaSource:
         """Up to the records there are now."""

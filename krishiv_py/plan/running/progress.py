@@ -51,6 +51,14 @@ class Progress:
         The watermark of every declared source, µs; empty for a single source.
     idle_sources : tuple of str
         Sources that were silent for longer than the idle time-out when the last batch ended; no watermark waits for them.
+    sink_rows : dict
+        Rows that went to each output so far, over all restarts: of each output of the query by its name (``"results"`` where
+        there is only one), and under ``"late_rows"`` the late rows that went to a sink or handler. Of a query over several
+        stages those of all stages.
+    backlog : dict
+        How much each source has that no micro-batch has taken, as it was when the source planned last: records of
+        Kafka topics, files of a folder, what a source of your own states (``Source.backlog``). Sources that do not know, and
+        memory streams, are not in it.
     watermark_advances : int
         How often a batch has moved the watermark, over all restarts.
     held_back : dict
@@ -82,6 +90,8 @@ class Progress:
     firings: int = 0
     source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
     idle_sources: tuple[str, ...] = ()
+    sink_rows: dict[str, int] = attrs.field(factory=dict)
+    backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
     watermark_advances: int = 0
     held_back: dict[str, int] = attrs.field(factory=dict)
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
@@ -132,5 +142,6 @@ def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) 
         open_rows=sum(s.open_rows for s in every),
         state_bytes=sum(s.state_bytes for s in every),
         firings=every[-1].firings,
+        sink_rows=summed([s.sink_rows for s in every]),
         stages=stages,
     )

@@ -20,12 +20,18 @@ class NotedLedger(Ledger):
     """What the server's process notes of the query beside the checkpoint."""
 
     held: dict[str, int] = attrs.field(factory=dict)
+    """How often each source was held back there."""
     waits: list[str] = attrs.field(factory=list)
+    waiting_rows: dict[str, int] = attrs.field(factory=dict)
 
     def progress(self) -> Progress:
         """The sums over all buckets, as they were noted with the last batch."""
         self.look()
-        return attrs.evolve(super().progress(), held_back=self.held)
+        self.backlog = lambda: self.waiting_rows
+        return super().progress()
+
+    def _held(self) -> dict[str, int]:
+        return self.held
 
     def waiting(self) -> list[str]:
         """Which sources the server's process holds back, as it noted them last."""
@@ -37,6 +43,7 @@ class NotedLedger(Ledger):
         if noted:
             self._take_noted(noted)
             self.held, self.waits = noted.get("held", {}), noted.get("waiting", [])
+            self.waiting_rows = noted.get("backlog", {})
 
 
 class RemoteQuery(StreamQuery):

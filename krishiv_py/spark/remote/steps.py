@@ -32,7 +32,7 @@ from krishiv_py.spark.clock.controls import ControlFolder
 from krishiv_py.spark.publishing import check_outputs, outputs_of
 from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.reading.ranged.alignment import alignments
-from krishiv_py.spark.reading.ranged.planning import planners
+from krishiv_py.spark.reading.ranged.planning import backlogs, planners
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient
@@ -194,6 +194,7 @@ def begin(pickled: bytes) -> ServerSteps:
     for alignment in waiting:
         alignment.changed = lambda: _note_waiting(ledger)
     planning = planners([read.source for read in plan.reads], checkpoint, told.now, aligned, durable=told.durable)
+    ledger.backlog = lambda: backlogs(planning)
     clock = clock_for(plan, checkpoint, durable=told.durable)
     controls = ControlFolder.of(checkpoint, wanted=False)
     heartbeats = told.beats.heartbeats(controls, told.now, lambda: bool(ledger.open))

@@ -26,6 +26,10 @@ EARLY: Final = "early"
 """Rows for the stage that follows, which a snapshot alone is made of."""
 RESULT: Final = "result"
 """Results for the driver."""
+OF_RESULTS: Final = "results"
+"""The name of the one output of results."""
+OF_LATE_ROWS: Final = "late_rows"
+"""What late rows are counted under that leave."""
 METRICS: Final = "metrics"
 """The report of a bucket."""
 STAGE: Final = "@"
@@ -97,6 +101,11 @@ class Leaving:
 
     kind: str = RESULT
     output: OutputPlan | None = None
+
+    @property
+    def name(self) -> str:
+        """What the output is called."""
+        return OF_RESULTS if self.output is None else self.output.name
 
     def of(self, results: pa.Table) -> pa.Table:
         """What leaves of the results of a stage."""

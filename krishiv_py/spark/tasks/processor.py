@@ -37,7 +37,7 @@ from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import EARLY, METRICS, NEXT, Place, address_of, addressed, kind_of
+from krishiv_py.spark.tasks.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, Place, address_of, addressed, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
 
@@ -288,19 +288,22 @@ class BucketProcessor:
         if not self._place.number:
             self._set_timer(meta, self._timer_ms(bucket, batch, in_force, step))
         meta[_BYTES] = store.bytes
-        self._state.updateValue((META,), (json.dumps(stored(meta)).encode(),))
-        self._stepped.add(bucket)
         shown = [self._early(held, moment, given_early)] if snapshot else []
         results = pa.concat_tables([done.results for done in every])
         leaving = pa.concat_tables([results, *shown])
-        for out in self._place.leaving:
-            yield from self._emit(out.kind, bucket, out.of(leaving))
-        yield from self._hand_on(bucket, batch, results, shown)
+        given = [(out.name, out.kind, out.of(leaving)) for out in self._place.leaving]
         late = [table for done in every for table in done.late]
         if late:
-            yield from self._emit(self._kind(LATE_ROWS), bucket, late_output(self._stage.layout, late))
+            given.append((OF_LATE_ROWS, self._kind(LATE_ROWS), late_output(self._stage.layout, late)))
+        left = meta.setdefault("given", {})
+        count(left, {name: table.num_rows for name, _, table in given})
+        self._state.updateValue((META,), (json.dumps(stored(meta)).encode(),))
+        self._stepped.add(bucket)
+        for _, kind, table in given:
+            yield from self._emit(kind, bucket, table)
+        yield from self._hand_on(bucket, batch, results, shown)
         told = tuple(packed.notes) if self._place.reads else ()  # the watermark follows the rows of the source
-        report = Report(counters, step.open_windows, step.open_rows, store.bytes, told, step.wakeup_now_us)
+        report = Report(counters, step.open_windows, step.open_rows, store.bytes, told, step.wakeup_now_us, left)
         yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
 
     def _kind(self, kind: str) -> str:

@@ -21,7 +21,7 @@ from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.codec import encode
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import METRICS, RESULT, TASK, kind_of
+from krishiv_py.spark.tasks.handing_on import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
 from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import Passing
 from krishiv_py.spark.tasks.passing import done, packing_of, take
@@ -80,8 +80,8 @@ class RowsOut:
         What tasks write to files themselves.
     number, last : int
         The number of their stage, and that of the one whose rows carry none.
-    kinds : tuple of str
-        What they are called on their way, once for each output they go to.
+    leaving : tuple of Leaving
+        The outputs they go to, as they are.
     stream : int
         The number of the stream in a union: tells the reports of tasks apart.
     """
@@ -91,7 +91,7 @@ class RowsOut:
     number: int = 0
     last: int = 0
     stream: int = 0
-    kinds: tuple[str, ...] = (RESULT,)
+    leaving: tuple[Leaving, ...] = (Leaving(),)
 
     def task(self, partition: int) -> int:
         """A number for what a task reports."""
@@ -108,6 +108,7 @@ class GivesRows:
     def __init__(self, out: RowsOut, task: int) -> None:
         self._out, self._task = out, task
         self._stage, self._counters = Stage(out.spec), dict[str, int]()
+        self._left: dict[str, int] = {}
         self._packing = packing_of(self._stage)
 
     def take(self, scanned: Scanned) -> Iterator[Passing]:
@@ -122,7 +123,7 @@ class GivesRows:
         yield from self._given()
         if self._counters.get("rows"):
             named = f"{self._kind(METRICS)}{TASK}{self._task}" if self._out.number != self._out.last else METRICS
-            yield named, Report(self._counters, 0, 0, 0).to_bytes()
+            yield named, Report(self._counters, 0, 0, 0, given=self._left).to_bytes()
 
     def _kind(self, kind: str) -> str:
         return kind_of(kind, self._out.number, self._out.last)
@@ -130,10 +131,11 @@ class GivesRows:
     def _given(self) -> Iterator[Passing]:
         found = done(self._stage, self._packing)
         count(self._counters, found.counters)
-        tables = [(kind, found.results) for kind in self._out.kinds]
+        tables = [(out.name, out.kind, found.results) for out in self._out.leaving]
         if found.late:
-            tables.append((self._kind(LATE_ROWS), late_output(self._stage.layout, found.late)))
-        for kind, table in tables:
+            tables.append((OF_LATE_ROWS, self._kind(LATE_ROWS), late_output(self._stage.layout, found.late)))
+        for name, kind, table in tables:
+            count(self._left, {name: table.num_rows})
             if not table.num_rows:
                 continue
             written = self._out.output.write(kind, self._task, table)
@@ -150,10 +152,11 @@ def in_total(known: dict[str, Report], batch_id: int, reports: Iterable[Report],
 
 
 def _summed(reports: Iterable[Report]) -> Report:
-    counters: dict[str, int] = {}
+    counters, given = dict[str, int](), dict[str, int]()
     for report in reports:
         count(counters, report.counters)
-    return Report(counters, 0, 0, 0)
+        count(given, report.given)
+    return Report(counters, 0, 0, 0, given=given)
 
 
 def _out(kind: str, task: int, blob: bytes) -> pa.RecordBatch:

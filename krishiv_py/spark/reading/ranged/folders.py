@@ -105,6 +105,14 @@ class FolderSource(Source):
         noted = [[file.path, file.size, file.mtime_ns, file.real] for file in batch]
         return Planned({"files": driver.taken.count}, _shares(noted, self.parallelism))
 
+    def backlog(self, position: JsonValue) -> int | None:
+        """Return the number of files that no batch has taken, as the folder was listed last."""
+        taken = self._driver.taken
+        counted = position.get("files") if isinstance(position, dict) else None
+        if taken is None or not isinstance(counted, int):
+            return None
+        return taken.count - counted + len(self._driver.pending)
+
     def any_new(self) -> bool:
         """Whether there are files that are not planned yet."""
         driver = self._driver

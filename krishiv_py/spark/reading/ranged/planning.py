@@ -11,12 +11,12 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
 
-from krishiv_py.connectors.ranges import NotedRanges, RangeSource, next_ranges, tell_finished
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
 from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
@@ -73,6 +73,8 @@ class RangePlanner:
     _done: int = -1
     _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1
+    _stood: tuple[int, str | None] | None = None
+    """Where the source stood behind a batch, by its number."""
     _told: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
     _tried: threading.Event = attrs.field(factory=threading.Event)
@@ -278,6 +280,20 @@ class RangePlanner:
     def _any_new(self) -> bool:
         return next_ranges(self.node.source, self.node.name, self.log.position) is not None
 
+    def backlog(self) -> int | None:
+        """Return how much of the source no batch has taken; None where the source does not know. It stops no query."""
+        source, taken = self.node.source, self._taken
+        if type(source).backlog is UserSource.backlog:
+            return None
+        try:
+            stood = self._stood
+            if stood is None or stood[0] != taken:
+                self._stood = stood = taken, None if taken < 0 else self.log.position_of(taken)
+            return backlog_of(source, self.node.name, stood[1])
+        except (KrishivError, OSError) as problem:
+            warnings.warn(f"the backlog of the source {self.node.name} is not known: {problem}", RuntimeWarning, stacklevel=2)
+            return None
+
     def stop(self) -> None:
         """Plan no more."""
         self._stopped.set()
@@ -333,6 +349,18 @@ class RangePlanner:
             return 0.0
         left_us = self.interval_us - time.time_ns() // 1_000 % self.interval_us
         return left_us / 1e6 - max(_LEAD_S, 2 * self._planned_s)
+
+
+def backlogs(every: Sequence[RangePlanner]) -> dict[str, int]:
+    """Return what no batch has taken, by the name of the source; a name that several sources have gets their number too."""
+    names = [planner.node.name for planner in every]
+    found = {}
+    for planner in every:
+        waiting = planner.backlog()
+        if waiting is not None:
+            name = planner.node.name
+            found[name if names.count(name) == 1 else f"{name} {planner.at + 1}"] = waiting
+    return found
 
 
 def names_of(log: RangeLog) -> Taken:
