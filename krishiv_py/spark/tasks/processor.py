@@ -288,6 +288,7 @@ class BucketProcessor:
         if not self._place.number:
             self._set_timer(meta, self._timer_ms(bucket, batch, in_force, step))
         meta[_BYTES] = store.bytes
+        kept = stored(meta)  # before anybody looks at what is open: pages that have changed are written
         shown = [self._early(held, moment, given_early)] if snapshot else []
         results = pa.concat_tables([done.results for done in every])
         leaving = pa.concat_tables([results, *shown])
@@ -295,9 +296,9 @@ class BucketProcessor:
         late = [table for done in every for table in done.late]
         if late:
             given.append((OF_LATE_ROWS, self._kind(LATE_ROWS), late_output(self._stage.layout, late)))
-        left = meta.setdefault("given", {})
+        left = kept.setdefault("given", {})
         count(left, {name: table.num_rows for name, _, table in given})
-        self._state.updateValue((META,), (json.dumps(stored(meta)).encode(),))
+        self._state.updateValue((META,), (json.dumps(kept).encode(),))
         self._stepped.add(bucket)
         for _, kind, table in given:
             yield from self._emit(kind, bucket, table)
