@@ -19,9 +19,10 @@ from krishiv_py import KafkaSink, OperatorError, SourceError, count
 from krishiv_py.cli.main import main
 from krishiv_py.connectors import Malformed, Source, kafka_source
 from krishiv_py.connectors.kafka.client import admin_module
+from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.connectors.source import Planned
-from krishiv_py.errors import ColumnError, EnvironmentSetupError
+from krishiv_py.errors import ColumnError, EnvironmentSetupError, PlanError
 from krishiv_py.testing import Driver, micro_batches, stream_of
 from krishiv_py.testing.broker import JARS, Broker
 from tests.kafka.conftest import send
@@ -32,7 +33,7 @@ Topic = Callable[..., str]
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 
-def source_of(broker: Broker, topic: str, **more: Any) -> Source:
+def source_of(broker: Broker, topic: str, **more: Any) -> KafkaSource:
     """A topic of numbers."""
     return kafka_source(topic, bootstrap_servers=broker.address, schema="n bigint", timeout="10 s", **more)
 
@@ -54,14 +55,14 @@ def counted(parts: Iterable[Any]) -> int:
     return sum(part.num_rows for part in parts)
 
 
-def make_again(broker: Broker, topic: str) -> None:
+def make_again(broker: Broker, topic: str, partitions: int = 1) -> None:
     """Delete a topic, and make one of the same name."""
     asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
     asked.delete_topics([topic])[topic].result()
     until = time.monotonic() + 20
     while True:
         try:
-            asked.create_topics([admin_module().NewTopic(topic, 1, 1)])[topic].result()
+            asked.create_topics([admin_module().NewTopic(topic, partitions, 1)])[topic].result()
             return
         except confluent_kafka.KafkaException:
             assert time.monotonic() < until
@@ -88,6 +89,81 @@ def test_a_topic_made_again_is_not_read_as_the_one_before(broker: Broker, topic:
         read(source, first)
     noted = {key: value for key, value in first.position.items() if key != "ids"}  # type: ignore[union-attr]
     assert read(source, planned(source, noted)) == [105, 106, 107, 108], "a checkpoint of a version before, which had no ids"
+
+
+def test_a_topic_made_again_with_fewer_partitions_says_so(broker: Broker, topic: Topic) -> None:
+    name = topic(3)
+    send(broker, name, [(n, json.dumps({"n": n}).encode()) for n in range(3)])
+    first = planned(source_of(broker, name))
+    make_again(broker, name, 2)
+    numbers(broker, name, 0, 1)
+    for source in (source_of(broker, name), source_of(broker, f"^{name}$")):
+        begun = time.monotonic()
+        with pytest.raises(SourceError, match=r"deleted and made again") as problem:
+            planned(source, first.position)
+        assert time.monotonic() - begun < 8 and "see that the broker runs" not in str(problem.value)
+
+
+def ids(batch: Planned) -> dict[str, str]:
+    """The ids that a position notes."""
+    position: Any = batch.position
+    return dict(position["ids"])
+
+
+def test_topics_of_a_pattern_come_and_go(broker: Broker, topic: Topic) -> None:
+    begin = f"pattern-{time.monotonic_ns()}"
+    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
+
+    def make(name: str, partitions: int = 1) -> str:
+        asked.create_topics([admin_module().NewTopic(f"{begin}-{name}", partitions, 1)])[f"{begin}-{name}"].result()
+        return f"{begin}-{name}"
+
+    def gone(name: str) -> None:
+        asked.delete_topics([name])[name].result()
+        time.sleep(0.5)
+
+    def look(source: Any) -> Any:
+        source._looked.at_s = 0.0
+        return source
+
+    with pytest.raises(SourceError, match="no topic fits the pattern"):
+        source_of(broker, f"^{begin}-.*")
+    with pytest.raises(PlanError, match="`topics` is no pattern"):
+        source_of(broker, "^(")
+    with pytest.raises(PlanError, match="a pattern in a list"):
+        kafka_source(["^a", "b"], bootstrap_servers=broker.address, schema="n bigint")
+    first_name, other = make("a"), topic()
+    numbers(broker, first_name, 0, 3)
+    numbers(broker, other, 100, 3)
+    source = source_of(broker, f"^{begin}-.*", starting="latest", on_lost="warn")
+    assert source.topics == (first_name,)
+    first = planned(source)
+    assert read(source, first) == []
+    second_name = make("b", 2)
+    numbers(broker, second_name, 10, 2)
+    numbers(broker, first_name, 3, 1)
+    second = planned(look(source), first.position)
+    assert sorted(read(source, second)) == [3, 10, 11] and set(ids(second)) == {first_name, second_name}
+    numbers(broker, first_name, 4, 1)
+    third = planned(source, second.position)
+    gone(first_name)
+    with pytest.warns(RuntimeWarning, match="has gone before it was read: 1 offsets are lost"):
+        assert read(source, third) == []
+    numbers(broker, second_name, 12, 1)
+    with pytest.warns(RuntimeWarning, match=rf"the topic {first_name} has gone"):
+        fourth = planned(source, third.position)  # the list of topics is older: the topic goes while it is planned
+    assert read(source, fourth) == [12] and set(ids(fourth)) == {first_name, second_name}
+    make("a")
+    numbers(broker, first_name, 50, 2)
+    with pytest.raises(SourceError, match=rf"was deleted and made again .*{first_name}"):
+        planned(source_of(broker, f"^{begin}-.*"), fourth.position)
+    again = source_of(broker, f"^{begin}-.*", on_lost="warn")
+    with pytest.warns(RuntimeWarning, match=r"was deleted and made again: it is read from its first record"):
+        fifth = planned(again, fourth.position)
+    assert read(again, fifth) == [50, 51] and ids(fifth)[first_name] != ids(fourth)[first_name]
+    assert again.plan(json.loads(json.dumps(fifth.position))) is None
+    ended = source_of(broker, f"^{begin}-.*", ending="latest")
+    assert sorted(n for table in micro_batches(ended) for n in table["n"].to_pylist()) == [10, 11, 12, 50, 51]
 
 
 def test_records_of_a_planned_batch_that_expired_are_passed_over(broker: Broker, topic: Topic) -> None:
