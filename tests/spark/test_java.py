@@ -121,3 +121,16 @@ def test_what_spark_does_not_take_is_told_and_the_next_session_begins() -> None:
     assert "(got: Initial heap size set to a larger value than the maximum heap size)" in heap
     assert "(got: Could not find agent library nosuch" in agent and "hunter22" not in agent, "told on standard output"
     assert last == ["3", "printed by Java"], "what Java prints is passed on"
+
+
+def test_a_jvm_that_cannot_begin_says_why_in_the_end() -> None:
+    said = [
+        b'Exception in thread "main" java.lang.ExceptionInInitializerError',
+        b"\tat org.apache.spark.Some.thing(Some.scala:1)",
+        b"Caused by: java.net.UnknownHostException: box: box: Name or service not known",
+        b"\t... 3 more",
+        b"Caused by: java.net.UnknownHostException: box: Name or service not known",
+    ]
+    wanted = "java.lang.ExceptionInInitializerError; caused by java.net.UnknownHostException: box: Name or service not known"
+    assert jvm._reason(said, []) == wanted
+    assert jvm._reason(said[:2], []) == "java.lang.ExceptionInInitializerError"

@@ -110,7 +110,9 @@ def _reason(errors: Iterable[bytes], prints: Iterable[bytes]) -> str:
     first, second = ([line for line in lines if line and not _OPENING.match(line)] for lines in told)
     failed = next((line for line in first if line.startswith("Exception in thread")), None)
     if failed is not None:
-        return cut(redacted(failed.partition('" ')[2]), _LONGEST_REASON)
+        causes = [line.partition(": ")[2] for line in first if line.startswith("Caused by: ")]
+        whole = "; caused by ".join([failed.partition('" ')[2], *causes[-1:]])
+        return cut(redacted(whole), _LONGEST_REASON)
     firm = [line for line in first if "VM warning:" not in line]
     at_boot = second if _BOOT in told[1] or not firm else []
     reason = "; ".join([*firm[:1], *at_boot[:1]] or first[:1])
