@@ -114,6 +114,20 @@ class Query(Protocol):
         """
         ...
 
+    @property
+    def pending_keys(self) -> int:
+        """How many keys have something in state after the last finished micro-batch, summed over all stages.
+
+        The state is read for it, in a job of its own, as for :meth:`state`; rows that nothing needs any more may stay for a
+        while.
+
+        Raises
+        ------
+        CheckpointError
+            When the checkpoint no longer exists: :meth:`stop` deletes a temporary one.
+        """
+        ...
+
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window that ends at `window_end` is waiting for; without it the oldest window that waits.
 

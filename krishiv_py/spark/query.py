@@ -33,7 +33,7 @@ from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.setup.waiting import Call, waited
-from krishiv_py.spark.state_reader import read_state
+from krishiv_py.spark.state_reader import count_keys, read_state
 from krishiv_py.spark.tasks.batch import Halt
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 
@@ -268,6 +268,11 @@ class StreamQuery:
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         return read_state(self._spark, self._plan, self._ledger.notes, stage)
+
+    @property
+    def pending_keys(self) -> int:
+        """How many keys have something in state, after the last finished micro-batch."""
+        return count_keys(self._spark, self._plan, self._ledger.notes)
 
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""

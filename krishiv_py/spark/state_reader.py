@@ -7,7 +7,7 @@ it, and only these come to the driver. What is read is the state after the last 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -16,8 +16,9 @@ import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
 from krishiv_py.disk.files import file_system
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.results.state_table import in_order
+from krishiv_py.kernels.results.state_table import in_order, keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import PAGE, Bucket, MemoryStore
 from krishiv_py.planner.physical import PhysicalPlan
@@ -61,19 +62,39 @@ class OpenWindows:
     blobs: ChunkFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[int, dict[str, bytes]] = {}
-        for batch in batches:
-            for bucket, name, blob in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                held.setdefault(bucket, {})[name] = blob
         operator = operator_for(self.spec)
-        for bucket, values in held.items():
-            meta = json.loads(values.pop(META))
-            folder = self.blobs.of_bucket(bucket)
-            pages = ReadPages({name: json.loads(value) for name, value in values.items() if name.startswith(PAGE)})
-            tables = {name: chunk_of(value, folder) for name, value in values.items() if not name.startswith(PAGE)}
-            found = operator.state(Bucket(MemoryStore(tables), meta, pages=pages))
+        for held in _buckets(batches, self.blobs):
+            found = operator.state(held)
             pieces = [encode(found.slice(at, _PIECE)) for at in range(0, found.num_rows, _PIECE)]
             yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
+
+
+@attrs.frozen(eq=False)
+class HeldKeys:
+    """In a task: the same rows to the number of keys in each bucket."""
+
+    names: tuple[str, ...]
+    blobs: ChunkFolder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for held in _buckets(batches, self.blobs):
+            assert isinstance(held.store, MemoryStore)
+            n = keys_held(held.store.tables.values(), self.names)
+            yield pa.RecordBatch.from_arrays([pa.array([b"%d" % n], pa.binary())], schema=_SCHEMA)
+
+
+def _buckets(batches: Iterator[pa.RecordBatch], blobs: ChunkFolder) -> Iterator[Bucket]:
+    """The buckets of the rows of a partition, to be read and never written."""
+    held: dict[int, dict[str, bytes]] = {}
+    for batch in batches:
+        for bucket, name, blob in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            held.setdefault(bucket, {})[name] = blob
+    for bucket, values in held.items():
+        meta = json.loads(values.pop(META))
+        folder = blobs.of_bucket(bucket)
+        pages = ReadPages({name: json.loads(value) for name, value in values.items() if name.startswith(PAGE)})
+        tables = {name: chunk_of(value, folder) for name, value in values.items() if not name.startswith(PAGE)}
+        yield Bucket(MemoryStore(tables), meta, pages=pages)
 
 
 def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, stage: str | None = None) -> pa.Table:
@@ -91,14 +112,40 @@ def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, 
     spec = plan.stages[number].spec
     tables = [operator_for(spec).state(Bucket(MemoryStore()))]
     if _has_batch(notes.checkpoint):
-        behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])  # Spark numbers operators from the last one
-        source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
-        windows = OpenWindows(spec, ChunkFolder(notes.checkpoint, 0, 0, stage=number))
-        with plain_name(notes.checkpoint) as path:
-            chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
-            found = chunks.mapInArrow(windows.__call__, _TYPE).toArrow()
-        tables += [decode(blob.as_py()) for blob in found["blob"]]
+        folder = ChunkFolder(notes.checkpoint, 0, 0, stage=number)
+        tables += [decode(blob) for blob in _read(spark, plan, notes, number, OpenWindows(spec, folder).__call__)]
     return in_order(tables, len(spec.keys))
+
+
+def count_keys(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes) -> int:
+    """How many keys have something in the state of the query with this checkpoint, summed over its stages."""
+    notes.check(plan)
+    if not _has_batch(notes.checkpoint):
+        return 0
+    total = 0
+    for number, stage in enumerate(plan.stages):
+        if not stage.keeps_nothing:
+            names = tuple(Layout(stage.spec).key_names)
+            task = HeldKeys(names, ChunkFolder(notes.checkpoint, 0, 0, stage=number))
+            n = sum(int(blob) for blob in _read(spark, plan, notes, number, task.__call__))
+            total += n if names else min(n, 1)
+    return total
+
+
+def _read(
+    spark: SparkSession,
+    plan: PhysicalPlan,
+    notes: CheckpointNotes,
+    number: int,
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> list[bytes]:
+    """What a `task` makes of the rows of a stage in Spark's state store."""
+    behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])  # Spark numbers operators from the last one
+    source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
+    with plain_name(notes.checkpoint) as path:
+        chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
+        found: list[bytes] = chunks.mapInArrow(task, _TYPE).toArrow()["blob"].to_pylist()
+    return found
 
 
 def _has_batch(checkpoint: str) -> bool:

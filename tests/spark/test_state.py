@@ -51,8 +51,10 @@ def test_a_running_and_a_stopped_query_show_the_state_of_the_driver(session: Ses
     assert running["window_end"].to_pylist() == sorted(running["window_end"].to_pylist())
     age = datetime.now(timezone.utc) - min(running["last_update"].to_pylist())
     assert timedelta(0) <= age < timedelta(minutes=10)
+    keys = query.pending_keys
+    assert keys == driver.pending_keys == 4
     query.stop()
-    assert query.state() == running
+    assert query.state() == running and query.pending_keys == keys
     assert session.read_state(checkpoint, plan(stream, kind)) == running
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import krishiv_py as kv
+from krishiv_py.plan.options.query import FutureAction, FutureReference
 
 
 def test_seconds_for_milliseconds(session: kv.Session, tmp_path: Path) -> None:
@@ -31,3 +33,46 @@ def test_a_bounded_run(session: kv.Session, tmp_path: Path) -> None:
     rows = session.read_parquet(str(tmp_path / "rows.parquet"))
     with pytest.warns(RuntimeWarning, match="probably seconds"):
         rows.watermark("at", 0).tumbling_window(1_000).agg(kv.count()).collect()
+
+
+def test_a_clock_that_runs_ahead_is_named_and_a_catch_up_is_none(
+    session: kv.Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the clock of the batch: rows of the last day are in order, one of tomorrow is from the future (SEMANTICS §4.4)."""
+    now = time.time_ns() // 1_000_000
+    day = 86_400_000
+    hours = [now - day + hour * 3_600_000 for hour in range(24)]
+    cases: list[tuple[FutureAction, FutureReference | None]]
+    cases = [("warn", None), ("drop", None), ("side_output", None), ("warn", "watermark")]
+    for action, reference in cases:
+        caplog.clear()
+        stream, sender = session.memory_stream("at bigint")
+        timed = stream.watermark("at", 0).future_tolerance("60 s", action, reference)
+        sink, late = kv.MemorySink(), kv.MemorySink()
+        plan = timed.with_late_event_handler(kv.SideOutputLateEventHandler(late)).tumbling_window("1 h").agg(kv.count())
+        query = plan.start(sink, checkpoint=str(tmp_path / f"{action} {reference}"))
+        for rows in (hours[:1], [*hours[1:], now + day]):
+            sender.send([{"at": at} for at in rows])
+            query.process_all_available()
+        counters, watermark_us = query.progress.counters, query.progress.watermark_us
+        lines = [r.getMessage() for r in caplog.records if r.name == "krishiv_py.future"]
+        query.stop()
+        by_clock = reference is None
+        assert counters["future"] == (1 if by_clock else 24)
+        assert watermark_us == (hours[-1] if action != "warn" else now + day) * 1_000
+        given = late.table()
+        assert (0 if given is None else given.num_rows) == (1 if action == "side_output" else 0)
+        assert len(lines) == 1 and f"ahead of the {'clock' if by_clock else 'watermark'}" in lines[0]
+        assert "rows of the source memory" in lines[0], lines[0]
+
+
+def test_a_restart_counts_rows_from_the_future_once(session: kv.Session, tmp_path: Path) -> None:
+    now = time.time_ns() // 1_000_000
+    stream, sender = session.memory_stream("at bigint")
+    plan = stream.watermark("at", 0).future_tolerance("60 s", "drop").tumbling_window("1 h").agg(kv.count())
+    for n in range(2):
+        query = plan.start(kv.MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+        sender.send([{"at": now - 1_000 + n}, {"at": now + 3_600_000 + n}])
+        query.process_all_available()
+        assert query.progress.counters["future_dropped"] == n + 1
+        query.stop()
