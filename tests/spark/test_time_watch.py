@@ -63,7 +63,7 @@ def test_a_clock_that_runs_ahead_is_named_and_a_catch_up_is_none(
         given = late.table()
         assert (0 if given is None else given.num_rows) == (1 if action == "side_output" else 0)
         assert len(lines) == 1 and f"ahead of the {'clock' if by_clock else 'watermark'}" in lines[0]
-        assert "rows of the source memory" in lines[0], lines[0]
+        assert "rows of the source 'memory" in lines[0], lines[0]
 
 
 def test_a_restart_counts_rows_from_the_future_once(session: kv.Session, tmp_path: Path) -> None:
