@@ -135,7 +135,7 @@ WRONG_CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", set(WRONG_CALLS) - {"property"})
+@pytest.mark.parametrize("name", sorted(set(WRONG_CALLS) - {"property"}))
 def test_a_traceback_shows_the_line_of_the_user_and_one_frame(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(calls.SWITCH, raising=False)
     with pytest.raises(KrishivError) as caught:
