@@ -271,6 +271,10 @@ def _expressions() -> Iterator[Call]:
     for name in ("lpad", "rpad"):
         yield Call(f"Expr.{name}", lambda name=name: getattr(col("user"), name), {"length": 5, "by": "x"})  # type: ignore[misc]
     yield Call("Expr.date_format", lambda: day.date_format, {"pattern": "yyyy-MM-dd"})
+    for name in ("year", "quarter", "month", "weekofyear", "day", "dayofyear", "dayofweek", "hour", "minute", "second"):
+        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), {"time_zone": "Asia/Tokyo"})  # type: ignore[misc]
+    for name in ("at_time_zone", "from_utc_timestamp", "to_utc_timestamp"):
+        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), {"time_zone": "Asia/Tokyo"})  # type: ignore[misc]
     yield Call("Expr.from_unixtime", lambda: col("at").from_unixtime, {"pattern": "yyyy-MM-dd"})
     yield Call("Expr.split_part", lambda: col("user").split_part, {"delimiter": ",", "part": 1})
     yield Call("Expr.from_json", lambda: col("user").from_json, {"schema": "a int"})

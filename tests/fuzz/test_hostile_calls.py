@@ -38,6 +38,7 @@ MADE_BY_THE_LIBRARY = {
     "Pane",
     "Progress",
     "TableVersion",
+    "Window",
     "Query",
     "Sender",
     "Session",

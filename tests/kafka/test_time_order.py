@@ -109,3 +109,18 @@ def test_partitions_of_two_topics_with_much_to_read(most: int) -> None:
     assert driver.progress.late["late"] == 0
     assert batches <= 2 * 30_000 // most + 2, "batches are at least half full"
     assert backlog.lookups <= 4 * batches + 40, "a few questions a batch"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 80), st.integers(0, 20))
+def test_a_search_after_a_restart_finds_the_same_batches(seed: int, most: int, restart: int) -> None:
+    """It has forgotten where the last cut was."""
+    r = random.Random(seed)
+    parts = {
+        ("t", p): [(w, w) for w in sorted(r.choices(range(1_000, 1_000 + 10 ** r.randint(1, 6)), k=120))] for p in range(3)
+    }
+    one, other = Backlog(parts), Backlog(parts)
+    while (rows := one.batch(most)) is not None:
+        if r.randrange(20) >= restart:
+            other.cut = None
+        assert other.batch(most) == rows

@@ -27,53 +27,71 @@ class Cut:
 
 @attrs.define(eq=False)
 class _Search:
-    """The bounds of the time to find: at `low_ms` a batch is not too large, at `high_ms` it is."""
+    """How much waits before a time. What is known: up to `short_ms` too little for a batch, from `long_ms` on too much."""
 
     ranges: Ranges
     most: int
     at_time: Callable[[int], Offsets]
-    low_ms: int
-    high_ms: int
-    low: Offsets
-    high: Offsets
+    until_ms: int
+    short_ms: int = 0
+    long_ms: int = attrs.field(default=attrs.Factory(lambda self: self.until_ms, takes_self=True))
+    known: dict[int, Offsets] = attrs.field(factory=dict)
 
-    def enough(self, at_ms: int) -> bool:
-        """Return whether a batch up to this time is at least half full and not too large; else note it as a bound."""
-        found = self.at_time(at_ms)
-        upto = {p: min(max(found.get(p, end), begin), end) for p, (begin, end) in self.ranges.items()}
-        n = self._size(upto)
-        if n > self.most:
-            self.high_ms, self.high = at_ms, upto
-        else:
-            self.low_ms, self.low = at_ms, upto
-        return self.most <= 2 * n and n <= self.most
+    def before(self, at_ms: int) -> Offsets:
+        """Return up to where each partition is read by a batch that ends at this time."""
+        if at_ms not in self.known:
+            found = self.at_time(at_ms)
+            self.known[at_ms] = {p: min(max(found.get(p, end), begin), end) for p, (begin, end) in self.ranges.items()}
+        return self.known[at_ms]
 
-    def _size(self, upto: Offsets) -> int:
+    def size(self, upto: Offsets) -> int:
+        """Return how many offsets a batch has."""
         return sum(upto[p] - begin for p, (begin, _) in self.ranges.items())
 
-    def near(self, last: Cut) -> bool:
-        """Look where the last cut says; return whether the time is found."""
+    def ends(self, at_ms: int) -> int:
+        """Return 0 if a batch that ends at this time is at least half full and not too large, else -1 or 1."""
+        if at_ms <= self.short_ms or at_ms >= self.long_ms:
+            return -1 if at_ms <= self.short_ms else 1
+        n = self.size(self.before(at_ms))
+        if n > self.most:
+            self.long_ms = at_ms
+            return 1
+        if 2 * n >= self.most:
+            return 0
+        self.short_ms = at_ms
+        return -1
+
+    def look_near(self, last: Cut) -> None:
+        """Learn bounds where the last cut was: they answer most questions of the search without a look-up."""
         step = max(last.step_ms, 1)
-        if not self.low_ms < last.at_ms < self.high_ms:
-            return False
-        while (at := last.at_ms + step) < self.high_ms:
-            if self.enough(at):
-                return True
-            step *= 2
-        return self.low_ms < last.at_ms and self.enough(last.at_ms)
+        if self.ends(last.at_ms) == -1:
+            while self.ends(last.at_ms + step) < 1:
+                step *= 2
 
-    def halve(self) -> None:
-        """Find the time between the bounds, to the millisecond if it must be."""
-        while self.high_ms - self.low_ms > 1 and not self.enough((self.low_ms + self.high_ms) // 2):
-            pass
+    def run(self) -> tuple[int, Ranges]:
+        """Return the time and the ranges of the batch, which follow from what waits alone: after a restart they are the same.
 
-    def found(self) -> Ranges:
-        """Return the ranges: records of the millisecond in which a batch gets full are shared out."""
-        upto, n = self.low, self._size(self.low)
+        Times are halved always from the same bounds on, to the millisecond if it must be. Records of a millisecond in which a
+        batch gets full are shared out.
+        """
+        for at in (0, self.until_ms):
+            self.known[at] = {p: ends[at > 0] for p, ends in self.ranges.items()}
+        low, high = self._halved(0, self.until_ms)
+        upto, n = self.before(low), self.size(self.before(low))
         if 2 * n < self.most:
-            rest = shares({p: (upto[p], self.high[p]) for p in self.ranges}, self.most - n)
+            following = self.before(high)
+            rest = shares({p: (upto[p], following[p]) for p in self.ranges}, self.most - n)
             upto = {p: end for p, (_, end) in rest.items()}
-        return {p: (begin, upto[p]) for p, (begin, _) in self.ranges.items()}
+        return low, {p: (begin, upto[p]) for p, (begin, _) in self.ranges.items()}
+
+    def _halved(self, low: int, high: int) -> tuple[int, int]:
+        while high - low > 1:
+            middle = (low + high) // 2
+            ends = self.ends(middle)
+            if ends == 0:
+                return middle, high
+            low, high = (middle, high) if ends < 0 else (low, middle)
+        return low, high
 
 
 def in_time_order(
@@ -90,25 +108,24 @@ def in_time_order(
     at_time : callable
         Gives the first offset of each partition whose record is not older than a time, ms since the epoch.
     limit_ms : int
-        No record is expected from this time on, ms since the epoch. Later ones are read last.
+        No record is expected from about this time on, ms since the epoch. Much later ones are read last.
     last : Cut, optional
-        The last cut. It makes the search short and changes no result that matters.
+        The last cut. It makes the search short and changes no result.
 
     Examples
     --------
     >>> waiting = {("a", 0): (0, 100), ("a", 1): (0, 10)}  # a record a ms, and one each 10 ms
     >>> in_time_order(waiting, 44, lambda ms: {("a", 0): ms, ("a", 1): -(-ms // 10)}, 1_000)[0]
-    {('a', 0): (0, 31), ('a', 1): (0, 4)}
+    {('a', 0): (0, 32), ('a', 1): (0, 4)}
     """
     waiting = [p for p, (begin, end) in ranges.items() if end > begin]
     if most is None or len(waiting) < 2 or sum(ranges[p][1] - ranges[p][0] for p in waiting) <= most:
         return shares(ranges, most), last
-    begins, ends = {p: r[0] for p, r in ranges.items()}, {p: r[1] for p, r in ranges.items()}
-    search = _Search(ranges, most, at_time, 0, max(limit_ms, 1), begins, ends)
-    if last is None or not search.near(last):
-        search.halve()
-    step = search.low_ms - last.at_ms if last is not None else 1
-    return search.found(), Cut(search.low_ms, max(step, 1))
+    search = _Search(ranges, most, at_time, 1 << max(limit_ms, 1).bit_length())
+    if last is not None:
+        search.look_near(last)
+    at_ms, found = search.run()
+    return found, Cut(at_ms, max(at_ms - last.at_ms if last is not None else 1, 1))
 
 
 def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:

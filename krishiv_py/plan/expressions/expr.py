@@ -209,7 +209,8 @@ class Expr(FunctionMethods):
 
     def date_trunc(self, unit: TruncUnit, time_zone: str = "UTC") -> Func:
         """The instant at which the `unit` of the time began, by a clock in the `time_zone`; weeks begin on Mondays."""
-        return Func("date_trunc", (Lit(unit), self, *([] if time_zone == "UTC" else [Lit(time_zone)])))
+        zone = [] if isinstance(time_zone, str) and time_zone == "UTC" else [Lit(time_zone)]
+        return Func("date_trunc", (Lit(unit), self, *zone))
 
     def alias(self, name: str) -> Alias:
         """Give the result the name `name`."""

@@ -213,7 +213,7 @@ class FunctionMethods(MoreMethods):
 
     def _in_zone(self, name: str, time_zone: str, *more: object) -> Func:
         """The function of this name of what a clock in the zone shows."""
-        if time_zone == "UTC":
+        if isinstance(time_zone, str) and time_zone == "UTC":
             return self._call(name, *more)
         return self.from_utc_timestamp(time_zone)._call(name, *more)
 
