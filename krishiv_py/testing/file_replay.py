@@ -44,6 +44,8 @@ def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *,
     Examples
     --------
     >>> import tempfile
+    >>> import pyarrow as pa
+    >>> import pyarrow.parquet as pq
     >>> from krishiv_py import count
     >>> from krishiv_py.testing import stream_of
     >>> latest = stream_of("at bigint").watermark("at", 0).lookback_window("30 s", emit="arrival").agg(count())

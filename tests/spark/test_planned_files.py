@@ -54,11 +54,13 @@ class Folder:
         """One file with one row, by default as old as all the others."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.write(path, row(name, at))
+        hidden = path.with_name(f"_{path.name}")  # a query that runs may look at any moment
+        self.write(hidden, row(name, at))
         if size is not None:
-            os.truncate(path, size)
+            os.truncate(hidden, size)
         if mtime_s is not None:
-            os.utime(path, (mtime_s, mtime_s))
+            os.utime(hidden, (mtime_s, mtime_s))
+        hidden.rename(path)
         return path
 
     def stream(self, **settings: Any) -> Stream:
@@ -152,7 +154,7 @@ def test_files_come_while_it_runs_and_go_when_they_were_read(folder: Folder) -> 
     query.process_all_available()
     assert (query.progress.rows, query.progress.late["late"]) == (12, 0)
     query.stop()
-    folder.put("0", 150)  # another file, for the first one was put away
+    folder.put("0", 150, mtime_s=9)  # another file, for the first one was put away
     assert folder.run(**away) == folder.run(**away) == (13, 0)  # over Connect the last ones go at the next start
     assert len(list((folder.home / "done").iterdir())) == 13
     assert list(folder.path.iterdir()) == []

@@ -73,6 +73,7 @@ def changes(results: pa.Table) -> list[Change]:
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> table = pa.table({"n": [1, 1, 2], "op": ["+I", "-U", "+U"]})
     >>> changes(table)
     [Emit(row={'n': 1}), Retract(row={'n': 1}), Emit(row={'n': 2})]
@@ -169,6 +170,7 @@ def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> updates = pa.table({"k": ["a", "b", "a"], "window_start": [0] * 3, "window_end": [9] * 3, "count": [1, 1, 2]})
     >>> table_view(updates).to_pylist()[-1]
     {'k': 'a', 'window_start': 0, 'window_end': 9, 'count': 2}

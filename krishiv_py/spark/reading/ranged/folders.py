@@ -111,7 +111,7 @@ class FolderSource(Source):
         counted = position.get("files") if isinstance(position, dict) else None
         if taken is None or not isinstance(counted, int):
             return None
-        return taken.count - counted + len(self._driver.pending)
+        return max(taken.count - counted, 0) + len(self._driver.pending)  # names of files that were put away are forgotten
 
     def any_new(self) -> bool:
         """Whether there are files that are not planned yet."""
