@@ -63,7 +63,7 @@ class OptionMethods(ShownInALine):
         return ()
 
     def _shows_time(self) -> bool:
-        """Whether the event time is a column that results have: not that of a stage before, unless its author named it."""
+        """Return whether results have the event time as a column: not that of a stage before, unless its author named it."""
         return not self.draft.hides_time
 
     def _row_schema(self) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""What the builder needs of planner, kernels and connectors: loaded with the first step of a stream, not with the package."""
+"""Parts of planner, kernels and connectors that the builder needs: loaded with the first step of a stream, not before."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Query(Protocol):
 
     @property
     def pending_keys(self) -> int:
-        """How many keys have something in state after the last finished micro-batch, summed over all stages.
+        """Return the number of keys with something in state after the last finished micro-batch, summed over all stages.
 
         The state is read for it, in a job of its own, as for :meth:`state`; rows that nothing needs any more may stay for a
         while.

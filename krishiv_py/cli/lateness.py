@@ -11,7 +11,7 @@ import pyarrow.feather as feather
 import pyarrow.json as json
 import pyarrow.parquet as pq
 
-from krishiv_py.display.lag import lateness_profile
+from krishiv_py.display.lag import aligned, lateness_profile
 from krishiv_py.errors import PlanError, SourceError, message
 
 _READERS = {
@@ -58,17 +58,11 @@ def show_lateness(given: argparse.Namespace) -> None:
     print(profile)
     if profile.groups is not None:
         print()
-        print(_listed(profile.groups))
+        groups = profile.groups
+        print(aligned([groups.column_names, *([str(value) for value in row.values()] for row in groups.to_pylist())]))
     if given.plot is not None:
         profile.plot().savefig(given.plot)
         print(f"\nwritten: {given.plot}")
-
-
-def _listed(groups: pa.Table) -> str:
-    """Return the values of a column with their lateness as lines of text."""
-    cells = [groups.column_names, *([str(value) for value in row.values()] for row in groups.to_pylist())]
-    widths = [max(len(row[n]) for row in cells) for n in range(groups.num_columns)]
-    return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
 
 
 def _rows(file: Path) -> pa.Table:

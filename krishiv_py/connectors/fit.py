@@ -417,7 +417,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def _infinite(column: pa.Array) -> int:
-    """How many values are infinite: a cast of a number that is too large makes more of them."""
+    """Return the number of infinite values: a cast of a number that is too large makes more of them."""
     return (pc.sum(pc.is_inf(column)).as_py() or 0) if pa.types.is_floating(column.type) else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -117,14 +118,8 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
     SourceError
         When it fails, plans what cannot be noted, or gives ranges with the position it was given; names the source.
     """
-    try:
+    with _blamed(source, "plan", f"the source {name} cannot plan", last):
         found = source.plan(None if last is None else json.loads(last))
-    except KrishivError:
-        raise
-    except RAISED as problem:
-        raise SourceError(
-            message(f"the source {name} cannot plan", f"position {last}", told(problem), f"fix {type(source).__name__}.plan")
-        ) from problem
     if found is None:
         return None
     if not isinstance(found, Planned) or isinstance(found.ranges, str) or not found.ranges:
@@ -159,6 +154,19 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
     return noted
 
 
+@contextmanager
+def _blamed(source: Source, method: str, what: str, position: str | None) -> Iterator[None]:
+    """Let what a method of a source raises name the source, the position and the method; errors of ours pass."""
+    try:
+        yield
+    except KrishivError:
+        raise
+    except RAISED as problem:
+        raise SourceError(
+            message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.{method}")
+        ) from problem
+
+
 def tell_finished(source: Source, name: str, position: str) -> None:
     """Tell a source that a batch was published.
 
@@ -167,34 +175,20 @@ def tell_finished(source: Source, name: str, position: str) -> None:
     SourceError
         When it fails; names the source.
     """
-    try:
+    with _blamed(source, "finished", f"the source {name} cannot take note of a finished batch", position):
         source.finished(json.loads(position))
-    except KrishivError:
-        raise
-    except RAISED as problem:
-        what = f"the source {name} cannot take note of a finished batch"
-        raise SourceError(
-            message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.finished")
-        ) from problem
 
 
 def backlog_of(source: Source, name: str, position: str | None) -> int | None:
-    """Ask a source what lies behind a position.
+    """Return how much a source has after a position.
 
     Raises
     ------
     SourceError
         When it fails, or gives what is no number; names the source.
     """
-    try:
+    with _blamed(source, "backlog", f"the source {name} cannot say how much is waiting", position):
         found = source.backlog(None if position is None else json.loads(position))
-    except KrishivError:
-        raise
-    except RAISED as problem:
-        what = f"the source {name} cannot say how much is waiting"
-        raise SourceError(
-            message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.backlog")
-        ) from problem
     if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 0):
         hint = "return a whole number from 0, or None where it is not known"
         what = f"the source {name} gave no number of what is waiting"

@@ -34,13 +34,13 @@ else:
     plots = lazy("krishiv_py.display.plots")
 
 _SHARES: Final = (1.0, 0.1, 0.05, 0.01, 0.001, 0.0001, 0.0)
-"""How many rows the lags lose that are tried where none are given: the smallest lag for each."""
+"""Parts of the rows that may be lost; where no lags are given, the smallest lag for each part is tried."""
 _FIRST: Final = -(2**62)
 
 
 @attrs.frozen(eq=False)
 class LatenessProfile:
-    """How late rows came, and what each of some lags would lose; made by :func:`lateness_profile`.
+    """The lateness of rows, and what each of some lags would lose; made by :func:`lateness_profile`.
 
     Attributes
     ----------
@@ -92,12 +92,8 @@ class LatenessProfile:
         return plots.lags(self)
 
     def __str__(self) -> str:
-        lines = [self._title()]
         names, columns = self._columns()
-        cells = [names, *zip(*columns, strict=True)]
-        widths = [max(len(row[n]) for row in cells) for n in range(len(names))]
-        lines += ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells]
-        return "\n".join(lines)
+        return "\n".join([self._title(), aligned([names, *zip(*columns, strict=True)])])
 
     def _repr_html_(self) -> str:
         names, columns = self._columns()
@@ -234,6 +230,12 @@ def lateness_profile(
         "the rows" if arrival is None else repr(arrival),
         ordered,
     )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return texts as lines with one width a column, to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
 
 
 def _listed(lags: Any) -> Sequence[Duration]:

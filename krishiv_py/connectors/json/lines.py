@@ -100,7 +100,7 @@ class JsonLines:
                 yield self._by_line(block)
 
     def _spelt(self, block: bytes) -> dict[str, str] | None:
-        """How a block spells each column; None if it may do so in more than one way, which only reading by line tells apart."""
+        """Return how a block spells each column; None if it may be in more than one way, which only reading by line shows."""
         names = {*self.known, *(name for field in self.schema for name in _inside(field.type))}
         letters = "".join(names).lower()
         if b"\\" in block:

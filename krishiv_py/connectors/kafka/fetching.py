@@ -17,7 +17,7 @@ CHUNK: Final = 20_000
 """Records that are decoded at a time: more do not stay in the caches of a processor, and cost a quarter more."""
 _WAIT_S: Final = 0.1
 _LOOK_S: Final = 2.0
-"""How often to see that a topic is there while nothing comes."""
+"""The time between two looks for a topic while nothing comes."""
 
 
 _KEPT: Final = 4

@@ -27,7 +27,7 @@ class Cut:
 
 @attrs.define(eq=False)
 class _Search:
-    """How much waits before a time. What is known: up to `short_ms` too little for a batch, from `long_ms` on too much."""
+    """The search for the end of a batch. Up to `short_ms` it is known to be too small, from `long_ms` on too large."""
 
     ranges: Ranges
     most: int

@@ -13,7 +13,7 @@ _REFUSED: Final = 64
 
 
 def first_come(times: Ints, held: Ints, most: int, reach_us: int) -> Mask:
-    """Which of some times, as they come, find fewer than `most` within `reach_us`, of those held and those that came before.
+    """Return which times find fewer than `most` others within `reach_us`, of those held and those that came before.
 
     Examples
     --------

@@ -178,7 +178,7 @@ def decode_avro(
 
 
 def _written(registry: Connection | None, number: int, text: str | None, reader: str | None, single: bool) -> Written | str:
-    """How the values of a number are read, or why they are no rows."""
+    """The way in which values of a number are read, or the reason why they are not rows."""
     try:
         return of_text(text or "", reader, single) if registry is None else of_registry(registry, number, reader, single)
     except ValueError as problem:
@@ -226,7 +226,7 @@ def _records(
 
 
 def _fields(branch: Branch, schema: pa.Schema) -> list[ValuesOf]:
-    """Where the values of each column are, and the Arrow types they have.
+    """The places of the values of each column, and the Arrow types they have.
 
     Raises
     ------
