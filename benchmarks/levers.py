@@ -23,7 +23,7 @@ from benchmarks.jobs import JOBS
 from benchmarks.krishiv import SCHEMA, keyed, windowed
 from krishiv_py import col, count
 from krishiv_py import sum as total
-from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.arrays.grouping import group
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.registry import operator_for

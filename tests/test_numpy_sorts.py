@@ -50,7 +50,7 @@ class Asked:
         if name == "numpy":
             asked.append(os.environ.get("NPY_DISABLE_CPU_FEATURES"))
 sys.meta_path.insert(0, Asked())
-import krishiv_py.kernels.arrays.sorting as sorting
+import krishiv_py.arrays.sorting as sorting
 print(asked, os.environ.get("NPY_DISABLE_CPU_FEATURES"), sorting.sorted_unique(sorting.np.arange(100) % 7).tolist())
 """
 

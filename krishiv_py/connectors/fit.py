@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import SchemaError, message, shown
-from krishiv_py.plan.types import normal_type
+from krishiv_py.types import normal_type
 
 Path: TypeAlias = tuple[str, ...]
 """The name of a column, and those of the fields inside it."""
@@ -216,7 +216,7 @@ def fitted(column: pa.Array, field: pa.Field, rule: Rule, consequence: str) -> p
     column : pyarrow.Array
         What came in: another layout, time unit or width of the type is fine as long as no value is lost.
     field : pyarrow.Field
-        A column of a stream, hence of a normal type (:func:`krishiv_py.plan.types.normal_type`).
+        A column of a stream, hence of a normal type (:func:`krishiv_py.types.normal_type`).
     rule : Rule
         What is made of other fields and types.
     consequence : str

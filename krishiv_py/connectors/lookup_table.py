@@ -22,7 +22,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, message, told
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.running.progress import TableVersion
-from krishiv_py.plan.types import type_text
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import fit

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.fit import SENT, fit, fits
-from krishiv_py.plan.types import normal_type
+from krishiv_py.types import normal_type
 
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
 _WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)

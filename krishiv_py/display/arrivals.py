@@ -10,15 +10,15 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import TimeKind, time_kind
-from krishiv_py.plan.types import normal_type
+from krishiv_py.types import normal_type
 
 
 @attrs.frozen(eq=False)

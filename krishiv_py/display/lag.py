@@ -23,13 +23,13 @@ from krishiv_py.plan.durations import Duration, show_us, to_us
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from krishiv_py.arrays import grouping
+    from krishiv_py.arrays.types import Ints
     from krishiv_py.display import arrivals, plots, tables
     from krishiv_py.display.tables import RowsLike
-    from krishiv_py.kernels.arrays import grouping
-    from krishiv_py.kernels.arrays.types import Ints
 else:
     arrivals = lazy("krishiv_py.display.arrivals")
-    grouping = lazy("krishiv_py.kernels.arrays.grouping")
+    grouping = lazy("krishiv_py.arrays.grouping")
     tables = lazy("krishiv_py.display.tables")
     plots = lazy("krishiv_py.display.plots")
 

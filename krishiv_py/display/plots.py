@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
+from krishiv_py.arrays.types import Mask
 from krishiv_py.display.arrivals import Arrivals, arrivals
 from krishiv_py.display.bands import Band, bands, in_lanes
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
 from krishiv_py.errors import PlanError, message, missing_extra, shown
-from krishiv_py.kernels.arrays.types import Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration
 
 try:

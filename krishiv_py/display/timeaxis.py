@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.types import Ints
 
 _UNITS: Final = (("ms", 1_000), ("s", 1_000_000), ("min", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000))
 _NEAR_EPOCH_US: Final = 10 * 86_400_000_000

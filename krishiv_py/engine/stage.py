@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.splitting import portions
 from krishiv_py.engine.notes import FIRINGS, Notes, count
-from krishiv_py.kernels.arrays.splitting import portions
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import malformed_rows
 from krishiv_py.kernels.input.prepare import Prepare

@@ -21,7 +21,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import encodable
-from krishiv_py.plan.types import nearest_type, normal_type, spark_arrow, type_text
+from krishiv_py.types import nearest_type, normal_type, spark_arrow, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import ddl
@@ -41,7 +41,7 @@ def as_schema(schema: object) -> pa.Schema:
     ------
     SchemaError
         For anything else, for an empty schema, duplicate or reserved names, and types no stream can have
-        (see :func:`krishiv_py.plan.types.normal_type`).
+        (see :func:`krishiv_py.types.normal_type`).
     """
     if isinstance(schema, str):
         found = ddl.parse_schema(schema)

@@ -29,8 +29,8 @@ from krishiv_py import (
     variance,
 )
 from krishiv_py.errors import ColumnError, ExpressionError, KrishivError, SchemaError
-from krishiv_py.plan.types import normal_type
 from krishiv_py.testing import Driver, stream_of
+from krishiv_py.types import normal_type
 from tests.engines.arrow_types import ACCEPTED, REFUSED, UTC, column, is_key
 
 TYPES = pytest.mark.parametrize("type_", ACCEPTED, ids=str)

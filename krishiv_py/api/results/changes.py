@@ -14,9 +14,9 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.windows.value import Window, window_of
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels.arrays import grouping
+    from krishiv_py.arrays import grouping
 else:
-    grouping = lazy("krishiv_py.kernels.arrays.grouping")
+    grouping = lazy("krishiv_py.arrays.grouping")
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]

@@ -13,7 +13,7 @@ from krishiv_py.plan.checks import a_text, column_name
 from krishiv_py.plan.nodes import UnionSource, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.schema import checked
-from krishiv_py.plan.types import type_text, wider
+from krishiv_py.types import type_text, wider
 
 
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:

@@ -21,7 +21,7 @@ from krishiv_py.kernels.aggregates.sketches.distinct import APPROX_COUNT_DISTINC
 from krishiv_py.kernels.aggregates.sums import AVG, SUM
 from krishiv_py.kernels.aggregates.user.aggregator import UDAF
 from krishiv_py.plan.aggregates.calls import AggCall, AggName
-from krishiv_py.plan.types import type_text
+from krishiv_py.types import type_text
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
 

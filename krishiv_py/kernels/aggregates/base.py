@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 
 
 @attrs.frozen(eq=False)

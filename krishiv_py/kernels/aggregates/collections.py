@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
+from krishiv_py.arrays.ranges import Ranges, expand, running
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition, ListLimit
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column
-from krishiv_py.kernels.arrays.grouping import normal_key
-from krishiv_py.kernels.arrays.occurrences import Spread, added, counting_ranges, distinct_counts, neighbours
-from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.arrays.splitting import portions
-from krishiv_py.kernels.arrays.types import Ints
 
 _PIECE: Final = 4_000_000
 

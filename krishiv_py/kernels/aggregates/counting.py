@@ -8,12 +8,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.types import Ints
 
 
 @attrs.frozen

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.sorting import close_ranks
+from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.generic.prefixes import valid
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
-from krishiv_py.kernels.arrays.grouping import normal_key
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.sorting import close_ranks
-from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 
 def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import OperatorError, message, shown
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.redaction import shown_setting
 
 

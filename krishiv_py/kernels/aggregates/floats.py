@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.decimals import doubles
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.addends import Addends, Terms, exact_sums
@@ -16,9 +19,6 @@ from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, ByRange, Reduc
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
-from krishiv_py.kernels.arrays.decimals import doubles
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
 """Types of an exact sum in state: the nearest double, null over no value; the rest; the number, where two doubles do not do."""

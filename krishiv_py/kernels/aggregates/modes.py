@@ -8,11 +8,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
-from krishiv_py.kernels.arrays.grouping import normal_key
-from krishiv_py.kernels.arrays.types import Ints
 
 
 @attrs.frozen

@@ -10,6 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.decimals import doubles
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
@@ -19,9 +22,6 @@ from krishiv_py.kernels.aggregates.floats import EXACT, columns_of, merge_groups
 from krishiv_py.kernels.aggregates.generic import ranges
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
-from krishiv_py.kernels.arrays.decimals import doubles
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.types import Ints, NumPy
 
 _SQUARES: Final = [*[pa.float64()] * 4, limbs.TYPE]
 _LARGE: Final = 2.0**500

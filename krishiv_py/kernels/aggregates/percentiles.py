@@ -8,16 +8,16 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.decimals import doubles
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.occurrences import Spread
+from krishiv_py.arrays.ranges import Ranges, running
+from krishiv_py.arrays.types import Ints, NumPy
+from krishiv_py.arrays.wavelet import below, smallest
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition, ListLimit
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column
-from krishiv_py.kernels.arrays.decimals import doubles
-from krishiv_py.kernels.arrays.grouping import normal_key
-from krishiv_py.kernels.arrays.occurrences import Spread
-from krishiv_py.kernels.arrays.ranges import Ranges, running
-from krishiv_py.kernels.arrays.types import Ints, NumPy
-from krishiv_py.kernels.arrays.wavelet import below, smallest
 
 
 @attrs.frozen

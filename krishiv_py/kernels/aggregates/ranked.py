@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import ExpressionError, message
 from krishiv_py.kernels.aggregates.collections import TimedLists
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
-from krishiv_py.kernels.arrays.grouping import normal_key
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates.calls import AggCall
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.decimals import quotients
+from krishiv_py.arrays.ranges import Ranges, running
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import AggregateOverflowError, message
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid, with_presence
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
-from krishiv_py.kernels.arrays.decimals import quotients
-from krishiv_py.kernels.arrays.ranges import Ranges, running
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates.calls import AggCall
 
 _LIMIT: Final = 2**63

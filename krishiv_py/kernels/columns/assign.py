@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.plan.windows.base import Grid
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from krishiv_py.connectors.fit import RETURNED, fitted_batch, normal
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, message, told
-from krishiv_py.kernels.columns.expressions.tree import Rows, guarded, value_of
-from krishiv_py.kernels.columns.expressions.values import repeated
+from krishiv_py.functions.computing.values import repeated
+from krishiv_py.kernels.columns.tree import Rows, guarded, value_of
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.large import by_groups, joined, too_much
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.failed import first_of, told_where, too_long_told
-from krishiv_py.kernels.arrays.large import by_groups, joined, too_much
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.kernels.columns.handed_on import handed_fields
 from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.schema import TimeKind

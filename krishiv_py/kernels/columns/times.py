@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET
 from krishiv_py.plan.schema import TimeKind
 

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.sorting import pair_order, sorted_unique
+from krishiv_py.arrays.types import Ints, Mask
 
 ROUNDS: Final = 4
 _LARGEST: Final = 1 << 62

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import Bucket

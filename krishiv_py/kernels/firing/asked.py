@@ -6,9 +6,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import RAISED, OperatorError, message, shown, told
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import START, place_of
 from krishiv_py.kernels.moment import Moment

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout, finished_name, whole
 
 _FEW: Final = 3

@@ -6,10 +6,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.failed import regrouped
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.firing.cumulated import few_each
 
 

@@ -6,12 +6,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import pair_order, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import TIME, place_of
 from krishiv_py.kernels.firing.changelog import Firings

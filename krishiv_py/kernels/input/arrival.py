@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.arrays.picking import pick
+from krishiv_py.arrays.picking import pick
 
 
 def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import QueryOptions
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.arrays.grouping import normal_key
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout

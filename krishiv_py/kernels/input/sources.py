@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import Mask
 from krishiv_py.errors import OperatorError, message, shown
-from krishiv_py.kernels.arrays.types import Mask
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 

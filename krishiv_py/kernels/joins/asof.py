@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.joins.base import Joined, JoinOperator

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
 from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, Pool, Tally, among_fresh, results, same_keys, times_of, with_held

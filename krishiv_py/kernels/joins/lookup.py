@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.arrays.grouping import key_hashes, normal_key
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import key_hashes, normal_key
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, same_keys

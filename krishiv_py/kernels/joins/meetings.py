@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import order_in_runs, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError, message
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import order_in_runs, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.columns.times import unstamp

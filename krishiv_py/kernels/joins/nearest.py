@@ -6,8 +6,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, same_keys
 from krishiv_py.kernels.joins.sides import NUMBER

@@ -11,11 +11,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group_rows
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group_rows
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.due import Due, Patience

@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.sorting import pair_order, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 
 Texts: TypeAlias = npt.NDArray[np.str_]
 

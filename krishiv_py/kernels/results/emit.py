@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import unstamp
 

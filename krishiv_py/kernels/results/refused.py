@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import among
+from krishiv_py.arrays.grouping import among
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import Bucket, with_written
 

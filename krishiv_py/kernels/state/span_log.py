@@ -19,10 +19,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.place import TIME
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import Bucket

@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.arrays.splitting import split
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.splitting import split
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET

@@ -13,10 +13,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import regrouped
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import WINDOW as WINDOW
 from krishiv_py.plan.durations import UNSET

@@ -19,8 +19,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator

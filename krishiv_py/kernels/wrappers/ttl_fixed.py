@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import among
-from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.arrays.splitting import split
+from krishiv_py.arrays.grouping import among
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.splitting import split
 from krishiv_py.kernels.columns.place import START
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.moment import Moment

@@ -14,7 +14,7 @@ from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col, python_text
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.names import encodable, quoted
-from krishiv_py.plan.types import normal_type
+from krishiv_py.types import normal_type
 
 AggName: TypeAlias = Literal[
     "count",

@@ -6,18 +6,24 @@ import datetime as dt
 import decimal
 import re
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
-from krishiv_py.plan.expressions.formats import check_read, json_type, pieces_of
-from krishiv_py.plan.expressions.jsonpath import json_path
+from krishiv_py.functions.computing.formats import check_read, pieces_of
+from krishiv_py.functions.computing.jsonpath import json_path
+from krishiv_py.functions.computing.patterns import check_pattern
+from krishiv_py.functions.computing.zone_names import zone_of
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, LAMBDAS, PATTERNS, UNITS, ZONES
-from krishiv_py.plan.expressions.patterns import check_pattern
 from krishiv_py.plan.names import encodable
-from krishiv_py.plan.types import nearest_type
-from krishiv_py.plan.zones import zone_of
+from krishiv_py.types import nearest_type
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions import ddl
+else:
+    ddl = lazy("krishiv_py.plan.expressions.ddl")
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 _NUMPY_KINDS: Final = "biufmMSU"
@@ -294,7 +300,7 @@ def _check_fixed(name: str, args: Sequence[object]) -> None:
             message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(UNITS)}")
         )
     if name == "from_json":
-        json_type(str(args[1]))
+        ddl.json_type(str(args[1]))
     if name in ("date_format", "from_unixtime") and len(args) > 1:
         pieces_of(str(args[1]))
     if name in ("to_date", "to_timestamp", "try_to_timestamp") and len(args) > 1:

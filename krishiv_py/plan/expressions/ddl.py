@@ -11,9 +11,9 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import ExpressionError, SchemaError, message, shown
 from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser, respelled
-from krishiv_py.plan.types import TYPE_NAMES, nearest_type
+from krishiv_py.types import TYPE_NAMES, nearest_type
 
 _NAMED: Final = (*sorted(TYPE_NAMES.values()), "decimal(10, 2)", "array<int>", "map<string, int>", "struct<a: int>")
 _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
@@ -212,3 +212,48 @@ def _check_column(column: sg.ColumnDef) -> None:
                     "leave it out: a schema has names and types",
                 )
             )
+
+
+@lru_cache(maxsize=256)
+def json_type(text: str) -> pa.DataType:
+    """The struct of a DDL schema such as ``"id bigint, tags array<string>"``.
+
+    Raises
+    ------
+    ExpressionError
+        For what is no schema, and for types that are not read from JSON.
+    """
+    try:
+        schema = parse_schema(text)
+    except SchemaError as problem:
+        raise ExpressionError(f"from_json: {problem}") from problem
+    if len(set(schema.names)) < len(schema.names):
+        raise _unread("two fields of one name", text)
+    for field in schema:
+        _check_json(field.type, text)
+    return pa.struct(list(schema))
+
+
+def _check_json(type_: pa.DataType, text: str) -> None:
+    if pa.types.is_struct(type_):
+        if len({f.name for f in type_}) < type_.num_fields:
+            raise _unread("two fields of one name", text)
+        for field in type_:
+            _check_json(field.type, text)
+    elif pa.types.is_list(type_):
+        _check_json(type_.value_type, text)
+    elif not (
+        pa.types.is_string(type_) or pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    ):
+        raise _unread(str(type_), text)
+
+
+def _unread(what: str, text: str) -> ExpressionError:
+    return ExpressionError(
+        message(
+            f"from_json does not read {what}",
+            shown(text),
+            "its values would be others than Spark's",
+            "read string, boolean, whole and floating-point numbers, struct and array; cast a string to anything else",
+        )
+    )

@@ -20,7 +20,7 @@ from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import AssignWatermark, Node, Project, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
-from krishiv_py.plan.types import type_text, wider
+from krishiv_py.types import type_text, wider
 
 LEFT, RIGHT = "left", "right"
 TIME: Final = f"{RESERVED}time"

@@ -22,12 +22,12 @@ import attrs
 import numpy as np
 
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.functions.computing.zone_names import zone_of
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
 from krishiv_py.plan.windows.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP
-from krishiv_py.plan.zones import zone_of
 
 CalendarUnit: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
 Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]

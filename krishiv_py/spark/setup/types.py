@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from krishiv_py.errors import SchemaError, message
 from krishiv_py.plan.schema import found_schema
-from krishiv_py.plan.types import TYPE_NAMES
+from krishiv_py.types import TYPE_NAMES
 
 _FLAT: Final[dict[str, type[DataType]]] = {
     "string": StringType,

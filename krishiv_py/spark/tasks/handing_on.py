@@ -12,9 +12,9 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import buckets, normal_key
+from krishiv_py.arrays.splitting import split as by_number
 from krishiv_py.engine.chain import as_rows
-from krishiv_py.kernels.arrays.grouping import buckets, normal_key
-from krishiv_py.kernels.arrays.splitting import split as by_number
 from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.outputs import OutputPlan

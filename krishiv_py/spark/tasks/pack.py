@@ -9,11 +9,11 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 
+from krishiv_py.arrays.grouping import buckets
+from krishiv_py.arrays.splitting import split as by_number
 from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.stage import Stage
-from krishiv_py.kernels.arrays.grouping import buckets
-from krishiv_py.kernels.arrays.splitting import split as by_number
 from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare

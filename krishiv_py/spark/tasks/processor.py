@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
+from krishiv_py.arrays.large import by_size
 from krishiv_py.engine.chain import follow, packed_results, stepping
 from krishiv_py.engine.failures import STEP
 from krishiv_py.engine.loop import NO_ROWS
@@ -19,7 +20,6 @@ from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import Packed, Stage
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.arrays.large import by_size
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult

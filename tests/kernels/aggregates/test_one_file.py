@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import SlidingWindows, Trigger, col
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import REGISTRY, AggKernel, Rows
 from krishiv_py.kernels.aggregates.base import numbers
 from krishiv_py.kernels.aggregates.generic.kernel import Definition
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates.calls import AggCall, AggName
 from krishiv_py.testing import Driver, stream_of
 

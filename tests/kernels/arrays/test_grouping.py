@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.arrays.grouping import group
+from krishiv_py.arrays.grouping import group
 
 NEAR = st.integers(-3, 3)
 FAR = st.one_of(NEAR, st.sampled_from([-(2**63), 2**63 - 1, 10**12]))

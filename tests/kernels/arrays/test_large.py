@@ -14,12 +14,12 @@ from krishiv_py import col, collect_list, count, last
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.arrays import large, picking
+from krishiv_py.arrays.grouping import codes_of, hash_values
+from krishiv_py.arrays.large import by_groups, by_size, joined
+from krishiv_py.arrays.picking import in_parts, pick
 from krishiv_py.engine import stage
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.arrays import large, picking
-from krishiv_py.kernels.arrays.grouping import codes_of, hash_values
-from krishiv_py.kernels.arrays.large import by_groups, by_size, joined
-from krishiv_py.kernels.arrays.picking import in_parts, pick
 from krishiv_py.testing import Driver, stream_of
 from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences

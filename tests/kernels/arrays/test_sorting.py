@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.arrays.sorting import close_ranks, numbered, order_in_runs, pair_order, sorted_unique, stable_order
+from krishiv_py.arrays.sorting import close_ranks, numbered, order_in_runs, pair_order, sorted_unique, stable_order
 
 SPREADS = {
     "close together": (-700, 700),

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py.arrays.ranges import Ranges, expand
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import AggregateOverflowError
-from krishiv_py.kernels.arrays.ranges import Ranges, expand
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.windows.ranged.range_partials import range_partials
 from krishiv_py.plan.aggregates.calls import AggCall

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.wavelet import below, smallest
 from krishiv_py.kernels.aggregates.base import Rows
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.wavelet import below, smallest
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.testing import stream_of

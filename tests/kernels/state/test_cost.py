@@ -26,9 +26,9 @@ from krishiv_py import (
     sum,
 )
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.arrays import ranges
 from krishiv_py.kernels.aggregates import base, collections
 from krishiv_py.kernels.aggregates.generic import ranges as any_aggregate
-from krishiv_py.kernels.arrays import ranges
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import MemoryStore

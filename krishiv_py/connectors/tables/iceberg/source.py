@@ -16,7 +16,7 @@ from krishiv_py.connectors.tables.iceberg.history import Change, change_of, foll
 from krishiv_py.connectors.tables.iceberg.place import iceberg, opened, shown_catalog, without_secrets
 from krishiv_py.errors import RAISED, KrishivError, SourceError, message
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.types import normal_type
+from krishiv_py.types import normal_type
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import fit

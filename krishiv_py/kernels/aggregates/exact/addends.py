@@ -15,10 +15,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.exact import limbs
 from krishiv_py.kernels.aggregates.exact.expansions import distil, levels
 from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, Reducer
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 HUGE: Final = 2.0**960
 """Values from here on are summed as whole numbers: the first grid needs room above them."""

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 import numpy as np
 
+from krishiv_py.arrays.types import NumPy
 from krishiv_py.kernels.aggregates.exact.reducers import Reducer
-from krishiv_py.kernels.arrays.types import NumPy
 
 _LEVELS: Final = 4
 _BLOCK: Final = 32_768

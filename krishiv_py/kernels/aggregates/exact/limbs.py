@@ -14,8 +14,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.base import lists
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 TYPE: Final = pa.list_(pa.int64())
 _BITS: Final = 32

@@ -7,8 +7,8 @@ from typing import Protocol
 import attrs
 import numpy as np
 
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.exact.limbs import Pieces
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 
 class Reducer(Protocol):

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal, Protocol
 import attrs
 import pyarrow as pa
 
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows
 from krishiv_py.kernels.aggregates.generic.prefixes import doubling, group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column, any_ranges
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates.calls import AggCall
 
 

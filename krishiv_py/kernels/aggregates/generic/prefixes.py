@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.failed import regrouped
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 Merge: TypeAlias = Callable[[list[pa.Array], Ints, int], list[pa.Array]]
 """How an aggregate merges partials by group."""

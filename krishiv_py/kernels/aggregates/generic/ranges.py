@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.decimals import doubles
+from krishiv_py.arrays.occurrences import Spread
+from krishiv_py.arrays.ranges import Ranges, expand, running
+from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers
 from krishiv_py.kernels.aggregates.failed import regrouped
 from krishiv_py.kernels.aggregates.generic.prefixes import Merge
-from krishiv_py.kernels.arrays.decimals import doubles
-from krishiv_py.kernels.arrays.occurrences import Spread
-from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
-from krishiv_py.kernels.arrays.splitting import portions
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 _PAIRS: Final = 2_000_000
 SHORT: Final = 64

@@ -18,11 +18,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.decimals import doubles
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
-from krishiv_py.kernels.arrays.decimals import doubles
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, NumPy
 from krishiv_py.plan.aggregates.calls import AggCall
 
 _FRACTION: Final = 52

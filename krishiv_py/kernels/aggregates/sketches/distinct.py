@@ -8,14 +8,14 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import hash_values
+from krishiv_py.arrays.occurrences import Spread, added, counting_ranges
+from krishiv_py.arrays.ranges import Ranges, overlapping
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition, ListLimit
 from krishiv_py.kernels.aggregates.generic.ranges import Column
-from krishiv_py.kernels.arrays.grouping import hash_values
-from krishiv_py.kernels.arrays.occurrences import Spread, added, counting_ranges
-from krishiv_py.kernels.arrays.ranges import Ranges, overlapping
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask, NumPy
 
 
 @attrs.frozen

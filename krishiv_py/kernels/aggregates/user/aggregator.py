@@ -10,13 +10,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, shown, told
 from krishiv_py.kernels.aggregates.base import Rows, valid_rows
 from krishiv_py.kernels.aggregates.failed import GroupError
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
 from krishiv_py.kernels.aggregates.user.accumulators import StateTypes
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.plan.aggregates.calls import AggCall, Aggregator
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk

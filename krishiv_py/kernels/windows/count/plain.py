@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranking import rank
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.grouping import Groups, group, key_hashes
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranking import rank
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.moment import Moment

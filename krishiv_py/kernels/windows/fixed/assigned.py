@@ -14,8 +14,8 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import among, distinct, group
-from krishiv_py.kernels.arrays.picking import pick
+from krishiv_py.arrays.grouping import among, distinct, group
+from krishiv_py.arrays.picking import pick
 from krishiv_py.kernels.columns.layout import WINDOW_END, WINDOW_START, Layout
 from krishiv_py.kernels.columns.place import START
 from krishiv_py.kernels.columns.times import unstamp

@@ -9,11 +9,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import RAISED, OperatorError, SchemaError, message, shown, told
 from krishiv_py.kernels.aggregates.failed import shown_key
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.changelog import Firings

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Groups, distinct, group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.arrays.splitting import portions, split
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.grouping import Groups, distinct, group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.splitting import portions, split
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Due, Patience

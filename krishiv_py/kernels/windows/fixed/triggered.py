@@ -16,12 +16,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import among, distinct, group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.splitting import portions, split
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import told_where
-from krishiv_py.kernels.arrays.grouping import among, distinct, group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.arrays.splitting import portions, split
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of

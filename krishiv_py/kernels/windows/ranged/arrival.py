@@ -20,11 +20,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
-from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
-from krishiv_py.kernels.arrays.splitting import portions
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import Ranges, expand, running
+from krishiv_py.arrays.sorting import pair_order, stable_order
+from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.firing.due import Due, Patience
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.state_table import Opened

@@ -11,12 +11,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import group_rows
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import Ranges, expand, running
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
-from krishiv_py.kernels.arrays.grouping import group_rows
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import Ranges, expand, running
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.due import Patience

@@ -12,12 +12,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import expand
-from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.arrays.splitting import portions
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing.due import Due
 from krishiv_py.kernels.results.changelog import Lines, compose

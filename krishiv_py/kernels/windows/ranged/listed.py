@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import OperatorError, message, shown
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import Layout
 
 

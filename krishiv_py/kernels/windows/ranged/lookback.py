@@ -11,14 +11,14 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.first_come import first_come
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.large import by_groups, too_much
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import Ranges, running
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import PlanError, message
-from krishiv_py.kernels.arrays.first_come import first_come
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.large import by_groups, too_much
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import Ranges, running
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Due, Patience
 from krishiv_py.kernels.moment import Moment

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import Ranges, expand
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.base import lists
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.ranges import Ranges, expand
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.splitting import portions
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp

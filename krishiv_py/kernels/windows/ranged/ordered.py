@@ -8,10 +8,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.time_log import times_of
 
 _BITS: Final = 62

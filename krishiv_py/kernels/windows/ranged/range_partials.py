@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.generic.ranges import Column
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.ranges import Ranges
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.aggregates.generic.ranges import Column, as_array
-from krishiv_py.kernels.arrays.ranges import Ranges
-from krishiv_py.kernels.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import Bounds, place_of
 from krishiv_py.kernels.windows.ranged.listed import Listing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask
 
 
 def firing(weights: Ints, every: Ints, late: Mask, head: Mask) -> Mask:

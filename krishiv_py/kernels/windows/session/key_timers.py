@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group_rows, key_hashes
-from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group_rows, key_hashes
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.asked import Question, asked_by
 from krishiv_py.kernels.firing.due import Patience

@@ -20,10 +20,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group_rows
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group_rows
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.session.rows import END, START

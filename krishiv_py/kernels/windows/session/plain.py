@@ -25,11 +25,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.intervals import components
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.intervals import components
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing.due import Patience
 from krishiv_py.kernels.moment import Moment

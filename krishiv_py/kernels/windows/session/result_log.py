@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import first_of, told_where
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.cumulated import cumulated

@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group, key_hashes
-from krishiv_py.kernels.arrays.intervals import components
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.grouping import group, key_hashes
+from krishiv_py.arrays.intervals import components
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.plan.windows.session import SessionWindow

@@ -12,9 +12,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.intervals import Components, components
-from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.intervals import Components, components
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.windows.session.rows import END, START

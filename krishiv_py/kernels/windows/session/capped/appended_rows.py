@@ -13,10 +13,10 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.intervals import running_reach
-from krishiv_py.kernels.arrays.ranking import rank
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.intervals import running_reach
+from krishiv_py.arrays.ranking import rank
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, Ledger
 from krishiv_py.kernels.windows.session.firing_rows import firing
 

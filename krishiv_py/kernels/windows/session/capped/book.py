@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import key_hashes
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import key_hashes
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, Book

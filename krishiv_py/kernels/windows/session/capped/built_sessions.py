@@ -10,10 +10,10 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.intervals import Codes, Components
-from krishiv_py.kernels.arrays.ranges import overlapping
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.intervals import Codes, Components
+from krishiv_py.arrays.ranges import overlapping
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints
 
 
 @attrs.frozen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.kernels.arrays.intervals import components
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.intervals import components
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.appended_rows import play
 from krishiv_py.kernels.windows.session.capped.independent_parts import pieces
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, Ledger, RowState

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.intervals import running_reach
-from krishiv_py.kernels.arrays.ranking import rank
-from krishiv_py.kernels.arrays.sorting import pair_order, stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.intervals import running_reach
+from krishiv_py.arrays.ranking import rank
+from krishiv_py.arrays.sorting import pair_order, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
 
 if TYPE_CHECKING:

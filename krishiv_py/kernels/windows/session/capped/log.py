@@ -21,8 +21,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import group
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.windows.session.rows import FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET

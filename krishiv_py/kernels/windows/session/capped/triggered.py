@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.grouping import Groups, group
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import sorted_unique
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.grouping import Groups, group
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.firing.asked import Question, Standing
 from krishiv_py.kernels.moment import Moment

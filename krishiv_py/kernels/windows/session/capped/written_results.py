@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from krishiv_py.kernels.arrays.intervals import Components
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.intervals import Components
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
 from krishiv_py.kernels.windows.session.result_log import Contents, Results
 from krishiv_py.plan.options.triggers import Trigger

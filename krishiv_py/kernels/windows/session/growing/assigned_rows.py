@@ -16,9 +16,9 @@ from bisect import bisect_left, bisect_right
 import attrs
 import numpy as np
 
-from krishiv_py.kernels.arrays.intervals import components, running_reach
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
+from krishiv_py.arrays.intervals import components, running_reach
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 
 
 @attrs.frozen(eq=False)

@@ -10,11 +10,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.intervals import running_reach
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import first_of, regrouped, told_where
-from krishiv_py.kernels.arrays.intervals import running_reach
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.sorting import stable_order
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.prefix_values import prefixes

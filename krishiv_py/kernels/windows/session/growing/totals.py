@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.windows.session.growing.firings import Sessions, value_schema

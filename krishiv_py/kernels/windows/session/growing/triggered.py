@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import Groups, group, key_hashes
+from krishiv_py.arrays.intervals import components
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import told_where
-from krishiv_py.kernels.arrays.grouping import Groups, group, key_hashes
-from krishiv_py.kernels.arrays.intervals import components
-from krishiv_py.kernels.arrays.picking import pick
-from krishiv_py.kernels.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.asked import Standing

@@ -1,0 +1,218 @@
+"""Group numbers and bucket hashes for rows, vectorised over the key columns."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.arrays.large import too_long
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import numbered
+from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.types import Hashes, Ints
+
+_DENSE_SLACK: Final = 1 << 20
+_HASHED_BYTES: Final = 1 << 22
+
+
+@attrs.frozen(eq=False)
+class Groups:
+    """A numbering of rows: rows with equal keys share a number.
+
+    Attributes
+    ----------
+    ids : ndarray of int64
+        Group number of every row, ``0 <= id < n``.
+    first : ndarray of int64
+        A row of every group (its first), by group number.
+    n : int
+        How many groups there are.
+    """
+
+    ids: Ints
+    first: Ints
+    n: int
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    combined = array.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def normal_key(array: pa.Array) -> pa.Array:
+    """Keys as SQL groups them: -0.0 is 0.0, every NaN is the same."""
+    if not pa.types.is_floating(array.type):
+        return array
+    values = pc.add(array, pa.scalar(0.0, array.type))
+    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), array.type), values)
+
+
+def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
+    """Small whole numbers standing for the values of one column, and a bound above them."""
+    if isinstance(column, np.ndarray):
+        if not len(column):
+            return column, 1
+        low, high = int(column.min()), int(column.max())
+        if high - low < 4 * len(column) + _DENSE_SLACK:
+            return column - low, high - low + 1
+        ids, first = numbered(column)
+        return ids, len(first)
+    if too_long(column):
+        return _codes_of_parts(column)
+    plain = normal_key(_plain(column))
+    if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
+        values = plain.to_numpy().astype(np.int64, copy=False)
+        low, high = int(values.min()), int(values.max())
+        if high - low < 2 * len(values):  # close together: the values themselves will do, no table of them is needed
+            return values - low, high - low + 1
+    encoded = plain if pa.types.is_dictionary(plain.type) else pc.dictionary_encode(plain, null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+
+
+def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
+    """As :func:`codes_of`, of more text than one array can hold: only that of different values has to fit."""
+    encoded = pc.dictionary_encode(column).unify_dictionaries()
+    values = len(encoded.chunk(0).dictionary)
+    codes = [chunk.indices.fill_null(values).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    return np.concatenate(codes).astype(np.int64), values + 1
+
+
+def _densify(codes: Ints, bound: int) -> Groups:
+    n_rows = len(codes)
+    if bound <= 4 * n_rows + _DENSE_SLACK:
+        slot = np.full(bound, -1, np.int64)
+        slot[codes[::-1]] = np.arange(n_rows - 1, -1, -1, dtype=np.int64)
+        present = np.flatnonzero(slot >= 0)
+        first = slot[present]
+        slot[present] = np.arange(len(present), dtype=np.int64)
+        return Groups(slot[codes], first, len(present))
+    ids, first = numbered(codes)
+    return Groups(ids, first, len(first))
+
+
+def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Groups:
+    """Number the rows by the values of several columns together; no column means one group."""
+    if n_rows == 0:
+        none = np.empty(0, np.int64)
+        return Groups(none, none, 0)
+    if not columns:
+        return Groups(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), 1)
+    codes, bound = codes_of(columns[0])
+    for column in columns[1:]:
+        more, factor = codes_of(column)
+        if bound * factor >= 1 << 62:
+            dense = _densify(codes, bound)
+            codes, bound = dense.ids, dense.n
+        codes, bound = codes * factor + more, bound * factor
+    return _densify(codes, bound)
+
+
+def group_rows(names: list[str], *tables: pa.Table) -> Groups:
+    """Number the rows of tables, one after the other, by the values of some columns together."""
+    columns = [pa.chunked_array([c for t in tables for c in t[n].chunks], tables[0][n].type) for n in names]
+    return group(list(columns), sum(t.num_rows for t in tables))
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Finaliser of splitmix64: spreads every input bit over all output bits."""
+    values = values ^ (values >> np.uint64(30))
+    values = values * np.uint64(0xBF58476D1CE4E5B9)
+    values = values ^ (values >> np.uint64(27))
+    values = values * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash_bytes(array: pa.Array) -> Hashes:
+    """Polynomial hash of variable-length values, over the bytes of many at once: numbers of 64 bits are made of each."""
+    binary = pc.cast(array, pa.large_binary()).fill_null(b"")
+    offsets = np.frombuffer(binary.buffers()[1], np.int64)[binary.offset : binary.offset + len(binary) + 1]
+    lengths = np.diff(offsets)
+    parts = portions(lengths, _HASHED_BYTES)
+    if len(parts) < 2:
+        return _hashed(binary, offsets, lengths)
+    return np.concatenate([_hashed(binary, offsets[low : high + 1], lengths[low:high]) for low, high in parts])
+
+
+def _hashed(binary: pa.Array, offsets: Ints, lengths: Ints) -> Hashes:
+    data_buffer = binary.buffers()[2]
+    if data_buffer is None or not lengths.any():
+        return _mix(lengths.astype(np.uint64))
+    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
+    starts = (offsets[:-1] - offsets[0]).astype(np.int64)
+    position = np.arange(len(data), dtype=np.int64) - np.repeat(starts, lengths)
+    powers = np.full(int(lengths.max()), 0x100000001B3, np.uint64)
+    powers[0] = 1
+    np.multiply.accumulate(powers, out=powers)
+    weighted = (data + np.uint64(1)) * powers[position]
+    filled = lengths > 0
+    sums = np.zeros(len(lengths), np.uint64)
+    sums[filled] = np.add.reduceat(weighted, starts[filled])
+    return _mix(sums ^ (lengths.astype(np.uint64) << np.uint64(48)))
+
+
+def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
+    """A 64-bit hash of every value, the same in every process and release; null has one of its own."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks > 1:
+        return np.concatenate([hash_values(chunk) for chunk in column.chunks])
+    plain = normal_key(_plain(column))
+    if pa.types.is_dictionary(plain.type):
+        plain = plain.dictionary_decode()
+    type_: Any = plain.type
+    nulls = plain.is_null().to_numpy(zero_copy_only=False) if plain.null_count else None
+    if pa.types.is_floating(type_):
+        bits = np.ascontiguousarray(pc.cast(plain, pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)).view(np.uint64)
+        result = _mix(bits)
+    elif pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        result = _mix(pc.cast(plain, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    elif pa.types.is_timestamp(type_) or pa.types.is_date64(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
+        result = _mix(plain.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    elif pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        result = _mix(plain.cast(pa.int32()).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    elif pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_string(type_):
+        result = _hash_bytes(plain)
+    else:
+        result = _hash_bytes(pc.cast(plain, pa.string()))
+    if nulls is not None:
+        result = result.copy()
+        result[nulls] = np.uint64(0x9E3779B97F4A7C15)
+    return result
+
+
+def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
+    """A 64-bit hash of the key of every row, as signed integers; no column means one key."""
+    total = np.zeros(n_rows, np.uint64)
+    for column in columns:
+        total = _mix(total * np.uint64(31) + hash_values(column))
+    return total.view(np.int64)
+
+
+def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> Ints:
+    """The bucket of every row: equal keys always share one."""
+    total = np.zeros(n_rows, np.uint64)
+    if n_buckets == 1 or not columns:
+        return total.astype(np.int64)
+    for column in columns:
+        total = _mix(total * np.uint64(31) + hash_values(column))
+    return (total % np.uint64(n_buckets)).astype(np.int64)
+
+
+def distinct(table: pa.Table, names: list[str]) -> pa.Table:
+    """The distinct values of some columns, without nested ones."""
+    picked = table.select(names)
+    return pick(picked, group(list(picked.columns), table.num_rows).first)
+
+
+def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.bool_]:
+    """Rows whose values in these columns occur in `others`; without columns, all rows if `others` has any."""
+    groups = group_rows(names, others, rows)
+    wanted = np.zeros(groups.n, np.bool_)
+    wanted[groups.ids[: others.num_rows]] = True
+    found: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]
+    return found

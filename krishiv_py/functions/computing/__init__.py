@@ -1,0 +1,1 @@
+"""What functions and operators compute: values, casts, comparison, arithmetic, texts, times, lists, maps."""

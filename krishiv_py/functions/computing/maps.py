@@ -1,0 +1,114 @@
+"""Functions of maps, by way of the lists of their keys and values."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.functions.computing.functions import alike, require
+from krishiv_py.functions.computing.lists import Lists, codes, equal_elements
+from krishiv_py.functions.computing.pieces import list_of
+from krishiv_py.functions.computing.strings import array_contains
+from krishiv_py.functions.computing.values import FaultError, Value, arrays, common, is_floating, joined, misfit
+
+
+@attrs.frozen(eq=False)
+class Maps:
+    """The entries of maps as two columns of lists, which are null where the map is."""
+
+    keys: Lists
+    values: Lists
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Maps:
+        """Those of a column."""
+        require(pa.types.is_map, column)
+        if pa.types.is_null(column.type):
+            column = pa.nulls(len(column), pa.map_(pa.string(), pa.null()))
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        low, high = offsets[:-1], np.where(missing, offsets[:-1], offsets[1:])
+        counts = high - low
+        at = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(low - (np.cumsum(counts) - counts), counts)
+        taken = pa.array(at)
+        return cls(Lists(column.keys.take(taken), counts, missing), Lists(column.items.take(taken), counts, missing))
+
+    def column(self) -> pa.Array:
+        """The maps as a column."""
+        missing = self.keys.missing
+        ends = np.cumsum(self.keys.counts)
+        offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+        if not missing.any():
+            return pa.MapArray.from_arrays(offsets, self.keys.items, self.values.items)
+        open_ = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.concatenate([missing, [False]]))
+        return pa.MapArray.from_arrays(open_, self.keys.items, self.values.items)
+
+
+def map_keys(value: Value) -> Value:
+    """``map_keys``."""
+    (column,), single = arrays(value)
+    return joined(Maps.of(column).keys.column(), single)
+
+
+def map_values(value: Value) -> Value:
+    """``map_values``."""
+    (column,), single = arrays(value)
+    return joined(Maps.of(column).values.column(), single)
+
+
+def map_contains_key(value: Value, key: Value) -> Value:
+    """``map_contains_key``."""
+    return array_contains(map_keys(value), key)
+
+
+def at_key(value: Value, key: Value) -> Value:
+    """The value of a key; null if there is none."""
+    known = value.type.key_type
+    if not pa.types.is_null(key.type) and common(known, key.type) != known:
+        raise misfit(value.type, key.type)
+    (column,), single = arrays(value)
+    if isinstance(key, pa.Scalar):
+        if not key.is_valid:
+            return joined(pa.nulls(len(column), value.type.item_type), single)
+        return pc.map_lookup(value, query_key=pc.cast(key, known), occurrence="first")
+    (column, wanted), _ = arrays(value, pc.cast(key, known))
+    maps = Maps.of(column)
+    at = np.full(len(column), -1, np.int64)
+    hits = np.flatnonzero(equal_elements(maps.keys, wanted))
+    rows, first = np.unique(maps.keys.rows[hits], return_index=True)
+    at[rows] = hits[first]
+    return maps.values.items.take(pa.array(at, mask=at < 0))
+
+
+def map_from_arrays(keys: Value, values: Value) -> Value:
+    """``map_from_arrays``: keys that are null, or equal to another one, are errors."""
+    (one, other), single = arrays(keys, values)
+    a, b = Lists.of(one), Lists.of(other)
+    missing = a.missing | b.missing
+    a, b = a.without(missing), b.without(missing)
+    if not np.array_equal(a.counts, b.counts):
+        raise FaultError("a map has as many keys as values")
+    return joined(_checked(Maps(a, b)).column(), single)
+
+
+def _checked(maps: Maps) -> Maps:
+    items, rows = maps.keys.items, maps.keys.rows
+    if is_floating(items.type):  # Spark's answer for -0.0 beside 0.0 depends on how the map was made
+        raise misfit(items.type)
+    if items.null_count:
+        raise FaultError("a map has no key that is null")
+    number, most = codes(items)
+    if len(np.unique(rows * most + number)) < len(rows):
+        raise FaultError("a map has two keys that are equal")
+    return maps
+
+
+def map_of(values: list[Value]) -> Value:
+    """``map(key, value, ...)``."""
+    keys, items = alike(values[::2]), alike(values[1::2])
+    columns, single = arrays(*keys, *items)
+    lists = [list_of(part) for part in (columns[: len(keys)], columns[len(keys) :])]
+    found = map_from_arrays(*lists)
+    return found[0] if single else found

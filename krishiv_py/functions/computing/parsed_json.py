@@ -1,0 +1,211 @@
+"""``from_json``: texts to structs of a schema, by Arrow's reader; text by text only where that one cannot read them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from krishiv_py.functions.computing.text import written
+from krishiv_py.functions.computing.values import Value, arrays, joined, misfit
+
+_ONE_LINE: Final = r"^[ \t]*\{[^\n\r]*\}[ \t]*$"
+_MINUS_ZERO: Final = r"-0[ \t]*[,}\]]"  # a whole number, so 0.0 as a double, where Arrow reads -0.0
+_LONGEST: Final = 1 << 30
+_FEW: Final = 16
+_SPECIAL: Final = {"NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "-INF"}
+_BLANKS: Final = " \t\n\r"
+
+
+def from_json(value: Value, type_: pa.DataType) -> Value:
+    """Structs of a type; null of null and of blank texts, all fields null where a text is no object."""
+    if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
+        raise misfit(value.type)
+    (column,), single = arrays(pc.cast(value, pa.string()))
+    one_line = pc.match_substring_regex(column, _ONE_LINE)
+    plain = pc.fill_null(pc.and_(one_line, pc.invert(pc.match_substring_regex(column, _MINUS_ZERO))), False)
+    simple = np.flatnonzero(plain.to_numpy(zero_copy_only=False))
+    others = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
+    parts, rows = [], []
+    for places, found in _read(column, simple, type_):
+        parts.append(found)
+        rows.append(places)
+    parts.append(pa.array([None if x is None else _one(x, type_) for x in column.take(pa.array(others)).to_pylist()], type_))
+    rows.append(others)
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    return joined(pa.concat_arrays(parts).take(pa.array(order)), single)
+
+
+def _read(column: pa.Array, rows: Any, type_: pa.DataType) -> Iterator[tuple[Any, pa.Array]]:
+    """Rows that hold an object in one line; halved, again and again, around what Arrow does not read."""
+    pending = [rows] if len(rows) else []
+    while pending:
+        places = pending.pop()
+        texts = column.take(pa.array(places))
+        found = _at_once(texts, type_)
+        if found is not None:
+            yield places, found
+        elif len(places) <= _FEW:
+            yield places, pa.array([_one(x, type_) for x in texts.to_pylist()], type_)
+        else:
+            half = len(places) // 2
+            pending += [places[half:], places[:half]]
+
+
+def _at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    """The structs of texts; None if one is not read as the rules have it."""
+    lines = pc.binary_join_element_wise('{"v":', texts, "}\n", "")
+    data = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "")[0].as_buffer()
+    if data.size > _LONGEST:
+        return None
+    try:
+        found = arrow_json.read_json(
+            pa.BufferReader(data),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=data.size + 1),
+            parse_options=arrow_json.ParseOptions(
+                explicit_schema=pa.schema([("v", type_)]), unexpected_field_behavior="ignore", newlines_in_values=False
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return found.column(0).combine_chunks() if found.num_rows == len(texts) else None
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class _Object(list["tuple[str, Any]"]):
+    """An object with its fields in order, also those of one name."""
+
+    __slots__ = ()
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
+_NONE: Final = object()
+"""A value that the type of its field cannot hold."""
+
+
+def _one(text: str, type_: pa.DataType) -> dict[str, Any] | None:
+    """One text by the rules of Spark's permissive mode; what follows the object is not looked at."""
+    text = text.lstrip(_BLANKS)
+    if not text:
+        return None
+    try:
+        found, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return _empty(type_)
+    return _struct(found, type_) if isinstance(found, _Object) else _empty(type_)
+
+
+def get_json_object(value: Value, path: tuple[str | int, ...]) -> Value:
+    """What a path leads to, a text as it is and anything else as JSON; null where it leads nowhere, or a text is no JSON."""
+    if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
+        raise misfit(value.type)
+    (column,), single = arrays(pc.cast(value, pa.string()))
+    return joined(pa.array([None if x is None else _at_path(x, path) for x in column.to_pylist()], pa.string()), single)
+
+
+def _at_path(text: str, path: tuple[str | int, ...]) -> str | None:
+    try:
+        root, _ = _STRICT.raw_decode(text.lstrip(_BLANKS))
+    except (ValueError, RecursionError):
+        return None
+    found = _followed(root, path)
+    return None if found is _NONE else _text(found)
+
+
+def _followed(found: Any, path: tuple[str | int, ...]) -> Any:
+    """What lies behind the steps of a path; of fields of one name the first in which the rest of it lies."""
+    if not path:
+        return found
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        return _followed(found[step], rest) if type(found) is list and step < len(found) else _NONE
+    for name, value in found if isinstance(found, _Object) else ():
+        if name == step and value is not None and (inside := _followed(value, rest)) is not _NONE:
+            return inside
+    return _NONE
+
+
+def _empty(type_: pa.DataType) -> dict[str, Any]:
+    return dict.fromkeys((f.name for f in type_), None)
+
+
+def _struct(found: _Object, type_: pa.DataType) -> dict[str, Any]:
+    """The fields; of those of one name the last that fits, null if none does."""
+    types = {f.name: f.type for f in type_}
+    made = _empty(type_)
+    for name, value in found:
+        fitting = _fitting(value, types[name]) if name in types else _NONE
+        if fitting is not _NONE:
+            made[name] = fitting
+    return made
+
+
+def _fitting(found: Any, type_: pa.DataType) -> Any:
+    if found is None:
+        return None
+    if pa.types.is_struct(type_):
+        return _struct(found, type_) if isinstance(found, _Object) else _NONE
+    if pa.types.is_list(type_):
+        items = [_fitting(x, type_.value_type) for x in found] if type(found) is list else [_NONE]
+        return _NONE if any(x is _NONE for x in items) else items
+    if pa.types.is_string(type_):
+        return _text(found)
+    if pa.types.is_boolean(type_):
+        return found if isinstance(found, bool) else _NONE
+    if pa.types.is_integer(type_):
+        return _whole(found, type_)
+    return _floating(found, type_)
+
+
+def _whole(found: Any, type_: pa.DataType) -> Any:
+    if not isinstance(found, _Number) or not found.lstrip("-").isdigit() or len(found) > 20:
+        return _NONE
+    number, limit = int(found), 1 << (type_.bit_width - 1)
+    return number if -limit <= number < limit else _NONE
+
+
+def _floating(found: Any, type_: pa.DataType) -> Any:
+    if not isinstance(found, _Number) and found not in (_SPECIAL if isinstance(found, str) else ()):
+        return _NONE
+    number = float(int(found)) if found.lstrip("-").isdigit() and len(found) < 300 else float(found)
+    if pa.types.is_float32(type_):
+        with np.errstate(over="ignore"):
+            number = float(np.float32(number))
+    return number
+
+
+def _text(found: Any) -> str:
+    """A text as it is, anything else as JSON without blanks, as Spark writes it again."""
+    if isinstance(found, str) and not isinstance(found, _Number):
+        return found.encode("utf-8", "replace").decode()
+    return _json(found)
+
+
+def _json(found: Any) -> str:
+    if isinstance(found, _Number):
+        if found.lstrip("-").isdigit():
+            return str(int(found)) if len(found) < 4_000 else str(found)
+        number = float(found)
+        text = str(written(pa.array([number]))[0][0])
+        return text if math.isfinite(number) else f'"{text}"'
+    if isinstance(found, _Object):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_json(v)}" for k, v in found) + "}"
+    if isinstance(found, list):
+        return "[" + ",".join(map(_json, found)) + "]"
+    return json.dumps(found, ensure_ascii=False)

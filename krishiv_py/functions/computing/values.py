@@ -1,0 +1,202 @@
+"""Values of expressions, and the type in which two of them meet: that of Spark's ANSI mode, but text is never converted."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.arrays.decimals import doubles
+from krishiv_py.types import MAX_DECIMAL_DIGITS
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Value: TypeAlias = Any  # a pyarrow Array or Scalar: pyarrow's own functions take both
+
+INSTANT: Final = pa.timestamp("us", "UTC")
+LOCAL: Final = pa.timestamp("us")
+DOUBLE: Final = pa.float64()
+DURATION: Final = pa.duration("us")
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
+is_integer = pa.types.is_integer
+is_floating = pa.types.is_floating
+is_decimal = pa.types.is_decimal
+is_timestamp = pa.types.is_timestamp
+
+
+class FaultError(ValueError):
+    """A value that cannot be computed; becomes an error that names the expression."""
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Whether a type can be computed with."""
+    return bool(is_integer(type_) or is_floating(type_) or is_decimal(type_))
+
+
+def is_moment(type_: pa.DataType) -> bool:
+    """Whether values are points in time."""
+    return bool(is_timestamp(type_) or pa.types.is_date(type_))
+
+
+class MisfitError(TypeError):
+    """Types for which there is no such operation; becomes an error that names the expression."""
+
+
+def misfit(*types: pa.DataType) -> MisfitError:
+    """The error for these types."""
+    return MisfitError(" and ".join(map(str, types)))
+
+
+def literal(value: object) -> pa.Scalar:
+    """A constant: whole numbers are ``bigint``, or a decimal beyond; naive datetimes have no time zone."""
+    if isinstance(value, bool) or value is None:
+        return pa.scalar(value)
+    if isinstance(value, int):
+        return pa.scalar(value, pa.int64()) if -(2**63) <= value < 2**63 else shortest(decimal.Decimal(value))
+    if isinstance(value, decimal.Decimal):
+        return shortest(value)
+    if isinstance(value, dt.datetime):
+        return pa.scalar(
+            value if value.tzinfo is None else value.astimezone(dt.timezone.utc), LOCAL if value.tzinfo is None else INSTANT
+        )
+    return pa.scalar(value, DURATION) if isinstance(value, dt.timedelta) else pa.scalar(value)
+
+
+def shortest(value: decimal.Decimal) -> pa.Scalar:
+    """A decimal in as many digits as it needs."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    scale = max(-exponent, 0)
+    return pa.scalar(value, pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale))
+
+
+def decimal_parts(type_: pa.DataType) -> tuple[int, int]:
+    """Precision and scale of a decimal, or of the one that holds every value of an integer type."""
+    return (type_.precision, type_.scale) if is_decimal(type_) else (_DIGITS[type_.bit_width], 0)
+
+
+def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which two meet; None if there is none."""
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if is_number(left) and is_number(right):
+        return _number(left, right)
+    if is_moment(left) and is_moment(right):
+        return INSTANT if any(is_timestamp(t) and t.tz for t in (left, right)) else LOCAL
+    return _nested(left, right)
+
+
+def _nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Lists and structs of the same fields, in the types that their parts meet in."""
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        item = common(left.value_type, right.value_type)
+        return None if item is None else pa.list_(item)
+    if not (pa.types.is_struct(left) and pa.types.is_struct(right)) or left.num_fields != right.num_fields:
+        return None
+    fields = []
+    for one, other in zip(left, right, strict=True):
+        type_ = common(one.type, other.type)
+        if type_ is None or one.name.lower() != other.name.lower():
+            return None
+        fields.append(pa.field(one.name, type_))
+    return pa.struct(fields)
+
+
+def _number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if is_floating(left) or is_floating(right):
+        return DOUBLE
+    if is_integer(left) and is_integer(right):
+        return left if left.bit_width >= right.bit_width else right
+    (p1, s1), (p2, s2) = decimal_parts(left), decimal_parts(right)
+    scale = max(s1, s2)
+    whole = max(p1 - s1, p2 - s2)
+    scale = max(0, min(scale, MAX_DECIMAL_DIGITS - whole))  # digits before the point go first, as in Spark
+    return pa.decimal128(min(whole + scale, MAX_DECIMAL_DIGITS), scale)
+
+
+def coerced(value: Value, type_: pa.DataType) -> Value:
+    """A value in the type it meets others in; large whole numbers become the nearest double."""
+    if value.type == type_:
+        return value
+    if is_timestamp(type_) and type_.tz and not (is_timestamp(value.type) and value.type.tz):
+        return pc.assume_timezone(pc.cast(value, LOCAL), "UTC") if not pa.types.is_null(value.type) else pc.cast(value, type_)
+    if is_decimal(value.type) and is_floating(type_):
+        return nearest(value, type_)
+    if is_decimal(value.type) and is_decimal(type_) and value.type.scale > type_.scale:
+        value = pc.round(wide(value, value.type.scale), type_.scale, "half_towards_infinity")
+    if pa.types.is_nested(type_) and not pa.types.is_null(value.type):
+        return _parts_coerced(value, type_)
+    return pc.cast(value, type_, safe=is_decimal(type_))
+
+
+def _parts_coerced(value: Value, type_: pa.DataType) -> Value:
+    (column,), single = arrays(value)
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_struct(type_):
+        parts = [coerced(part, field.type) for part, field in zip(column.flatten(), type_, strict=True)]
+        return joined(pa.StructArray.from_arrays(parts, fields=list(type_), mask=mask), single)
+    if not pa.types.is_list(type_):
+        return joined(column.cast(type_), single)
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    return joined(pa.ListArray.from_arrays(offsets, coerced(column.flatten(), type_.value_type), type_, mask=mask), single)
+
+
+def nearest(value: Value, type_: pa.DataType) -> Value:
+    """Decimals as the nearest floating-point numbers."""
+    (column,), single = arrays(value)
+    return joined(doubles(column).cast(type_, safe=False), single)
+
+
+def wide(value: Value, scale: int) -> Value:
+    """A whole number or a decimal as one of 76 digits, `scale` of them after the point: room for any sum of two."""
+    return pc.cast(value, pa.decimal256(76, scale))
+
+
+def beside(constant: object, value: pa.Scalar, other: Value) -> pa.Scalar:
+    """A constant in the type it means beside another value: whole numbers as short decimals, texts as points in time."""
+    if is_decimal(other.type) and isinstance(constant, int) and not isinstance(constant, bool):
+        return shortest(decimal.Decimal(constant))
+    return value
+
+
+def arrays(*values: Value) -> tuple[list[pa.Array], bool]:
+    """Values as arrays of one length, and whether all were constants (then of length 1)."""
+    lengths = [len(v) for v in values if isinstance(v, pa.Array)]
+    n = lengths[0] if lengths else 1
+    return [v if isinstance(v, pa.Array) else repeated(v, n) for v in values], not lengths
+
+
+def repeated(value: pa.Scalar, n: int) -> pa.Array:
+    """A constant for `n` rows; Arrow repeats no list for none."""
+    return pa.repeat(value, n) if n else pa.array([], value.type)
+
+
+def joined(result: pa.Array, single: bool) -> Value:
+    """An array, or its only value."""
+    return result[0] if single else result
+
+
+def first_true(mask: Value) -> int | None:
+    """The first row for which a mask is true."""
+    if isinstance(mask, pa.Scalar):
+        return 0 if mask.as_py() else None
+    found = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
+    return int(found[0]) if len(found) else None
+
+
+def null_mask(*columns: pa.Array) -> Mask | None:
+    """Rows in which any of the columns is null; None if there is none."""
+    masks: list[Mask] = [c.is_null().to_numpy(zero_copy_only=False) for c in columns if c.null_count]
+    if not masks:
+        return None
+    out = masks[0]
+    for mask in masks[1:]:
+        out = out | mask
+    return out

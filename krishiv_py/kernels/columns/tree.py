@@ -1,0 +1,333 @@
+"""The value of an expression tree over a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.errors import ExpressionError, OperatorError, message, unknown_column
+from krishiv_py.functions.computing import arithmetic, functions
+from krishiv_py.functions.computing.calls import CALLS, extreme
+from krishiv_py.functions.computing.casts import cast
+from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
+from krishiv_py.functions.computing.pieces import element_or_null
+from krishiv_py.functions.computing.read_times import read_by
+from krishiv_py.functions.computing.values import INSTANT, FaultError, MisfitError, Value, beside, is_moment, literal
+from krishiv_py.kernels.columns import lambdas
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.expressions.case import Case
+from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.known import LAMBDAS
+from krishiv_py.plan.expressions.lambdas import LambdaVar
+from krishiv_py.plan.expressions.structs import StructOf
+from krishiv_py.plan.running.by_clock import BatchTime
+from krishiv_py.plan.schema import unknown_field
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions import ddl
+else:
+    ddl = lazy("krishiv_py.plan.expressions.ddl")
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+_KLEENE: Final = {"and": pc.and_kleene, "or": pc.or_kleene}
+_MISFITS: Final = (MisfitError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+def value_of(expr: Expr, batch: Rows) -> Value:
+    """The value of an expression: an array, or a scalar where all rows have the same."""
+    if isinstance(expr, Col):
+        return _column(expr, batch)
+    if isinstance(expr, Lit):
+        return literal(expr.value)
+    if isinstance(expr, LambdaVar):
+        return lambdas.variable(expr, batch)
+    if isinstance(expr, Alias):
+        return value_of(expr.arg, batch)
+    if isinstance(expr, BinOp):
+        return _chain(expr, batch)
+    if isinstance(expr, BatchTime):
+        return pa.scalar(expr.at_us, INSTANT)
+    try:
+        return _node(expr, batch)
+    except (FaultError, pa.ArrowInvalid) as problem:
+        raise _uncomputable(expr, batch, problem) from problem
+    except _MISFITS as problem:
+        raise _misfit(expr, batch, problem) from problem
+
+
+def _column(expr: Col, batch: Rows) -> pa.Array:
+    at = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
+    if at < 0:
+        raise unknown_column(expr.name, batch.schema.names, "expression")
+    column = batch.column(at)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _chain(expr: BinOp, batch: Rows) -> Value:
+    """Operators from left to right, without recursion: there may be thousands."""
+    links: list[BinOp] = []
+    node: Expr = expr
+    while isinstance(node, BinOp):
+        links.append(node)
+        node = node.left
+    links.reverse()
+    at = -1
+    value = None
+    while at < len(links):
+        try:
+            value = value_of(node, batch) if at < 0 else _link(links[at], node, value, batch)
+        except OperatorError as problem:
+            at, value = _spared(links, at, batch, problem)
+        except (FaultError, pa.ArrowInvalid) as problem:
+            at, value = _spared(links, at, batch, _uncomputable(links[at], batch, problem))
+        except _MISFITS as problem:
+            raise _misfit(links[at], batch, problem) from problem
+        node = node if at < 0 else links[at]
+        at += 1
+    return value
+
+
+def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError) -> tuple[int, Value]:
+    """A division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at first."""
+    for at in range(failed + 1, len(links)):
+        link = links[at]
+        if link.op in ("/", "%") and (not isinstance(link.right, Lit) or link.right.value is None):
+            try:
+                right = value_of(link.right, batch)
+                left = guarded(link.left, batch, pc.is_valid(right))
+                return at, arithmetic.binary(link.op, left, right)
+            except OperatorError as other:
+                problem = other
+            except (FaultError, pa.ArrowInvalid) as other:
+                problem = _uncomputable(link, batch, other)
+    raise problem
+
+
+def _link(link: BinOp, left_expr: Expr, left: Value, batch: Rows) -> Value:
+    """One operator, whose left side is known."""
+    if link.op in _KLEENE:
+        left = functions.boolean(left)
+        undecided = pc.fill_null(left if link.op == "and" else pc.invert(left), True)
+        return _KLEENE[link.op](left, functions.boolean(guarded(link.right, batch, undecided)))
+    right = value_of(link.right, batch) if link.op in ("/", "%") else guarded(link.right, batch, pc.is_valid(left))
+    if isinstance(link.right, Lit):
+        right = _beside(link.right, right, left)
+    if isinstance(left_expr, Lit):
+        left = _beside(left_expr, left, right)
+    return compare(link.op, left, right) if link.op in COMPARISONS else arithmetic.binary(link.op, left, right)
+
+
+def _beside(constant: Lit, value: pa.Scalar, other: Value) -> Value:
+    """A constant in the type it means beside another value."""
+    if isinstance(constant.value, str) and is_moment(other.type):
+        return cast(value, other.type)
+    return beside(constant.value, value, other)
+
+
+def guarded(expr: Expr, batch: Rows, needed: Value) -> Value:
+    """The value where it is needed. Only if it cannot be computed everywhere, rows are picked: ``b <> 0 AND a / b > 1``."""
+    try:
+        return value_of(expr, batch)
+    except OperatorError:
+        mask = pa.repeat(needed, batch.num_rows) if isinstance(needed, pa.Scalar) else needed
+        wanted = mask.to_numpy(zero_copy_only=False)
+        if wanted.all():
+            raise
+        found = value_of(expr, batch.filter(mask))
+        if isinstance(found, pa.Scalar):
+            return found
+        return found.take(pa.array(np.cumsum(wanted) - 1, pa.int64(), mask=~wanted))
+
+
+def _node(expr: Expr, batch: Rows) -> Value:
+    if isinstance(expr, UnOp):
+        return _unary(expr, value_of(expr.arg, batch))
+    if isinstance(expr, IsIn):
+        return _is_in(expr, value_of(expr.arg, batch))
+    if isinstance(expr, Cast):
+        return cast(value_of(expr.arg, batch), expr.type, expr.named, expr.tried)
+    if isinstance(expr, Field):
+        return _field(value_of(expr.arg, batch), expr)
+    if isinstance(expr, StructOf):
+        return pa.StructArray.from_arrays([value_of(c, batch) for c in expr.children()], names=list(expr.names))
+    if isinstance(expr, Case):
+        return _case(expr.args, batch)
+    if isinstance(expr, Func):
+        return _call(expr, batch)
+    raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
+
+
+def _unary(expr: UnOp, value: Value) -> Value:
+    if expr.op == "not":
+        return pc.invert(functions.boolean(value))
+    if expr.op == "-":
+        return arithmetic.negative(value)
+    return pc.is_null(value) if expr.op == "is_null" else pc.is_valid(value)
+
+
+def _is_in(expr: IsIn, value: Value) -> Value:
+    constants = expr.values
+    if is_moment(value.type):
+        constants = tuple(cast(pa.scalar(c), value.type).as_py() if isinstance(c, str) else c for c in constants)
+    return is_in(value, constants)
+
+
+def _call(expr: Func, batch: Rows) -> Value:
+    name, args = expr.name, expr.args
+    if name == "if_else":
+        return _if_else(args, batch)
+    if name == "coalesce":
+        return _coalesce(args, batch)
+    if name == "named_struct":
+        labels = [a.value for a in args[::2] if isinstance(a, Lit)]
+        return functions.struct_of([str(x) for x in labels], [value_of(a, batch) for a in args[1::2]])
+    if name in ("greatest", "least"):
+        return extreme(_beside_all(args, [value_of(a, batch) for a in args]), ">" if name == "greatest" else "<")
+    if name in ("to_date", "to_timestamp", "try_to_timestamp"):
+        return _moment(name, args, batch)
+    if name in LAMBDAS:
+        return lambdas.call(expr, batch, value_of)
+    if name in ("array", "map"):
+        values = [value_of(a, batch) for a in args]
+        if name == "map":
+            keys, others = (_beside_all(args[at::2], values[at::2]) for at in (0, 1))
+            values = [v for pair in zip(keys, others, strict=True) for v in pair]
+        return CALLS[name](values if name == "map" else _beside_all(args, values), [])
+    if name == "equal_null":
+        return _equal_null(_beside_all(args, [value_of(a, batch) for a in args]))
+    if name == "try_element_at":
+        return _try_element_at(*(value_of(a, batch) for a in args))
+    if name in ("hash", "xxhash64", "distinct_key"):
+        return CALLS[name]([value_of(a, batch) for a in args], [])
+    values = [value_of(args[0], batch)]
+    if name == "item" and pa.types.is_struct(values[0].type) and isinstance(args[1], Lit) and isinstance(args[1].value, str):
+        return _field(values[0], Field(args[0], args[1].value))
+    values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
+    if name == "nullif":
+        same = compare("==", *_beside_all(args, values))
+        return pc.if_else(pc.fill_null(same, False), pa.scalar(None, values[0].type), values[0])
+    plain = [a.value if isinstance(a, Lit) else None for a in args]
+    return CALLS[name](values, [plain[0], ddl.json_type(str(plain[1]))] if name == "from_json" else plain)
+
+
+def _moment(name: str, args: tuple[Expr, ...], batch: Rows) -> Value:
+    """A text as a date or a time, by a pattern if there is one."""
+    value, target = value_of(args[0], batch), pa.date32() if name == "to_date" else INSTANT
+    tried = name.startswith("try_")
+    if len(args) == 1:
+        return cast(value, target, named=True, tried=tried)
+    assert isinstance(args[1], Lit)
+    return read_by(value, str(args[1].value), target, tried=tried)
+
+
+def _equal_null(values: list[Value]) -> Value:
+    """Whether both are equal, or both null; never null."""
+    left, right = values
+    same = pc.fill_null(compare("==", left, right), False)
+    return pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+
+
+def _try_element_at(value: Value, at: Value) -> Value:
+    """The element of a list at a place from 1 on, or of a map at a key; null if there is none."""
+    if pa.types.is_map(value.type):
+        return CALLS["item"]([value, at], [])
+    if pa.types.is_list(value.type) and pc.any(pc.and_(pc.equal(at, 0), pc.is_valid(value))).as_py():
+        raise FaultError("try_element_at counts from 1: a list has no element 0")
+    return element_or_null(value, at, from_one=True)
+
+
+def _beside_all(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
+    """Constants in the types they mean beside the others."""
+    others = [v for a, v in zip(args, values, strict=True) if not isinstance(a, Lit)]
+    if not others:
+        return values
+    return [_beside(a, v, others[0]) if isinstance(a, Lit) else v for a, v in zip(args, values, strict=True)]
+
+
+def _if_else(args: tuple[Expr, ...], batch: Rows) -> Value:
+    """The second where the first is true, else (also where it is null) the third."""
+    holds = pc.fill_null(functions.boolean(value_of(args[0], batch)), False)
+    one = guarded(args[1], batch, holds)
+    other = guarded(args[2], batch, pc.invert(holds))
+    left, right = functions.alike(_beside_all(args[1:], [one, other]))
+    return pc.if_else(holds, left, right)
+
+
+def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
+    """The value beside the first condition that is true; each is computed only where it is looked at."""
+    open_: Value = pa.scalar(True)
+    hits, values = [], []
+    for at in range(0, len(args) - 1, 2):
+        holds = pc.and_(open_, pc.fill_null(functions.boolean(guarded(args[at], batch, open_)), False))
+        hits.append(holds)
+        values.append(guarded(args[at + 1], batch, holds))
+        open_ = pc.and_(open_, pc.invert(holds))
+    last = args[-1] if len(args) % 2 else Lit(None)
+    values.append(guarded(last, batch, open_))
+    *values, found = functions.alike(_beside_all((*args[1::2], last), values))
+    for holds, value in zip(reversed(hits), reversed(values), strict=True):
+        found = pc.if_else(holds, value, found)
+    return found
+
+
+def _coalesce(args: tuple[Expr, ...], batch: Rows) -> Value:
+    values = [value_of(args[0], batch)]
+    missing = pc.is_null(values[0])
+    for arg in args[1:]:
+        values.append(guarded(arg, batch, missing))
+        missing = pc.and_(missing, pc.is_null(values[-1]))
+    return pc.coalesce(*functions.alike(_beside_all(args, values)))
+
+
+def _field(value: Value, expr: Field) -> Value:
+    """A field of a struct; null where the struct is."""
+    at = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
+    if at < 0:
+        raise unknown_field(expr.name, value.type, repr(expr.arg))
+    return pc.struct_field(value, at)
+
+
+def _brief(expr: Expr) -> str:
+    text = repr(expr)
+    return text if len(text) <= 300 else f"{text[:200]} … {text[-60:]}"
+
+
+def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
+    return OperatorError(
+        message(
+            f"{_brief(expr)} cannot be computed",
+            f"{batch.num_rows} rows",
+            str(problem).splitlines()[0],
+            'leave such rows out with .filter(...), make the value null with func("nullif", x, 0) or '
+            ".try_cast(...), or cast to a wider type",
+        )
+    )
+
+
+def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
+    names = columns_of(expr)
+    types = {f.name: str(f.type) for f in batch.schema if f.name in names}
+    told = str(problem).splitlines()[0]
+    return ExpressionError(
+        message(
+            f"the types of {_brief(expr)} do not fit",
+            types or "constants only",
+            f"there is no such operation on {told}",
+            _way_out(told),
+        )
+    )
+
+
+def _way_out(types: str) -> str:
+    """What to write instead of an operation on these types."""
+    if "duration" in types:
+        return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
+    if types.startswith("struct"):
+        return "name a field: s.x in text, col('s').field('x') in Python"
+    if "string" in types:
+        return 'cast one side: CAST(x AS string) or CAST(x AS bigint) in text, col("x").cast("string") in Python'
+    return 'cast one side: CAST(x AS double) in text, col("x").cast("double") in Python'
