@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.spark.storage import folders
+from krishiv_py.runtime.storage import folders
 
 HOLDER = """
 import os, sys, time
-from krishiv_py.spark.storage import folders
+from krishiv_py.runtime.storage import folders
 if "own-handler" in sys.argv:
     import signal
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))

@@ -17,12 +17,12 @@ from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.spark.reading.ranged.converted import convert
-from krishiv_py.spark.reading.ranged.folders import FolderSource, as_folder, files_in
-from krishiv_py.spark.reading.ranged.log import RangeLog
-from krishiv_py.spark.reading.ranged.planning import RangePlanner
-from krishiv_py.spark.reading.ranged.taken import Taken
-from krishiv_py.spark.reading.scan import file_reader
+from krishiv_py.runtime.ranges.converted import convert
+from krishiv_py.runtime.ranges.folders import FolderSource, as_folder, files_in
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangePlanner
+from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.reading.files import file_reader
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

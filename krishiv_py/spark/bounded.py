@@ -26,10 +26,10 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.stages import input_stages
 from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.handing_on import RESULT, STAGE, leaving, place_of, result_kinds
 from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps
-from krishiv_py.spark.tasks.handing_on import RESULT, STAGE, leaving, place_of, result_kinds
 from krishiv_py.spark.tasks.moments import TimedBatch, stream_reader, timetable
 from krishiv_py.spark.tasks.pack import NOTES, root_of
 

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.redaction import shown_setting
+from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.spark.setup.class_archive import archive_options
 from krishiv_py.spark.setup.config import JVM_OPTIONS, Profile, cores_of, is_here, session_settings
 from krishiv_py.spark.setup.interpreter import choose_worker_python
@@ -18,7 +19,6 @@ from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
 from krishiv_py.spark.setup.stores import settings_while_running
 from krishiv_py.spark.setup.warming import begin_workers
-from krishiv_py.spark.storage.folders import spark_folder
 
 
 def session(

@@ -26,11 +26,11 @@ from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS
+from krishiv_py.runtime.batch import TaskRow, deliver
+from krishiv_py.runtime.handing_on import RESULT, kind_of, result_kinds
+from krishiv_py.runtime.outputs import TaskOutput, claim_folder
+from krishiv_py.runtime.storage.codec import decode
 from krishiv_py.spark.setup.types import spark_ddl
-from krishiv_py.spark.storage.codec import decode
-from krishiv_py.spark.tasks.batch import TaskRow, deliver
-from krishiv_py.spark.tasks.handing_on import RESULT, kind_of, result_kinds
-from krishiv_py.spark.tasks.outputs import TaskOutput, claim_folder
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 
 _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROWS}
@@ -270,7 +270,7 @@ def write_once(spark: SparkSession, sink: Sink, late: pa.Table, query: str) -> N
     output = output_for(sink, OutputOf(mark, query, "late_rows", late.schema), mark)
     match output:
         case TaskFiles() if isinstance(sink, FileSink):
-            written = TaskOutput({LATE_ROWS: (output.publisher.folder, sink)}, mark).write_batch(LATE_ROWS, 0, late, 0)
+            written = TaskOutput({LATE_ROWS: (output.publisher.folder, sink)}, mark).write(LATE_ROWS, 0, late, 0)
             output.publisher.publish(0, written["names"] if written is not None else [])
         case Tables():
             output.publisher.publish(0, [late], is_replay=False)

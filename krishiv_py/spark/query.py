@@ -28,13 +28,13 @@ from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.stages import leading_stage
 from krishiv_py.redaction import redacted
-from krishiv_py.spark.checkpoint.lost import lost_file
+from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.checkpoint.lost import lost_file
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.spark.launched import Launched
-from krishiv_py.spark.query_metrics import Ledger
-from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.state_reader import count_keys, read_state
-from krishiv_py.spark.tasks.batch import Halt
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 
 _PATIENCE_S: Final = 2.0

@@ -13,12 +13,12 @@ from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.stage import Stage
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.spark.reading.ranged.planning import logged
+from krishiv_py.runtime.handing_on import leaving
+from krishiv_py.runtime.outputs import TaskOutput
+from krishiv_py.runtime.ranges.planning import logged
 from krishiv_py.spark.reading.scan import Reader, scan
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import leaving
-from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import OUT_TYPE
 from krishiv_py.spark.tasks.rows import GiveRows, RowsOut

@@ -19,8 +19,8 @@ from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.errors import CheckpointError, KrishivError, message
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
+from krishiv_py.runtime.checkpoint.lease import Lease, take
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
-from krishiv_py.spark.checkpoint.lease import Lease, take
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
 from krishiv_py.spark.setup.stores import check_stores

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import attrs
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -24,41 +25,42 @@ from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
-from krishiv_py.spark.checkpoint.lease import Lease
-from krishiv_py.spark.checkpoint.logcheck import check_log
-from krishiv_py.spark.checkpoint.moved import follow
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes, Claim
+from krishiv_py.runtime.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
+from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.runtime.checkpoint.logcheck import check_log
+from krishiv_py.runtime.checkpoint.moved import follow
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, forget_unplanned
+from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.runtime.clock.heartbeats import Heartbeats
+from krishiv_py.runtime.clock.wakes import Wakes
+from krishiv_py.runtime.handing_on import STAGE, leaving, place_of
+from krishiv_py.runtime.outputs import TaskOutput
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.ranges.converted import convert
+from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, logged, planners
+from krishiv_py.runtime.reading.files import arrow_scanned
+from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
-from krishiv_py.spark.checkpoint.sparklog import batches_of, forget_unplanned
-from krishiv_py.spark.clock.beats import Beats
-from krishiv_py.spark.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
-from krishiv_py.spark.clock.controls import ControlFolder
-from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
-from krishiv_py.spark.clock.heartbeats import Heartbeats
-from krishiv_py.spark.clock.wakes import Wakes
 from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.query_metrics import Ledger
-from krishiv_py.spark.query_rows import Rows
 from krishiv_py.spark.reading.listing import own_files
-from krishiv_py.spark.reading.parquet import ParquetReader
-from krishiv_py.spark.reading.ranged.alignment import alignments
-from krishiv_py.spark.reading.ranged.converted import convert
-from krishiv_py.spark.reading.ranged.planning import RangePlanner, backlogs, logged, planners
-from krishiv_py.spark.reading.scan import arrow_scanned, scan
+from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
-from krishiv_py.spark.storage.chunk_files import ChunkFolder
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import Tables, keep_with_driver
-from krishiv_py.spark.tasks.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
 from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.handing_on import STAGE, leaving, place_of
-from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
 from krishiv_py.spark.tasks.rows import RowsOut, in_total
@@ -231,7 +233,7 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[Ch
     forget_unplanned(opened.checkpoint)
     follow(opened.checkpoint, sources)
     convert(opened.checkpoint, sources, durable=opened.durable)
-    return notes, notes.claim(plan, buckets_wanted(spark))
+    return notes, notes.claim(plan, buckets_wanted(spark), f"PySpark {pyspark.__version__}")
 
 
 def first_clock(plan: PhysicalPlan, opened: Opened, now: Callable[[], int]) -> SparkClock | LedgerClock:

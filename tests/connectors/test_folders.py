@@ -8,7 +8,7 @@ import pytest
 
 from krishiv_py import JsonSink, ParquetSink, count
 from krishiv_py.errors import PlanError
-from krishiv_py.spark.tasks.outputs import claim_folder
+from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.testing import Driver, stream_of
 
 

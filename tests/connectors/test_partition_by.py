@@ -18,7 +18,7 @@ from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
 from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import ColumnError, OperatorError
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.spark.reading.scan import file_reader
+from krishiv_py.runtime.reading.files import file_reader
 from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.UTC

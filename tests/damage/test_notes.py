@@ -21,15 +21,15 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.checkpoint.formats import FORMAT
+from krishiv_py.runtime.checkpoint.logcheck import check_log
+from krishiv_py.runtime.checkpoint.moved import follow
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.sparklog import entries_of, forget_unplanned, offsets_of, planned
+from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.outputs import claim_folder
+from krishiv_py.runtime.storage.hadoopsums import sum_of, sums
 from krishiv_py.sender import Sender
-from krishiv_py.spark.checkpoint.formats import FORMAT
-from krishiv_py.spark.checkpoint.logcheck import check_log
-from krishiv_py.spark.checkpoint.moved import follow
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.checkpoint.sparklog import entries_of, forget_unplanned, offsets_of, planned
-from krishiv_py.spark.checkpoint.trimming import trim
-from krishiv_py.spark.storage.hadoopsums import sum_of, sums
-from krishiv_py.spark.tasks.outputs import claim_folder
 from krishiv_py.testing import stream_of
 from tests.damage.kinds import kind_of
 from tests.damage.trial import flipped

@@ -13,7 +13,7 @@ from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.stores import google, uploads
 from krishiv_py.errors import CheckpointError
-from krishiv_py.spark.checkpoint.lease import Lease, take
+from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.gcs.store import Google
 
 

@@ -28,7 +28,7 @@ from krishiv_py.disk.stores.google import check_google, client, reached
 from krishiv_py.disk.stores.options import spark_settings
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
-from krishiv_py.spark.checkpoint.lost import lost_file
+from krishiv_py.runtime.checkpoint.lost import lost_file
 from krishiv_py.spark.setup.stores import check_stores
 from tests.gcs.store import Google
 

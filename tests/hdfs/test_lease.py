@@ -18,7 +18,7 @@ from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.disk.hdfs.system import claim
 from krishiv_py.errors import CheckpointError
-from krishiv_py.spark.checkpoint.lease import Lease, take
+from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.hdfs.server import Server
 from tests.spark.test_lease import HOLDING
 

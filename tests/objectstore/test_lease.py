@@ -14,8 +14,8 @@ from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.stores import uploads
 from krishiv_py.errors import CheckpointError
-from krishiv_py.spark.checkpoint import lease
-from krishiv_py.spark.checkpoint.lease import Lease, take
+from krishiv_py.runtime.checkpoint import lease
+from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.objectstore.store import BUCKET, Store
 
 

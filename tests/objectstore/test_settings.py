@@ -20,7 +20,7 @@ from krishiv_py.disk.stores import s3
 from krishiv_py.disk.stores.options import spark_settings
 from krishiv_py.disk.stores.s3 import check_s3, client, reached
 from krishiv_py.errors import EnvironmentSetupError, PlanError
-from krishiv_py.spark.checkpoint.lost import lost_file
+from krishiv_py.runtime.checkpoint.lost import lost_file
 from tests.objectstore.store import BUCKET, KEY, SECRET, Store, running
 
 ALL = {

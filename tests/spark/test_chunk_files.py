@@ -11,8 +11,8 @@ import pytest
 from krishiv_py.disk.checksums import block_checksum
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import stored
-from krishiv_py.spark.storage import chunk_files as blobs
-from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder, chunk_of
+from krishiv_py.runtime.storage import chunk_files as blobs
+from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder, chunk_of
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 from krishiv_py import ParquetSink, Session
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.running.counters import RENAMED
-from krishiv_py.spark.checkpoint.formats import FORMAT
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.formats import FORMAT
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of
 from krishiv_py.version import __version__
 from tests.spark.conftest import DDL, found, per_second
@@ -35,7 +36,7 @@ def unpacked(name: str, home: Path) -> Path:
 def written(checkpoint: Path, change: Callable[[dict[str, Any]], Any]) -> CheckpointNotes:
     """A plan note, changed and sealed again."""
     notes = CheckpointNotes(str(checkpoint))
-    notes.claim(SPEC, 2)
+    notes.claim(SPEC, 2, f"PySpark {pyspark.__version__}")
     path = checkpoint / "krishiv" / "plan.json"
     note = json.loads(unsealed(path.read_bytes(), "note", ""))
     change(note)

@@ -19,14 +19,14 @@ import pytest
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.errors import CheckpointError
-from krishiv_py.spark.checkpoint import lease
-from krishiv_py.spark.checkpoint.lease import take
+from krishiv_py.runtime.checkpoint import lease
+from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.spark.query import StreamQuery
 from tests.spark.conftest import DDL, found, per_second, row
 
 HOLDING = """
 import sys, time
-from krishiv_py.spark.checkpoint.lease import take
+from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.spark.query import StreamQuery
 held = take(sys.argv[1], "the other")
 print("held", flush=True)

@@ -22,10 +22,10 @@ from krishiv_py.kernels.state import sorted_map
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import PAGE, Bucket
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.runtime.storage import chunk_files
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder
+from krishiv_py.runtime.storage.codec import decode
 from krishiv_py.spark.state_reader import OpenWindows, ReadPages
-from krishiv_py.spark.storage import chunk_files
-from krishiv_py.spark.storage.chunk_files import ChunkFolder
-from krishiv_py.spark.storage.codec import decode
 from krishiv_py.spark.tasks.processor import SparkPages, SparkStore
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.spark.fake_state import FakeState, Operated, beside

@@ -1,1 +1,1 @@
-"""What lies in a checkpoint beside Spark's own files, and whether a query may go on from it."""
+"""Checkpoints on Spark: folders that all machines of a cluster reach, and going on with another number of tasks."""

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError, message
-from krishiv_py.spark.checkpoint.lease import take
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.checkpoint.sparklog import numbered, planned
+from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.sparklog import numbered, planned
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.plain_names import plain_name
 from krishiv_py.spark.setup.config import BUCKETS
-from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
-from krishiv_py.spark.storage.plain_names import plain_name
 
 _NOTE: Final = "krishiv/rescaling.json"
 _AGAIN: Final = "call session.rescale(...) again, with the same number of tasks"

@@ -10,6 +10,7 @@ from krishiv_py.plan.nodes import UnionSource
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.tables import lookup_tables
+from krishiv_py.runtime.handing_on import RESULT
 from krishiv_py.spark.publishing import explode
 from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import plain_frame
@@ -17,7 +18,6 @@ from krishiv_py.spark.setup.config import setting
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.streaming import operator
-from krishiv_py.spark.tasks.handing_on import RESULT
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack
 from krishiv_py.spark.tasks.processor import BucketProcessor
 

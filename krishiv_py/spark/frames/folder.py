@@ -26,8 +26,8 @@ from krishiv_py.disk.files import file_system, make_folder, read_whole, sync_fil
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.stages import StagePlan
-from krishiv_py.spark.clock.clocks import LedgerClock, SparkClock
-from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.clock.clocks import LedgerClock, SparkClock
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
 TIME: Final = "time"
 NOTE: Final = "note"

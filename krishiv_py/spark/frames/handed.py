@@ -16,7 +16,7 @@ from krishiv_py.errors import KrishivError, PlanError, SchemaError, message
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.spark.clock.clocks import clock_for
+from krishiv_py.runtime.clock.clocks import clock_for
 from krishiv_py.spark.frames.folder import (
     NOTE,
     TIME,

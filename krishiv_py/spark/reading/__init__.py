@@ -1,1 +1,1 @@
-"""Sources: which files there are, and readers that make Arrow batches of them in the tasks."""
+"""Sources on Spark: which files there are, and DataFrames whose tasks make Arrow batches of them."""

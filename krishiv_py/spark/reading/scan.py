@@ -15,17 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.connectors.fit import SENT, fitted
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.disk.files import arrow_reads
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
-from krishiv_py.spark.reading.filereader import FileReader
-from krishiv_py.spark.reading.json.files import JsonReader
+from krishiv_py.runtime.ranges.folders import FolderSource
+from krishiv_py.runtime.ranges.listed import MAX_FILE_AGE, spark_folder
+from krishiv_py.runtime.reading.filereader import FileReader
+from krishiv_py.runtime.reading.files import arrow_scanned, file_reader, planned_here
+from krishiv_py.runtime.reading.malformed import Rules
+from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.spark.reading.listing import Located, every_file, listed, listing, literal_path, own_files
-from krishiv_py.spark.reading.malformed import Rules
-from krishiv_py.spark.reading.parquet import ParquetReader
-from krishiv_py.spark.reading.ranged.folders import FolderSource
-from krishiv_py.spark.reading.ranged.listed import MAX_FILE_AGE, spark_folder
-from krishiv_py.spark.reading.ranged.ranges import RangeReader, empty_frame, range_frame
-from krishiv_py.spark.reading.scanned import Scanned
+from krishiv_py.spark.reading.ranges import RangeReader, empty_frame, range_frame
 from krishiv_py.spark.reading.sparkread import RecordReader, nothing_read, spark_read
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 
@@ -68,21 +67,6 @@ class Scan:
     reader: Reader
 
 
-def arrow_scanned(source: Source) -> bool:
-    """Whether Arrow reads the rows of a source in the tasks, so that only names or ranges travel through the JVM."""
-    return isinstance(source, (MemorySource, RangeSource)) or (
-        isinstance(source, FileSource)
-        and source.format in ("parquet", "json")
-        and not source.options
-        and arrow_reads(source.path)
-    )
-
-
-def planned_here(source: Source) -> bool:
-    """Whether the library plans the files of a source, whoever reads them."""
-    return isinstance(source, FileSource) and arrow_reads(source.path)
-
-
 def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streaming: bool) -> Scan:
     """The scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
@@ -108,14 +92,6 @@ def _numbered(frame: DataFrame, names: Iterable[str]) -> DataFrame:
 def located_source(source: FileSource) -> Located:
     """Where the files of a source are."""
     return Located(source.path, source.literal)
-
-
-def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
-    """What reads the files of a source in the tasks."""
-    rules = Rules(source.on_malformed == "side_output", source.missing_columns == "null", source.nanoseconds == "cut")
-    if source.format == "json":
-        return JsonReader(schema, rules, tuple(source.schema.names))
-    return ParquetReader(schema, rules)
 
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:

@@ -27,10 +27,10 @@ from krishiv_py.disk.files import file_system
 from krishiv_py.disk.listing import UNFINISHED
 from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.spark.reading.filereader import FileReader, by_folders
+from krishiv_py.runtime.reading.filereader import FileReader, by_folders
+from krishiv_py.runtime.reading.malformed import Rules, opened, shown_path
+from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.spark.reading.listing import loaded
-from krishiv_py.spark.reading.malformed import Rules, opened, shown_path
-from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 
 _RECORD: Final = "__krishiv_record"

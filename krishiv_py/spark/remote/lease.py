@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.errors import CheckpointError
-from krishiv_py.spark.checkpoint.lease import Lease, take
+from krishiv_py.runtime.checkpoint.lease import Lease, take
 
 SERVER: Final = "server-"
 _POLL_S: Final = 0.1

@@ -12,11 +12,11 @@ from krishiv_py.disk.files import file_system
 from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
-from krishiv_py.spark.reading.ranged.folders import FolderSource
-from krishiv_py.spark.reading.ranged.log import RangeLog
-from krishiv_py.spark.reading.ranged.planning import RangePlanner, logged, names_of
-from krishiv_py.spark.reading.ranged.sent import SentSource
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.runtime.ranges.folders import FolderSource
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangePlanner, logged, names_of
+from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.spark.remote.failed import note_failure
 
 Planning = Literal["one by one", "all there is", "no more"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from krishiv_py.plan.running.progress import Progress
+from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.query_metrics import Ledger
 from krishiv_py.spark.remote.failed import noted_failure
 from krishiv_py.spark.remote.rows import Arrivals
 

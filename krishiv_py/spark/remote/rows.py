@@ -25,9 +25,9 @@ from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.spark.storage.codec import decode, encode
-from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
-from krishiv_py.spark.tasks.batch import deliver
+from krishiv_py.runtime.batch import deliver
+from krishiv_py.runtime.storage.codec import decode, encode
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
 _POLL_S: Final = 0.2
 _POLL_STORE_S: Final = 2.0

@@ -16,15 +16,16 @@ from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
-from krishiv_py.spark.checkpoint.sparklog import forget_unplanned
-from krishiv_py.spark.clock.beats import Beats
-from krishiv_py.spark.clock.controls import ControlFolder
-from krishiv_py.spark.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
+from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.spark.launched import Launched, patiently
 from krishiv_py.spark.publishing import claim_outputs, described_outputs, task_output
-from krishiv_py.spark.query_rows import Rows
-from krishiv_py.spark.reading.ranged.alignment import alignments
-from krishiv_py.spark.reading.scan import arrow_scanned
 from krishiv_py.spark.remote.failed import forget_failure
 from krishiv_py.spark.remote.lease import await_end, server_at_rest
 from krishiv_py.spark.remote.planning import NO_MORE, Planning, behind, open_logs, planning_of
@@ -36,7 +37,6 @@ from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.streaming import chunk_folder, claimed, first_clock, stateful, writing
-from krishiv_py.spark.tasks.batch import Halt
 from krishiv_py.version import __version__
 
 _END_S = 10.0

@@ -24,22 +24,23 @@ from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, Pl
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.tables import lookup_tables
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.checkpoint.sparklog import batches_of
-from krishiv_py.spark.clock.beats import Beats
-from krishiv_py.spark.clock.clocks import batch_setting, clock_for
-from krishiv_py.spark.clock.controls import ControlFolder
+from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.sparklog import batches_of
+from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.clocks import clock_for
+from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.ranges.planning import backlogs, planners
 from krishiv_py.spark.publishing import check_outputs, outputs_of
-from krishiv_py.spark.query_metrics import Ledger
-from krishiv_py.spark.reading.ranged.alignment import alignments
-from krishiv_py.spark.reading.ranged.planning import backlogs, planners
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import Tables
 from krishiv_py.spark.streaming import BatchSteps
-from krishiv_py.spark.tasks.batch import Halt
+from krishiv_py.spark.tasks.batch_number import batch_setting
 from krishiv_py.version import __version__
 
 _SECOND_S = 10.0

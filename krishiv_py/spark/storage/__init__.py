@@ -1,1 +1,1 @@
-"""Bytes on disk and between tasks: file systems, Arrow chunks as files or values, temporary folders."""
+"""What tasks of Spark share: tables of lookup joins, large chunks between tasks of one machine."""

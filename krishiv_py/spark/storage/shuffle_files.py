@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
+from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_plain
+from krishiv_py.runtime.storage.codec import encode
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, is_connect, setting
-from krishiv_py.spark.storage.chunk_files import chunk_of, file_value, write_plain
-from krishiv_py.spark.storage.codec import encode
 
 
 @attrs.frozen

@@ -25,7 +25,7 @@ from krishiv_py.disk.files import file_system, read_whole, write_whole
 from krishiv_py.errors import RAISED
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.planner.tables import table_names
-from krishiv_py.spark.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
 _NOTE: Final = "_in_use.json"
 

@@ -19,13 +19,13 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.runtime.handing_on import NEXT, RESULT, STAGE, Leaving, Place, address_of, addressed
+from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.spark.reading.scan import Reader
-from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import NEXT, RESULT, STAGE, Leaving, Place, address_of, addressed
 from krishiv_py.spark.tasks.moments import TimedBatch, one_path
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, Root, split
 from krishiv_py.spark.tasks.passing import done, packing_of, take

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from krishiv_py import errors
 from krishiv_py.engine.failures import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
-from krishiv_py.spark.reading.malformed import gone, shown_path
+from krishiv_py.runtime.reading.malformed import gone, shown_path
 from krishiv_py.spark.storage.tables import tables_of
 
 _OWN: Final = re.compile(

@@ -23,15 +23,16 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.stages import StagePlan
-from krishiv_py.spark.clock.clocks import Clock, batch_number
+from krishiv_py.runtime.clock.clocks import Clock
+from krishiv_py.runtime.handing_on import addressed
+from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.reading.scan import Reader
-from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import addressed
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"

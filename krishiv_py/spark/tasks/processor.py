@@ -29,16 +29,17 @@ from krishiv_py.kernels.state.store import Bucket, Meta, mapped, stored
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running.counters import under_new_names
-from krishiv_py.spark.clock.clocks import Clock, batch_number
-from krishiv_py.spark.clock.foreign_watermarks import MarkCheck
+from krishiv_py.runtime.clock.clocks import Clock
+from krishiv_py.runtime.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, Place, address_of, addressed, kind_of
+from krishiv_py.runtime.outputs import TaskOutput
+from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder
+from krishiv_py.runtime.storage.codec import decode, encode, wakeup_ms, watermark_of
+from krishiv_py.spark.reading.foreign_watermarks import MarkCheck
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.chunk_files import BucketChunks, ChunkFolder
-from krishiv_py.spark.storage.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, Place, address_of, addressed, kind_of
-from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
 
 OUT_TYPE: Final = flat_type("kind string, bucket int, blob binary")
@@ -332,7 +333,7 @@ class BucketProcessor:
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:
         if not table.num_rows:
             return
-        written = self._output.write(kind, bucket, table) if self._output is not None else None
+        written = self._output.write(kind, bucket, table, self._batch()) if self._output is not None else None
         if written is None:
             for part in by_size(table):
                 yield Row(kind=kind, bucket=bucket, blob=encode(part))

@@ -15,14 +15,14 @@ from krishiv_py.engine.notes import Report, count
 from krishiv_py.engine.stage import Stage
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.spark.clock.clocks import batch_number
+from krishiv_py.runtime.handing_on import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
+from krishiv_py.runtime.outputs import TaskOutput
+from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.storage.codec import encode
 from krishiv_py.spark.reading.scan import Reader
-from krishiv_py.spark.reading.scanned import Scanned
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.codec import encode
+from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.handing_on import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
-from krishiv_py.spark.tasks.outputs import TaskOutput
 from krishiv_py.spark.tasks.pack import Passing
 from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
@@ -138,7 +138,7 @@ class GivesRows:
             count(self._left, {name: table.num_rows})
             if not table.num_rows:
                 continue
-            written = self._out.output.write(kind, self._task, table)
+            written = self._out.output.write(kind, self._task, table, batch_number(self._out.output.checkpoint))
             yield (kind, encode(table)) if written is None else (FILE, json.dumps(written).encode())
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.spark.checkpoint.notes import CheckpointNotes
-from krishiv_py.spark.query_metrics import Ledger
-from krishiv_py.spark.reading.ranged.alignment import Alignment
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.ranges.alignment import Alignment
 from krishiv_py.spark.remote.query import NotedLedger
 from krishiv_py.testing import Driver, stream_of
 

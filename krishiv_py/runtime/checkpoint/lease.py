@@ -1,0 +1,302 @@
+"""One query at a time on a checkpoint.
+
+On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
+called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
+was not renewed for a while, or whose process on this host is gone, is over. S3, Google's store and HDFS write the note only if
+it is still the one that was read: of two that begin at once one gets it. On stores without such writes the later one stands.
+
+A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
+are published, and when it should be renewed: the query ends with an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
+from krishiv_py.disk.folders import try_lock, unlock
+from krishiv_py.disk.hdfs.system import claim, is_hdfs
+from krishiv_py.disk.stores.kinds import is_store
+from krishiv_py.disk.stores.uploads import put_if, tag_of
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.runtime.checkpoint.owners import is_over, me, named, parsed
+
+_RENEWED_S: Final = 30
+_OVER_S: Final = 120
+_LOOK_S: Final = 1.0
+"""For how long a look at the note is good: short micro-batches have one look at most."""
+_AGAIN_S: Final = 1.0
+"""After how long a missing note is looked for again: some stores replace a file by removing it first."""
+_FAILED: Final = (OSError, pa.ArrowException)
+"""What Arrow says when a store does not answer; where credentials cannot be renewed, it is no OSError."""
+_held: Final[dict[tuple[int, int], Lease]] = {}
+_holding: Final = threading.RLock()
+
+
+@attrs.define(eq=False)
+class Lease:
+    """The right to run from a checkpoint, until :meth:`release`.
+
+    Attributes
+    ----------
+    path : str
+        The lock file or note.
+    running : callable
+        Whether the query it was taken for still runs; set once that has begun.
+    lost : callable
+        Called with the error when the note is found to be lost between micro-batches; set with `running`.
+    """
+
+    path: str
+    running: Callable[[], bool] = lambda: True
+    lost: Callable[[CheckpointError], None] = lambda problem: None
+    _opened: int | None = None
+    _key: tuple[int, int] = (0, 0)
+    _said: bytes = b""  # some file systems do not keep their numbers of files, which are the key
+    _over: threading.Event = attrs.field(factory=threading.Event)
+    _note: Note | None = None
+
+    def check(self) -> None:
+        """See that it still holds: at the begin of a micro-batch, and before its outputs are published.
+
+        Raises
+        ------
+        CheckpointError
+            When its lock file or note is gone, or another's: who goes on might undo what that one did.
+        """
+        if self._over.is_set():
+            return
+        if self._note is not None:
+            self._note.check()
+        elif _inode(self.path) != self._key and read_whole(pafs.LocalFileSystem(), self.path) != self._said:
+            raise _lost(self.path, "its lock file was removed or replaced")
+
+    def release(self) -> None:
+        """Let others run from the checkpoint; releasing twice is harmless."""
+        with _holding:
+            if self._over.is_set():
+                return
+            self._over.set()
+            if self._opened is not None:
+                _held.pop(self._key, None)
+                unlock(self._opened)
+                self._opened = None
+        if self._note is not None:
+            self._note.remove()
+
+    def forget(self) -> None:
+        """In a child that was forked: the parent still holds it."""
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None
+        self._over.set()
+
+
+def take(checkpoint: str, query: str, of: str = "") -> Lease:
+    """Take a checkpoint for a query; `of` tells apart the rights of several processes to it.
+
+    Raises
+    ------
+    CheckpointError
+        While another query runs from it; names query, process and host.
+    """
+    system, root = file_system(checkpoint)
+    folder = f"{root}/krishiv"
+    make_folder(system, folder)
+    if isinstance(system, pafs.LocalFileSystem):
+        try:
+            return _locked(checkpoint, f"{folder}/{of}lock", query)
+        except OSError:  # a mounted file system without locks
+            pass
+    return _noted(system, checkpoint, f"{folder}/{of}lease.json", query)
+
+
+def _locked(checkpoint: str, path: str, query: str) -> Lease:
+    with _holding:
+        opened = try_lock(path)
+        if opened is None:
+            mine = _held.get(_inode(path))
+            if mine is not None and not mine.running():  # it has ended, and nobody has been told yet
+                mine.release()
+                opened = try_lock(path)
+        if opened is None:
+            raise _in_use(checkpoint, parsed(read_whole(pafs.LocalFileSystem(), path)))
+        os.ftruncate(opened, 0)
+        said = json.dumps(me(query)).encode()
+        os.pwrite(opened, said, 0)
+        found = os.fstat(opened)
+        lease = Lease(path, opened=opened, key=(found.st_dev, found.st_ino), said=said)
+        _held[(found.st_dev, found.st_ino)] = lease
+        return lease
+
+
+def _inode(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
+
+
+@attrs.define(eq=False)
+class Note:
+    """The note of an owner, where there are no locks."""
+
+    system: pafs.FileSystem
+    path: str
+    says: dict[str, Any]
+    _seen: float = 0.0
+    _tag: str | None = None
+    """What the store calls the note as this owner wrote it, where it is written only in place of that one."""
+
+    def begin(self, instead_of: str | None, read: bytes | None) -> bool:
+        """Write it for the first time, in a bucket only `instead_of` that with this tag, on HDFS of what was `read`."""
+        if is_hdfs(self.system):
+            self._seen = time.monotonic()
+            return claim(self.system, self.path, self._text(), read)
+        if is_store(self.system):
+            try:
+                self._tag = put_if(self.system, self.path, self._text(), instead_of)
+            except NotImplementedError:
+                self.renew()
+                return True
+            if self._tag is None and self.is_mine():  # by a request whose answer was lost
+                self._tag = tag_of(self.system, self.path)
+            self._seen = time.monotonic()
+            return self._tag is not None
+        self.renew()
+        return True
+
+    def renew(self) -> None:
+        """Write it anew.
+
+        Raises
+        ------
+        CheckpointError
+            When it is another owner's by now.
+        """
+        if self._tag is None:
+            write_whole(self.system, self.path, self._text())
+        else:
+            tag = put_if(self.system, self.path, self._text(), self._tag)
+            if tag is None:  # it is another's, or it is ours by a request whose answer was lost
+                again = tag_of(self.system, self.path)
+                self.look()
+                tag = put_if(self.system, self.path, self._text(), again)
+            if tag is None:
+                raise _lost(self.path, f"it is of {named(self.owner())}")
+            self._tag = tag
+        self._seen = time.monotonic()
+
+    def _text(self) -> bytes:
+        return sealed(json.dumps({**self.says, "renewed": time.time()}).encode())
+
+    def owner(self) -> dict[str, Any]:
+        """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
+        data = read_whole(self.system, self.path)
+        try:
+            return {} if data is None else parsed(unsealed(data, self.path, ""))
+        except CheckpointError:
+            return {}
+
+    def owner_again(self) -> dict[str, Any]:
+        """The same, looked for twice where there is none: it may be gone for a moment while it is replaced, or claimed."""
+        found = self.owner()
+        if not found:
+            time.sleep(_AGAIN_S)
+            found = self.owner()
+        return found
+
+    def is_mine(self) -> bool:
+        """Whether it is there, and this owner's."""
+        return bool(self.owner_again().get("token") == self.says["token"])
+
+    def check(self) -> None:
+        """See :meth:`Lease.check`."""
+        if time.monotonic() - self._seen >= _LOOK_S:
+            self.look()
+
+    def look(self) -> None:
+        """The same, at any time. While a store does not answer, the note is as good as it is for others without renewal."""
+        since = time.monotonic() - self._seen
+        try:
+            found = self.owner_again()
+        except _FAILED as problem:
+            if since < _OVER_S:
+                return
+            raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
+        if found.get("token") != self.says["token"]:
+            raise _lost(self.path, f"it is of {named(found)}" if found else "it was removed or damaged")
+        self._seen = time.monotonic()
+
+    def remove(self) -> None:
+        """Let others run, unless one does already."""
+        if self.owner().get("token") == self.says["token"]:
+            self.system.delete_file(self.path)
+
+
+def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
+    note = Note(system, path, me(query))
+    tag = tag_of(system, path)  # before it is read: whatever is written after that is noticed
+    read = read_whole(system, path) if is_hdfs(system) else None
+    found = note.owner()
+    if found and not is_over(found, _OVER_S):
+        raise _in_use(checkpoint, found)
+    if not note.begin(tag, read) or not note.is_mine():  # two began at once: the later note stands
+        raise _in_use(checkpoint, note.owner())
+    lease = Lease(path, note=note)
+    threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()
+    return lease
+
+
+def _renewing(lease: Lease, note: Note) -> None:
+    while not lease._over.wait(_RENEWED_S):
+        try:
+            note.look()
+            note.renew()
+        except CheckpointError as problem:
+            lease.lost(problem)
+            return
+        except _FAILED:
+            continue  # it is over for others only after several misses
+
+
+def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
+    return CheckpointError(
+        message(
+            f"the checkpoint {checkpoint} is in use",
+            named(owner),
+            "two queries would undo each other's state and outputs",
+            "stop that query, or use another checkpoint",
+        )
+    )
+
+
+def _lost(path: str, got: str) -> CheckpointError:
+    return CheckpointError(
+        message(
+            f"the right to the checkpoint was lost: {path}",
+            got,
+            "another query may run from it, and two would undo each other's state and outputs",
+            "see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended",
+        )
+    )
+
+
+def _forked() -> None:
+    for lease in list(_held.values()):
+        lease.forget()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

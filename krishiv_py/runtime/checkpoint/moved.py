@@ -1,0 +1,161 @@
+"""A checkpoint, or a memory stream, that was moved to another folder goes on there.
+
+Spark writes absolute paths into a checkpoint: where the schema of its state lies, and which files a source has read. They are
+written anew before a query goes on, and entries of files that were removed by rule are struck out. A memory stream tells by
+its identity that it is the same one; of other files nobody can tell, so those that would be read a second time are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Final
+from urllib.parse import quote, unquote, urlparse
+
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.planner.places import place_of
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, rewrite
+from krishiv_py.runtime.checkpoint.trimming import check_begin, note_reader
+from krishiv_py.runtime.storage.hadoopsums import checked_lines
+
+_SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')
+_OWN: Final = re.compile(r".*/krishiv/((?:controls|ranges/[0-9]+)/[0-9]{20}\.parquet)")
+"""Control files, and the ranges of sources: they lie in the checkpoint and move with it."""
+_PLAIN: Final = "/-_.!~'()*,;:$&+=@"
+_LOST: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
+
+
+def follow(checkpoint: str, sources: list[Source]) -> None:
+    """Write the paths in a checkpoint anew where it, or a memory stream it reads, was moved.
+
+    Raises
+    ------
+    CheckpointError
+        When a memory stream was made anew in its folder, files already read would be read again from another one, or the note
+        of the memory streams is lost or damaged.
+    """
+    system, root = file_system(checkpoint)
+    note = f"{root}/krishiv/streams.json"
+    streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
+    data = read_whole(system, note)
+    before: dict[str, str] = json.loads(unsealed(data, note, _LOST)) if data is not None else {}
+    if batches_of(checkpoint):
+        if streams and data is None:  # it was there before the first batch
+            raise missing(note, _LOST)
+        _check_same(before, streams)
+        moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}
+        _move_schema(system, root, checkpoint)
+        _move_entries(system, root, checkpoint, moves, list(streams.values()))
+        _check_unread(system, root, sources, list(streams.values()))
+    for name, folder in streams.items():
+        check_begin(checkpoint, ReplayLog(folder), name in before)
+        note_reader(folder, checkpoint)
+    if streams != before:
+        write_whole(system, note, sealed(json.dumps(streams).encode()))
+
+
+def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
+    for name, folder in streams.items():
+        if name not in before and folder in before.values():
+            raise CheckpointError(
+                message(
+                    f"the memory stream in {folder} was made anew",
+                    "another stream in the same folder",
+                    "its first sends have names Spark has read already, and would be skipped",
+                    "use another folder for it, or a new checkpoint",
+                )
+            )
+
+
+def _move_schema(system: pafs.FileSystem, root: str, checkpoint: str) -> None:
+    home = f"file:{root}" if is_local_path(checkpoint) else checkpoint
+    for found in system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True, recursive=True)):
+        if "/_metadata/" not in found.path or not found.is_file or found.base_name.startswith("."):
+            continue
+        text = "\n".join(checked_lines(system, found.path))
+        moved = _SCHEMA.sub(lambda m: json.dumps(home + m[1], ensure_ascii=False), text)
+        if moved != text:
+            rewrite(system, found.path, moved)
+
+
+def _move_entries(system: pafs.FileSystem, root: str, checkpoint: str, moves: dict[str, str], streams: list[str]) -> None:
+    home = _uri(f"{root}/krishiv") if is_local_path(checkpoint) else f"{checkpoint}/krishiv"
+
+    def moved(uri: str) -> str:
+        own = _OWN.fullmatch(uri)
+        if own is not None:
+            return f"{home}/{own[1]}"
+        folder, _, name = unquote(urlparse(uri).path).rpartition("/")
+        return f"{_uri(moves[folder])}/{name}" if folder in moves else uri
+
+    for path, entries in entries_of(system, root):
+        new = [{**e, "path": moved(e["path"])} for e in entries]
+        if path.endswith(".compact"):  # what is gone cannot be read again; the newest entry says where the log stands
+            new = [e for e in new[:-1] if not _gone(e["path"], streams)] + new[-1:]
+        if new != entries:
+            rewrite(system, path, "\n".join(["v1", *map(as_line, new)]))
+
+
+def _check_unread(system: pafs.FileSystem, root: str, sources: list[Source], streams: list[str]) -> None:
+    """Refuse a folder that holds, under the same names, files that were read in another folder."""
+    files = [s for s in sources if isinstance(s, FileSource) and is_local_path(s.path)]
+    if not files:
+        return
+    here = [(s.path, place_of(file_system(s.path)[1]), file_system(s.path)[1].rstrip("/")) for s in files]
+    read = {unquote(urlparse(e["path"]).path) for _, entries in entries_of(system, root) for e in entries}
+    for path in sorted(p for p in read if not _OWN.fullmatch(p) and os.path.dirname(p) not in streams):
+        name = os.path.basename(path)
+        for given, _, folder in here:
+            again = os.path.join(folder if os.path.isdir(folder) else os.path.dirname(folder), name)
+            if again != path and os.path.exists(again) and not any(_below(path, f) for _, _, f in here):
+                raise CheckpointError(
+                    message(
+                        f"files were read from {os.path.dirname(path)}, and are in {given} now",
+                        f"{name} in both",
+                        "Spark would read them a second time",
+                        "give the source the folder it had, or begin anew with a new checkpoint and output folder",
+                    )
+                )
+
+
+def _below(path: str, folder: str) -> bool:
+    head = re.split(r"[*?\[{]", folder)[0]
+    return path.startswith(head if head != folder else folder + "/") or path == folder
+
+
+def _gone(uri: str, streams: list[str]) -> bool:
+    """Whether a control file, noted ranges, or a send that was trimmed, are no longer there."""
+    path = unquote(urlparse(uri).path)
+    ours = _OWN.fullmatch(path) is not None or os.path.dirname(path) in streams
+    return ours and uri.startswith("file:") and not os.path.exists(path)
+
+
+def own_uri(folder: str, name: str) -> str:
+    """A file of the library's own as Spark writes it into its log."""
+    return f"{_uri(file_system(folder)[1])}/{name}" if is_local_path(folder) else f"{folder}/{name}"
+
+
+def spark_uri(path: str) -> str:
+    """A file of the user's as Spark writes it into its log."""
+    if is_local_path(path):
+        return _uri(file_system(path)[1])
+    scheme, _, rest = path.partition("://")
+    host, slash, below = rest.partition("/")
+    return f"{scheme}://{host}{slash}{_encoded(below)}"
+
+
+def _uri(folder: str) -> str:
+    """A local folder as Spark writes it into its log: Java leaves letters of all scripts as they are."""
+    return f"file://{_encoded(folder)}"
+
+
+def _encoded(path: str) -> str:
+    kept = {c for c in path if ord(c) > 127 and c.isprintable() and not c.isspace()}
+    return "".join(c if c in kept else quote(c, safe=_PLAIN) for c in path)

@@ -1,0 +1,166 @@
+"""What the library keeps beside Spark's own checkpoint: the plan it belongs to, and counters by bucket."""
+
+from __future__ import annotations
+
+import json
+import uuid
+import warnings
+from typing import Any, Final
+
+import attrs
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.planner.fingerprint import differences
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.checkpoint.formats import check_format, format_note, unnumbered
+from krishiv_py.runtime.checkpoint.sparklog import batches_of
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+
+_PLAN: Final = "plan.json"
+_METRICS: Final = "metrics.json"
+
+
+@attrs.frozen
+class Claim:
+    """What a checkpoint fixes for all runs from it.
+
+    Attributes
+    ----------
+    buckets : int
+        How many buckets, and so partitions, its state has.
+    outputs : str
+        The mark its output files carry in their names, so that only they are replaced when a batch is repeated.
+    """
+
+    buckets: int
+    outputs: str
+
+
+@attrs.frozen
+class CheckpointNotes:
+    """The folder ``<checkpoint>/krishiv``.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The query's checkpoint.
+    durable : bool
+        Whether what is noted must survive a loss of power.
+    """
+
+    checkpoint: str
+    durable: bool = False
+
+    def _at(self, name: str) -> tuple[pafs.FileSystem, str]:
+        return file_system(f"{self.checkpoint}/krishiv/{name}")
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        write_whole(*self._at(name), sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
+
+    def plan(self) -> dict[str, Any] | None:
+        """The note of the plan it belongs to; None before a query has begun from it.
+
+        Raises
+        ------
+        CheckpointError
+            When it is of another format than this version reads, damaged or missing.
+        """
+        system, path = self._at(_PLAN)
+        data = read_whole(system, path)
+        if data is None:
+            if batches_of(self.checkpoint):
+                raise missing(path, BEGIN_ANEW)
+            return None
+        stored: dict[str, Any] = unnumbered(data) or json.loads(unsealed(data, path, BEGIN_ANEW))
+        check_format(stored, self.checkpoint)
+        return stored
+
+    def claim(self, plan: PhysicalPlan, buckets: int, engine: str = "") -> Claim:
+        """Take the checkpoint for a plan; the note says which `engine` wrote it first.
+
+        Raises
+        ------
+        CheckpointError
+            When it belongs to a plan whose state this one cannot follow, naming what changed; when its note of the plan is
+            of another format, damaged or missing.
+        """
+        stored = self.plan()
+        if stored is None:
+            claim = Claim(buckets, uuid.uuid4().hex[:8])
+            self._write(_PLAN, {**format_note(engine), "plan": plan.fingerprint, **attrs.asdict(claim)})
+            return claim
+        changed = differences(stored["plan"], plan.fingerprint)
+        if changed:
+            raise CheckpointError(
+                message(
+                    "the checkpoint belongs to another plan",
+                    "; ".join(changed),
+                    "its state cannot be continued",
+                    f"use a new checkpoint folder instead of {self.checkpoint}",
+                )
+            )
+        return Claim(stored["buckets"], stored["outputs"])
+
+    def check(self, plan: PhysicalPlan) -> None:
+        """See that the state of a query of this plan is here to be read.
+
+        Raises
+        ------
+        CheckpointError
+            When there is none, or it belongs to another plan; names what differs.
+        """
+        stored = self.plan()
+        if stored is None:
+            raise CheckpointError(
+                message(
+                    "no query has kept its state here",
+                    self.checkpoint,
+                    "there is nothing to read",
+                    "pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped",
+                )
+            )
+        changed = differences(stored["plan"], plan.fingerprint)
+        if changed:
+            raise CheckpointError(
+                message(
+                    "the state is of another plan",
+                    "; ".join(changed),
+                    "it cannot be decoded",
+                    f"pass the stream whose query was started with {self.checkpoint}",
+                )
+            )
+
+    def has_tables(self) -> bool:
+        """Whether a note of the tables of lookup joins was written: it is lost if it is not there."""
+        return "tables" in (self.plan() or {})
+
+    def note_tables(self) -> None:
+        """Write down that there is a note of the tables of lookup joins."""
+        stored = self.plan()
+        if stored is not None and "tables" not in stored:
+            self._write(_PLAN, {**stored, "tables": "noted"})
+
+    def metrics(self) -> dict[str, Any]:
+        """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
+        system, path = self._at(_METRICS)
+        data = read_whole(system, path)
+        if data is None:
+            return {}
+        try:
+            found: dict[str, Any] = json.loads(unsealed(data, path, ""))
+            return found
+        except CheckpointError:
+            warnings.warn(
+                f"the counters noted in {self.checkpoint}/krishiv/{_METRICS} are damaged and left aside: results are right, "
+                "and counters are kept with the state too. Hint: they are whole again once every bucket has had a row",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return {}
+
+    def keep_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write the metrics by bucket. They are for people, so they need not survive a loss of power."""
+        write_whole(*self._at(_METRICS), sealed(json.dumps(metrics, indent=1).encode()))

@@ -1,0 +1,87 @@
+"""Sends of a memory stream that no query will read again: found by what the queries that read it have finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.checksums import checksum, sealed, unsealed
+from krishiv_py.disk.files import file_system, write_whole
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of
+
+_READER: Final = "_krishiv_reader_"
+
+
+def note_reader(spool: str, checkpoint: str) -> None:
+    """Note beside the sends that a query reads them: what it has not read stays, as long as its checkpoint."""
+    mark = f"{checksum(checkpoint.encode()):08x}"
+    data = sealed(json.dumps({"checkpoint": checkpoint}).encode())
+    write_whole(pafs.LocalFileSystem(), f"{spool}/{_READER}{mark}.json", data)
+
+
+def trim(spool: str) -> int:
+    """Remove the sends all queries that read a memory stream have finished; see :meth:`krishiv_py.Session.trim`."""
+    readers = [c for c in map(_checkpoint, sorted(Path(spool).glob(f"{_READER}*.json"))) if c is not None]
+    return ReplayLog(spool).drop_before(min((_finished(c, spool) for c in readers), default=0))
+
+
+def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
+    """See that nothing was removed that a query from this checkpoint has not read.
+
+    Raises
+    ------
+    CheckpointError
+        When it was.
+    """
+    first = stream.first()
+    read = max((n for _, n in _read(checkpoint, stream.folder)), default=-1) + 1 if known else 0
+    if first > read:
+        raise CheckpointError(
+            message(
+                f"the sends before {first} were removed from {stream.folder}",
+                f"read so far: {read}",
+                "their rows would be missing",
+                "go on from a checkpoint that has read them, or send them anew to another memory stream",
+            )
+        )
+
+
+def _checkpoint(note: Path) -> str | None:
+    """The checkpoint of a reader; None, and no note any more, if that is gone."""
+    data = unsealed(note.read_bytes(), str(note), "remove it, and start the query that wrote it once more")
+    checkpoint = str(json.loads(data)["checkpoint"])
+    system, root = file_system(checkpoint)
+    if system.get_file_info(f"{root}/krishiv/plan.json").type == pafs.FileType.NotFound:
+        note.unlink()
+        return None
+    return checkpoint
+
+
+def _finished(checkpoint: str, spool: str) -> int:
+    """The first send a query may yet read: what the oldest batch Spark could go back to had not read."""
+    system, root = file_system(checkpoint)
+    batches, commits = numbered(system, f"{root}/offsets"), numbered(system, f"{root}/commits")
+    if not batches or not commits or batches[0] >= commits[-1]:
+        return 0
+    upto = offsets_of(system, f"{root}/offsets/{batches[0]}")
+    return max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
+
+
+def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:
+    """Source and entry, and number, of every send of a stream in the log of a checkpoint."""
+    system, root = file_system(checkpoint)
+    found = []
+    for path, entries in entries_of(system, root):
+        source = int(path.rsplit("/", 2)[-2])
+        for entry in entries:
+            folder, name = os.path.split(unquote(urlparse(entry["path"]).path))
+            if folder == spool and name[:12].isdigit():
+                found.append(((source, int(entry["batchId"])), int(name[:12])))
+    return found

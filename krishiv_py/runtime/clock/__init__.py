@@ -1,0 +1,1 @@
+"""Watermarks and processing time between micro-batches: the ledger, control files, heartbeats."""

@@ -1,0 +1,173 @@
+"""Which watermark is in force in a micro-batch, and how tasks come to know it.
+
+Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (codec.py); the write-ahead log
+of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs and advances, intervals and
+wall-clock TTLs need more than Spark keeps, so the driver writes what is in force in batch n+1 at the end of batch n, before
+Spark marks that as done; for the first batch it does so at the start of the query. Spark's own watermark is then only a
+counter of batches that keeps timers and empty batches going. Both are on disk before the batch that uses them runs, so a
+repeated batch sees the same watermark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+import attrs
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.checksums import missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.settings import Stores
+from krishiv_py.kernels.input.clocks import moment_of
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.checkpoint.sparklog import planned
+from krishiv_py.runtime.storage.codec import clock_ms, wakeup_ms, watermark_of
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+
+_KEPT = 50
+
+
+class Clock(Protocol):
+    """How tasks know what is in force, and what they tell Spark."""
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint of the query."""
+        ...
+
+    @property
+    def wakes(self) -> bool:
+        """Whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
+        ...
+
+    def in_force(self, batch: int) -> Moment:
+        """What is in force in a micro-batch."""
+        ...
+
+    def judging(self, batch: int, *, before: bool) -> Moment:
+        """What rows of a micro-batch are judged by: what is in force, and when the batch was planned.
+
+        And where some rows are judged by the batch `before`, what was in force in that; each of it is on record.
+        """
+        ...
+
+    def spark_ms(self, batch: int, next_us: int) -> int:
+        """The value for Spark's watermark column, when this task would move the watermark to `next_us`."""
+        ...
+
+    def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
+        """When Spark should wake a bucket that has something to do at that watermark, or at that processing time."""
+        ...
+
+
+@attrs.frozen
+class SparkClock:
+    """Spark's own watermark and write-ahead log."""
+
+    checkpoint: str
+    tick_us: int
+    initial_us: int
+    wakes: bool = attrs.field(default=False, init=False)
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
+
+    def in_force(self, batch: int) -> Moment:
+        """See Clock."""
+        logged = planned(self.checkpoint, batch)
+        found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
+        return Moment(max(found, self.initial_us), _planned_us(logged))
+
+    def judging(self, batch: int, *, before: bool) -> Moment:
+        """See Clock."""
+        found = self.in_force(batch)
+        return attrs.evolve(found, begun_us=found.now_us, before=_before(self, batch) if before else None)
+
+    def spark_ms(self, batch: int, next_us: int) -> int:
+        """See Clock."""
+        return clock_ms(next_us, self.tick_us)
+
+    def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
+        """See Clock."""
+        return None if wakeup_us is None else wakeup_ms(wakeup_us, self.tick_us)
+
+
+@attrs.frozen
+class LedgerClock:
+    """Files ``<checkpoint>/krishiv/ledger/<batch>``, written by the driver."""
+
+    checkpoint: str
+    initial_us: int
+    durable: bool = False
+    wakes: bool = False
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
+
+    def in_force(self, batch: int) -> Moment:
+        """See Clock."""
+        entry = self.read(batch)
+        return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry.get("begun_us", entry["now_us"]))
+
+    def judging(self, batch: int, *, before: bool) -> Moment:
+        """See Clock."""
+        begun_us = _planned_us(planned(self.checkpoint, batch))
+        return attrs.evolve(self.in_force(batch), begun_us=begun_us, before=_before(self, batch) if before else None)
+
+    def begin(self, batch: int, now_us: int) -> None:
+        """Note when a batch begins, before its tasks run; one that is repeated began when it did first."""
+        entry = self.read(batch)
+        if entry is not None and "begun_us" not in entry:
+            self.write(batch, {**entry, "begun_us": now_us})
+
+    def spark_ms(self, batch: int, next_us: int) -> int:
+        """See Clock."""
+        return batch + 1
+
+    def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
+        """See Clock: in every batch, as long as there is anything to do at all."""
+        return None if self.wakes or (wakeup_us is None and wakeup_now_us is None) else batch + 1
+
+    def _at(self, batch: int) -> tuple[pafs.FileSystem, str]:
+        return file_system(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
+
+    def read(self, batch: int) -> dict[str, Any] | None:
+        """The entry for a batch; None for the first, if an earlier version of the library began the query.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged or missing: without it rows would be judged by no watermark at all.
+        """
+        system, path = self._at(batch)
+        data = read_whole(system, path)
+        if data is None:
+            if batch:
+                raise missing(path, BEGIN_ANEW)
+            return None
+        entry: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        return entry
+
+    def write(self, batch: int, entry: dict[str, Any]) -> None:
+        """Write the entry for a batch, whole or not at all, and forget an old one."""
+        system, path = self._at(batch)
+        write_whole(system, path, sealed(json.dumps(entry).encode()), durable=self.durable)
+        _, old = self._at(batch - _KEPT)
+        if system.get_file_info(old).type != pafs.FileType.NotFound:
+            system.delete_file(old)
+
+
+def _before(clock: Clock, batch: int) -> tuple[int, ...] | None:
+    """What was in force in the batch before."""
+    return clock.in_force(batch - 1).every if batch else None
+
+
+def _planned_us(logged: dict[str, Any]) -> int:
+    """When Spark planned a batch, by its log."""
+    return int(logged["batchTimestampMs"]) * 1_000
+
+
+def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
+    """The clock of a plan: that of its first stage, which those of the others follow."""
+    spec = plan.stages[0].spec
+    if plan.keeps_ledger:
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked)
+    return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us)

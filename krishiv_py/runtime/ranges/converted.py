@@ -1,0 +1,80 @@
+"""Checkpoints of versions in which Spark planned files: the names it has read become names that a query has planned.
+
+Spark kept the names of all files in its log of the source (``sources/<n>/``). They are written into a part of
+:mod:`~krishiv_py.runtime.ranges.taken`, the files of the last planned batch into a file of the range log, and Spark's
+entries are written anew as if it had read that file. Each step may be broken off and repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow.fs as pafs
+
+from krishiv_py.connectors.ranges import NotedRanges
+from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.listing import passed_over
+from krishiv_py.plan.nodes import Source
+from krishiv_py.runtime.checkpoint.moved import own_uri
+from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, offsets_of, rewrite, strike_out
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.reading.files import arrow_scanned, planned_here
+
+
+def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
+    """Take over what Spark has noted of files that it planned."""
+    batches = batches_of(checkpoint)
+    if not batches or not any(planned_here(s) for s in sources):
+        return
+    system, root = file_system(checkpoint)
+    logs = entries_of(system, root)
+    upto = offsets_of(system, f"{root}/offsets/{batches[-1]}")
+    before = offsets_of(system, f"{root}/offsets/{batches[-2]}") if len(batches) > 1 else {}
+    for at, source in enumerate(sources):
+        mine = [(path, entries) for path, entries in logs if path.rsplit("/", 2)[-2] == str(at)]
+        own = f"/krishiv/ranges/{at}/"
+        foreign = [e for _, entries in mine for e in entries if own not in e["path"]]
+        if not planned_here(source) or at not in upto or not foreign:
+            continue
+        _take_over(checkpoint, at, upto[at], before.get(at, -1), foreign, durable=durable)
+        for path, entries in mine:
+            if arrow_scanned(source):
+                _rewrite(system, path, entries, f"{checkpoint}/krishiv/ranges/{at}")
+            else:
+                strike_out(system, path, before.get(at, -1) + 1, timestamp=1)
+
+
+def _take_over(checkpoint: str, at: int, upto: int, before: int, entries: list[dict[str, Any]], *, durable: bool) -> None:
+    """Note the files in the logs of the library, unless an attempt that was broken off has."""
+    log = RangeLog.open(f"{checkpoint}/krishiv/ranges/{at}", durable=durable)
+    taken = Taken.open(f"{checkpoint}/krishiv/files/{at}", durable=durable)
+    if log.last >= upto:
+        return
+    files = [(*_file(e), e["batchId"]) for e in entries if not passed_over(e["path"])]
+    if taken.upto < upto:
+        names = {real: mtime_ns for _, real, mtime_ns, _ in files}
+        taken.keep(sorted(names.items()), upto)
+    planned = [[path, None, None, real] for path, real, _, number in files if before < number <= upto]
+    log.begin_at(upto)
+    log.note(NotedRanges(json.dumps({"files": taken.count or len(files)}), (json.dumps(planned),)))
+
+
+def _file(entry: dict[str, Any]) -> tuple[str, str, int]:
+    """How a file is opened, what tells it from others, and its modification time, ns."""
+    uri, mtime_ns = entry["path"], int(entry.get("timestamp", 0)) * 1_000_000
+    path = unquote(urlparse(uri).path)
+    if is_local_path(uri):
+        return f"file:{path}", os.path.realpath(path), mtime_ns
+    shown = unquote(uri)
+    return shown, shown, mtime_ns
+
+
+def _rewrite(system: pafs.FileSystem, path: str, entries: list[dict[str, Any]], folder: str) -> None:
+    """One of Spark's entries for each batch that a file of its log is about."""
+    last = max(int(e["batchId"]) for e in entries)
+    entry = {"path": own_uri(folder, f"{last:020d}.parquet"), "timestamp": 1, "batchId": last}
+    rewrite(system, path, "\n".join(["v1", as_line(entry)]))

@@ -1,0 +1,277 @@
+"""A folder of files as a source: the driver lists files and plans them by time and name, tasks read what was planned.
+
+A range notes the path, size and modification time of its files. So when a batch is repeated, a file that has gone or was
+changed meanwhile is an error and not other rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import posixpath
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource
+from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.listing import File, facts_of, files_at
+from krishiv_py.disk.placing import add_folder, move_away
+from krishiv_py.errors import CheckpointError, SourceError, message
+from krishiv_py.plan.nodes import FileSource
+from krishiv_py.runtime.checkpoint.changed import warn_if_files_changed
+from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.reading.filereader import FileReader
+from krishiv_py.runtime.reading.malformed import gone, shown_path
+from krishiv_py.runtime.reading.scanned import Scanned
+
+_LEAST_S: Final = 0.02
+_LEAST_FAR_S: Final = 0.2
+_MOST_S: Final = 5.0
+_SHARE: Final = 10
+"""A listing is repeated after so many times as long as it took."""
+_PAR1: Final = b"PAR1"
+
+
+@attrs.define(eq=False)
+class _Driver:
+    """What the driver knows of the folder. It stays behind when a source is sent to a task."""
+
+    taken: Taken | None = None
+    pending: list[File] = attrs.field(factory=list)
+    listed_s: float = 0.0
+    no_more: bool = False
+
+    def __reduce__(self) -> tuple[type[_Driver], tuple[()]]:
+        return _Driver, ()
+
+
+@attrs.frozen(eq=False)
+class FolderSource(Source):
+    """Files below a path; made of a :class:`~krishiv_py.plan.nodes.FileSource`.
+
+    Attributes
+    ----------
+    files : FileSource
+        Where they are and how they are read.
+    reader : FileReader or None
+        Reads one; None where Spark reads the files.
+    parallelism : int
+        How many tasks read the files of a batch.
+    """
+
+    files: FileSource
+    reader: FileReader | None
+    parallelism: int
+    _driver: _Driver = attrs.field(factory=_Driver, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self.files.schema
+
+    @property
+    def poll_seconds(self) -> float:  # type: ignore[override]
+        """A listing that takes long is not repeated soon."""
+        least = _LEAST_S if is_local_path(self.files.path) else _LEAST_FAR_S
+        return min(max(least, _SHARE * self._driver.listed_s), _MOST_S)
+
+    def plans(self, taken: Taken) -> None:
+        """Plan from here on, without the files that were taken."""
+        self._driver.taken, self._driver.pending, self._driver.no_more = taken, [], False
+
+    def until_now(self) -> FolderSource:
+        """The files that are there now."""
+        self._list()
+        self._driver.no_more = True
+        return self
+
+    def plan(self, last: JsonValue) -> Planned | None:
+        """Plan the next files."""
+        if not self.any_new():
+            return None
+        driver = self._driver
+        assert driver.taken is not None
+        most = self.files.max_files_per_batch or len(driver.pending)
+        batch, driver.pending = driver.pending[:most], driver.pending[most:]
+        driver.taken.add((file.real, file.mtime_ns) for file in batch)
+        noted = [[file.path, file.size, file.mtime_ns, file.real] for file in batch]
+        return Planned({"files": driver.taken.count}, _shares(noted, self.parallelism))
+
+    def backlog(self, position: JsonValue) -> int | None:
+        """Return the number of files that no batch has taken, as the folder was listed last."""
+        taken = self._driver.taken
+        counted = position.get("files") if isinstance(position, dict) else None
+        if taken is None or not isinstance(counted, int):
+            return None
+        return max(taken.count - counted, 0) + len(self._driver.pending)  # names of files that were put away are forgotten
+
+    def any_new(self) -> bool:
+        """Whether there are files that are not planned yet."""
+        driver = self._driver
+        if not driver.pending and not driver.no_more:
+            self._list()
+        return bool(driver.pending)
+
+    def _list(self) -> None:
+        driver, begun = self._driver, time.monotonic()
+        assert driver.taken is not None
+        driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known)
+        driver.listed_s = time.monotonic() - begun
+
+    def done(self, files: Sequence[Sequence[Any]]) -> None:
+        """Move or remove files whose batch is committed. One that has gone, or was replaced since, is passed over.
+
+        Raises
+        ------
+        SourceError
+            When that is not possible; names the file.
+        """
+        taken = self._driver.taken
+        assert taken is not None
+        for path, size, mtime_ns, real in files if self.files.after_read != "keep" else ():
+            now = facts_of(path)
+            if now is not None and (size is None or now == (size, mtime_ns)):
+                self._put_away(path)
+            taken.forget(real)  # what is there now, or comes there later, is another file
+
+    def _put_away(self, path: str) -> None:
+        system, where = file_system(path)
+        try:
+            if self.files.archive is None:
+                system.delete_file(where)
+                return
+            root = file_system(self.files.path)[1].rstrip("/")
+            below = where[len(root) + 1 :] if where.startswith(f"{root}/") else posixpath.basename(where)
+            _, home = file_system(self.files.archive)
+            target = _free(system, f"{home}/{below}")
+            add_folder(system, posixpath.dirname(target))
+            move_away(system, where, target)
+        except FileNotFoundError:
+            return
+        except (OSError, pa.ArrowException) as problem:
+            what, hint = (
+                f"a file that was read cannot be {self.files.after_read}d",
+                "let this user write to the folder and the archive",
+            )
+            raise SourceError(message(what, f"{shown_path(path)}: {problem}", "it would be left there", hint)) from problem
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
+        """Not used: what a file gives may be malformed as a whole; see :meth:`scanned`."""
+        raise NotImplementedError
+
+    def scanned(self, planned: Any, schema: pa.Schema) -> Iterator[Scanned]:
+        """The rows of the files of a range, each of which is as it was planned."""
+        assert self.reader is not None
+        reader = attrs.evolve(self.reader, schema=schema)
+        for path, size, mtime_ns, _ in planned:
+            check_as_planned(path, size, mtime_ns, parquet=self.files.format == "parquet")
+            yield from reader.read_file(path)
+
+
+def _free(system: pafs.FileSystem, path: str) -> str:
+    """A path at which there is nothing: a file of that name may have been archived before."""
+    stem, end = posixpath.splitext(path)
+    names = itertools.chain([path], (f"{stem}-{n}{end}" for n in itertools.count(1)))
+    return next(name for name in names if system.get_file_info(name).type == pafs.FileType.NotFound)
+
+
+def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:
+    """Files in at most so many runs of about equal size."""
+    whole, shares, size = sum(file[1] for file in noted), [list[Any]()], 0
+    for file in noted:
+        if shares[-1] and size >= whole * len(shares) / most:
+            shares.append([])
+        shares[-1].append(file)
+        size += file[1]
+    return shares
+
+
+def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parquet: bool = False) -> None:
+    """See that a file is as it was planned.
+
+    Raises
+    ------
+    SourceError
+        When it is not; names the file.
+    """
+    now = facts_of(path)
+    if now is None:
+        raise gone(shown_path(path))
+    if now == (size, mtime_ns) or (size is None and now[0]):
+        return
+    if parquet and size is not None and now[0] > size and not _was_whole(path, size):
+        return  # it was not finished when it was planned, so no row of it was read
+    then = "its size is not noted" if size is None else f"{size} bytes, modified at {_seconds(mtime_ns)}"
+    raise SourceError(
+        message(
+            "a file was changed after a batch had planned it",
+            f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
+            "its rows would be others than those that were planned",
+            "put it back as it was, with its modification time (cp -p, touch -d @...), or begin anew with a new checkpoint; "
+            "a file that is still written needs a hidden name until it is complete",
+        )
+    )
+
+
+def _seconds(mtime_ns: int | None) -> str:
+    return "an unknown time" if mtime_ns is None else f"{mtime_ns // 10**9}.{mtime_ns % 10**9:09d} s"
+
+
+def _was_whole(path: str, size: int) -> bool:
+    system, where = file_system(path)
+    with system.open_input_file(where) as file:
+        file.seek(max(size - len(_PAR1), 0))
+        return bool(file.read(len(_PAR1)) == _PAR1)
+
+
+def as_folder(source: FileSource, reader: FileReader | None, parallelism: int) -> RangeSource:
+    """Files as a source that plans ranges."""
+    most = source.max_files_per_batch or parallelism
+    folder = FolderSource(source, reader, min(parallelism, most))
+    return RangeSource(source.detail(), folder, source.schema, False)
+
+
+def files_in(noted: NotedRanges | Sequence[str]) -> list[list[Any]]:
+    """The files of noted ranges."""
+    ranges = noted.ranges if isinstance(noted, NotedRanges) else noted
+    return [file for text in ranges for file in json.loads(text)]
+
+
+def check_place(source: FileSource, names: Taken) -> None:
+    """Refuse a folder that has, under the same names, files that were read in another folder; warn of files that were changed.
+
+    Raises
+    ------
+    CheckpointError
+        For the first of them.
+    """
+    if not is_local_path(source.path):
+        return
+    if source.after_read == "keep":
+        warn_if_files_changed(names.loaded)
+    names.loaded = []
+    if not source.literal:
+        return
+    root = os.path.realpath(file_system(source.path)[1])
+    folders = list(names.folders())
+    if any(folder == root or folder.startswith(f"{root}/") for folder, _ in folders):
+        return
+    for folder, found in folders:
+        same = next((name for name in sorted(found) if os.path.exists(f"{root}/{name}")), None)
+        if same is not None:
+            raise CheckpointError(
+                message(
+                    f"files were read from {folder}, and are in {source.path} now",
+                    f"{same} in both",
+                    "they would be read a second time",
+                    "give the source the folder it had, or begin anew with a new checkpoint and output folder",
+                )
+            )

@@ -1,0 +1,412 @@
+"""A thread on the driver that lets a source plan the next batch when the tasks of the batch in hand are done.
+
+What came during a batch is then in the next one, and no result waits for a batch that could have had its rows. A source that
+takes long to plan does so while the batch runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
+from krishiv_py.connectors.source import Source as UserSource
+from krishiv_py.disk.checksums import missing
+from krishiv_py.disk.files import file_system
+from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
+from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.running.control import Control
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, numbered, offsets_of
+from krishiv_py.runtime.ranges.alignment import Alignment
+from krishiv_py.runtime.ranges.folders import FolderSource, as_folder, check_as_planned, check_place, files_in
+from krishiv_py.runtime.ranges.listed import Listed
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.sent import SentSource, as_ranges
+from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.reading.files import arrow_scanned, file_reader, planned_here
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+
+_MOST_BATCHES: Final = 100_000
+_MOST_S: Final = 5.0
+_LEAD_S: Final = 0.1
+"""How long before Spark looks for a batch it is planned, at least."""
+_SLOW_S: Final = 0.1
+"""A source that takes so long to plan does it while the batch before runs."""
+_TRIED_S: Final = 1.0
+"""For how long a batch waits at its end until the next one is planned."""
+_TOGETHER: Final = 16
+"""Names of so many batches at least are written together."""
+
+
+@attrs.define(eq=False)
+class RangePlanner:
+    """Plans for one source of a query; `at` is its place among the sources, in Spark's log too."""
+
+    node: RangeSource
+    at: int
+    checkpoint: str
+    log: RangeLog
+    now: Callable[[], int]
+    aligned: tuple[Alignment, str] | None = None
+    """Who says whether it may go on, and what it is called there."""
+    interval_us: int | None = None
+    """How long Spark waits between two batches, where it does."""
+    _planned_s: float = 0.0
+    """How long the source took for its last plan."""
+    _names: Taken | None = None
+    _listed: Listed | None = None
+    """How Spark finds the files that it reads itself."""
+    _checked: int = -1
+    _busy: bool = False
+    _begun_us: int = 0
+    _at_once: bool = True
+    _everything: bool = False
+    """Whether all there is is planned before the query begins."""
+    _done: int = -1
+    _planning: threading.RLock = attrs.field(factory=threading.RLock)
+    _taken: int = -1
+    _stood: tuple[int, str | None] | None = None
+    """Where the source stood behind a batch, by its number."""
+    _told: int = -1
+    _woken: threading.Event = attrs.field(factory=threading.Event)
+    _tried: threading.Event = attrs.field(factory=threading.Event)
+    """Not set while the thread has to look for more at the end of a batch."""
+    _stopped: threading.Event = attrs.field(factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def plan_next(self) -> bool:
+        """Note the next batch, or the end of a finite source; False if there is nothing to note."""
+        with self._planning:
+            return self._plan_next()
+
+    def _plan_next(self) -> bool:
+        if self.log.ended:
+            return False
+        began = time.monotonic()
+        planned = next_ranges(self.node.source, self.node.name, self.log.position)
+        if planned is not None:
+            self._planned_s = time.monotonic() - began
+            self.log.note(planned)
+            self._list(planned)
+        elif self.node.bounded:
+            self.log.end(Control(END_OF_TIME, None, self.now()))
+        self._tell(planned is not None)
+        return planned is not None or self.node.bounded
+
+    def _list(self, planned: NotedRanges) -> None:
+        if self._listed is not None:
+            self._listed.add(self.log.last, files_in(planned))
+            if not self._everything:
+                self._listed.write()
+
+    def _tell(self, planned: bool) -> None:
+        if self.aligned is not None:
+            alignment, name = self.aligned
+            told = alignment.over if self.log.ended else alignment.planned if planned else alignment.nothing
+            told(name)
+
+    def _may_go_on(self) -> bool:
+        return self.aligned is None or not self.aligned[0].holds(self.aligned[1])
+
+    def begin(self, *, everything: bool) -> None:
+        """Plan what the query begins with: `everything` there is now, or one batch.
+
+        Raises
+        ------
+        CheckpointError
+            When the newest part of the log is missing: the source would plan again what was read.
+        SourceError
+            When the source cannot plan.
+        """
+        batches = batches_of(self.checkpoint)
+        if batches:
+            self._look(batches[-1])
+        if self.log.last < self._taken:
+            raise missing(f"{self.log.folder}/{self._taken:020d}.parquet", BEGIN_ANEW)
+        if isinstance(self.node.source, FolderSource):
+            self._open_folder(self.node.source)
+        if self.log.ended:
+            self._tell(False)
+        if everything:
+            self._plan_all()
+        elif self.log.last <= self._taken:
+            self.plan_next()
+
+    def _open_folder(self, source: FolderSource) -> None:
+        self.log.forget_after(self._taken)  # it is planned again, and files that came meanwhile are with it
+        self._names = names = names_of(self.log)
+        check_place(source.files, names)
+        source.plans(names)
+        self._checked = self._committed()
+        if source.reader is None:
+            self._listed = Listed(self.log.folder, self.checkpoint, self.at)
+            self._listed.begin()
+        self._put_away(self._checked)
+
+    def _committed(self) -> int:
+        """The last file of the log whose batch is committed."""
+        system, root = file_system(self.checkpoint)
+        finished = numbered(system, f"{root}/commits")
+        return offsets_of(system, f"{root}/offsets/{finished[-1]}").get(self.at, -1) if finished else -1
+
+    def _put_away(self, upto: int) -> None:
+        """Move or remove the files of committed batches, if the source says so."""
+        source = self.node.source
+        if isinstance(source, FolderSource) and source.files.after_read != "keep" and self._names is not None:
+            again: set[str] = set()  # names of files that came later: those of earlier batches are gone
+            for number in reversed([n for n in self.log.numbers() if self._done < n] if upto > self._done else []):
+                files = files_in(self.log.ranges_of(number))
+                if number <= upto:
+                    source.done([file for file in files if file[3] not in again])
+                again |= {file[3] for file in files}
+            self._done = max(self._done, upto)
+
+    def _drop_read(self) -> None:
+        names = self._names
+        if names is None:
+            if not isinstance(self.node.source, FolderSource):  # a run that plans nothing keeps no names
+                self.log.drop_read(self._taken)
+            return
+        over = self.log.read_long_ago(self._taken)
+        if len(over) >= _TOGETHER:
+            files = [file for n in over if n > names.upto for file in files_in(self.log.ranges_of(n))]
+            if over[-1] > names.upto:
+                still = (file for file in files if os.path.basename(file[3]) in names.known(os.path.dirname(file[3])))
+                names.keep([(file[3], file[2] or 0) for file in still], over[-1])
+            self.log.drop_read(self._taken)
+
+    def _plan_all(self) -> None:
+        if not self.node.bounded:
+            self.node = attrs.evolve(self.node, source=self.node.source.until_now())
+        planned, self._everything = 0, True
+        while planned < _MOST_BATCHES or self._names is not None:
+            if not self.plan_next():
+                if self._listed is not None:
+                    self._listed.write()
+                return
+            planned += 1
+        raise SourceError(
+            message(
+                f"the source {self.node.name} has no end that can be planned",
+                f"{_MOST_BATCHES} batches, and more to come",
+                "available_now() would never begin",
+                f"implement {type(self.node.source).__name__}.until_now, or plan larger batches",
+            )
+        )
+
+    def start(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+        """Go on planning while the query is `running`; let it `fail` when the source cannot plan."""
+        self._tried.set()
+        self._thread = threading.Thread(
+            target=self._run, args=(running, fail), name=f"krishiv-plan-{self.node.name}", daemon=True
+        )
+        self._thread.start()
+
+    def taken(self, batch_id: int) -> None:
+        """A batch begins: files of finished ones go, and a slow source may plan the next one."""
+        before, self._begun_us = self._taken, time.time_ns() // 1_000
+        self._busy = self._names is not None or self._planned_s < _SLOW_S  # before the thread sees that it was taken
+        self._look(batch_id)
+        self._put_away(min(before, self._taken - 1))
+        self._woken.set()
+        self._drop_read()
+        self.check_files()
+        if self._listed is not None:
+            with self._planning:
+                self._listed.taken(self._taken)
+
+    def check_files(self, *, read: bool = False) -> None:
+        """See that the files that Spark reads in this batch are as they were planned; before, and once they are `read`.
+
+        Raises
+        ------
+        SourceError
+            When one is not; names it.
+        """
+        if self._listed is not None:
+            for number in range(self._checked + 1, self._taken + 1):
+                for path, size, mtime_ns, _ in files_in(self.log.ranges_of(number)):
+                    check_as_planned(path, size, mtime_ns)
+            self._checked = self._taken if read else self._checked
+
+    def computed(self) -> None:
+        """The tasks of the batch in hand are done: the next one may be planned, while results are published."""
+        if self._busy:  # what came during the batch is in the next one
+            self._at_once = self._turn() != self._turn(self._begun_us)
+            if self._thread is not None and self._thread.is_alive() and (self._at_once or not self.interval_us):
+                self._tried.clear()
+            self._busy = False
+            self._woken.set()
+
+    def published(self) -> None:
+        """The batch that was taken last is done. If another one can be planned, it is planned when this returns.
+
+        Raises
+        ------
+        SourceError
+            When the source fails over it.
+        """
+        source = self.node.source
+        if self._thread is not None:
+            self._tried.wait(_TRIED_S)
+        if type(source).finished is UserSource.finished or self._taken == self._told or self._taken < 0:
+            return
+        position, self._told = self.log.position_of(self._taken), self._taken
+        if position is not None:
+            tell_finished(source, self.node.name, position)
+
+    def behind(self) -> bool:
+        """Whether there is more that no batch has taken, and that Spark does not know of yet."""
+        if self._thread is None:
+            return False
+        if isinstance(self.node.source, FolderSource):
+            with self._planning:
+                return self.log.last > self._taken or self.node.source.any_new()
+        if isinstance(self.node.source, SentSource):
+            return self.log.last > self._taken or self._any_new()
+        if not self.interval_us or self.log.ended or not self._may_go_on():
+            return False  # at the end of each batch the next one is planned
+        with self._planning:
+            return self.log.last > self._taken or self._any_new()
+
+    def _any_new(self) -> bool:
+        return next_ranges(self.node.source, self.node.name, self.log.position) is not None
+
+    def backlog(self) -> int | None:
+        """Return how much of the source no batch has taken; None where the source does not know. It stops no query."""
+        source, taken = self.node.source, self._taken
+        if type(source).backlog is UserSource.backlog:
+            return None
+        try:
+            stood = self._stood
+            if stood is None or stood[0] != taken:
+                self._stood = stood = taken, None if taken < 0 else self.log.position_of(taken)
+            return backlog_of(source, self.node.name, stood[1])
+        except (KrishivError, OSError) as problem:
+            warnings.warn(f"the backlog of the source {self.node.name} is not known: {problem}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def stop(self) -> None:
+        """Plan no more."""
+        self._stopped.set()
+        self._woken.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+        source = self.node.source
+        if not isinstance(source, FolderSource) or source.files.after_read == "keep":
+            return  # and the checkpoint is not looked at: where it is may be gone by now
+        try:
+            with self._planning:
+                self._put_away(self._committed())
+        except (KrishivError, OSError) as problem:  # the next start does it, or says so
+            warnings.warn(f"files that were read are not put away: {problem}", RuntimeWarning, stacklevel=2)
+
+    def _look(self, batch_id: int) -> None:
+        system, root = file_system(self.checkpoint)
+        self._taken = offsets_of(system, f"{root}/offsets/{batch_id}").get(self.at, self._taken)
+
+    def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+        try:
+            self._go_on(running, fail)
+        finally:
+            self._tried.set()
+
+    def _go_on(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+        while not self._stopped.is_set() and not self.log.ended and running():
+            self._woken.clear()
+            busy = self._busy
+            try:
+                noted = self.log.last <= self._taken and self._wait_s() <= 0 and self._may_go_on() and self.plan_next()
+            except KrishivError as problem:
+                return fail(problem)
+            except RAISED as problem:
+                what = f"what the source {self.node.name} planned cannot be noted"
+                return fail(SourceError(message(what, self.log.folder, told(problem), "see to the checkpoint's folder")))
+            if not busy:
+                self._tried.set()
+            if not noted:
+                wait_s = self._wait_s()
+                self._woken.wait(min(wait_s, _MOST_S) if wait_s > 0 else self.node.source.poll_seconds)
+
+    def _turn(self, now_us: int | None = None) -> int:
+        """In which of Spark's intervals a time is."""
+        return 0 if not self.interval_us else (time.time_ns() // 1_000 if now_us is None else now_us) // self.interval_us
+
+    def _wait_s(self) -> float:
+        """For how long nothing need be planned: a batch runs, or Spark looks for one only at the end of an interval."""
+        if self._busy:
+            return _MOST_S
+        if not self.interval_us or self._at_once:
+            self._at_once = not self.interval_us
+            return 0.0
+        left_us = self.interval_us - time.time_ns() // 1_000 % self.interval_us
+        return left_us / 1e6 - max(_LEAD_S, 2 * self._planned_s)
+
+
+def backlogs(every: Sequence[RangePlanner]) -> dict[str, int]:
+    """Return what no batch has taken, by the name of the source; a name that several sources have gets their number too."""
+    names = [planner.node.name for planner in every]
+    found = {}
+    for planner in every:
+        waiting = planner.backlog()
+        if waiting is not None:
+            name = planner.node.name
+            found[name if names.count(name) == 1 else f"{name} {planner.at + 1}"] = waiting
+    return found
+
+
+def names_of(log: RangeLog) -> Taken:
+    """The names of all files that were planned, long ago and lately.
+
+    Raises
+    ------
+    CheckpointError
+        When a part of them is damaged or missing.
+    """
+    names = Taken.open(log.folder.replace("/krishiv/ranges/", "/krishiv/files/"), durable=log.durable)
+    numbers = log.numbers()
+    names.check(numbers[0] if numbers else 0)
+    for number, due in zip(numbers, itertools.count(numbers[0] if numbers else 0), strict=False):
+        if number != due:
+            raise missing(f"{log.folder}/{due:020d}.parquet", BEGIN_ANEW)
+        names.loaded += [(file[3], file[2] or 0) for file in files_in(log.ranges_of(number))]
+    names.add(names.loaded)
+    return names
+
+
+def logged(source: Source, checkpoint: str, at: int, *, waits: bool) -> Source:
+    """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there."""
+    if waits and isinstance(source, MemorySource):
+        source = as_ranges(source)
+    if isinstance(source, FileSource) and planned_here(source):
+        reader = file_reader(source, source.schema) if arrow_scanned(source) else None
+        source = as_folder(source, reader, os.cpu_count() or 1)
+    return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
+
+
+def planners(
+    sources: list[Source],
+    checkpoint: str,
+    now: Callable[[], int],
+    aligned: Mapping[int, tuple[Alignment, str]],
+    *,
+    durable: bool,
+    interval_us: int | None = None,
+) -> tuple[RangePlanner, ...]:
+    """What plans for the sources of a query; some of them wait for one another."""
+    found = [(at, logged(source, checkpoint, at, waits=at in aligned)) for at, source in enumerate(sources)]
+    return tuple(
+        RangePlanner(
+            source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at), interval_us
+        )
+        for at, source in found
+        if isinstance(source, RangeSource)
+    )

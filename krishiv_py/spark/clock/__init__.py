@@ -1,1 +1,0 @@
-"""Watermarks and processing time between micro-batches: notes, controls, heartbeats."""

@@ -1,1 +1,0 @@
-"""JSON files. Imports the rest of the reading room."""
