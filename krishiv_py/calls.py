@@ -29,7 +29,7 @@ _EXAMPLES: Final = {
     ".asof_join": '.asof_join(right, on="user", tolerance="1 minute")',
     ".window_join": '.window_join(right, on="user", window=windows.tumbling("1 minute"))',
     ".lookup_join": '.lookup_join(table, on="user")',
-    ".agg": '.agg(count(), sum("amount").alias("total")); an aggregate gets its name by .alias(...)',
+    ".agg": '.agg(count(), total=sum("amount"))',
     ".watermark": '.watermark("event_time", "5 seconds")',
     ".tumbling_window": '.tumbling_window("1 minute")',
     ".hopping_window": '.hopping_window("10 minutes", "1 minute"): first the size, then the slide',

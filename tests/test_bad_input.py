@@ -222,7 +222,7 @@ def test_an_aggregate_filter_that_is_no_condition_is_refused() -> None:
     with pytest.raises(ExpressionError):
         keyed().tumbling_window(1).agg(count().filter("amount + 1"))
     with pytest.raises(ExpressionError):
-        count().filter(3)  # type: ignore[arg-type]
+        count().filter(3)  # type: ignore[call-overload]
 
 
 def test_a_stream_filter_that_is_no_condition_is_refused() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted
@@ -59,7 +60,7 @@ def said_of(draft: Draft) -> list[str]:
     mark, window = draft.input, draft.window
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
     timed = f"{column}watermark {mark.spec.describe()}" if mark.column else ""
-    named = [agg.output_name for agg in draft.aggs]
+    named = [agg.output_name for agg in draft.aggs] if draft.output is None else computed(draft.output, draft.keys)
     return [
         timed,
         f"by {some(draft.keys)}" if draft.keys else "",

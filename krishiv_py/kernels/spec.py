@@ -6,6 +6,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import Prefix
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
@@ -33,8 +34,8 @@ class OperatorSpec:
         Source columns the stateless steps and the aggregation read.
     late_columns : tuple of str
         Columns of a late row its handler wants: all for a side output, the keys for counting by key, none for counting.
-    output : tuple of (str, str) or None
-        Result columns and what they are called otherwise; None for the layout of SEMANTICS §5.5.
+    output : tuple of (str, Expr) or None
+        Result columns, computed of those of the layout of SEMANTICS §5.5; None for that layout.
     malformed : tuple of (str, pyarrow.DataType)
         What the late output tells of malformed input: none, unless a source puts it aside and whole rows are wanted.
     after : tuple of nodes
@@ -59,7 +60,7 @@ class OperatorSpec:
     options: QueryOptions
     needs_columns: tuple[str, ...]
     late_columns: tuple[str, ...]
-    output: tuple[tuple[str, str], ...] | None = None
+    output: Output | None = None
     malformed: tuple[tuple[str, pa.DataType], ...] = ()
     after: tuple[Prefix, ...] = ()
     hands_on: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import AssignWatermark, Prefix, WindowAggregate
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.presets import preset_of
@@ -28,7 +29,7 @@ class Draft:
     told: ToldOptions = attrs.field(factory=ToldOptions)
     window: Window | None = None
     aggs: tuple[AggCall, ...] = ()
-    output: tuple[tuple[str, str], ...] | None = None
+    output: Output | None = None
     after: tuple[Prefix, ...] = ()
     hides_time: bool = False
     """Whether rows are results of a stage whose event time nobody named."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from krishiv_py.errors import ExpressionError, message, shown
@@ -30,3 +31,11 @@ def encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def free(name: str, taken: Iterable[str]) -> str:
+    """Return the `name`, with ``_`` added until no name of `taken` is equal to it; case does not matter."""
+    lowered = {t.lower() for t in taken}
+    while name.lower() in lowered:
+        name += "_"
+    return name

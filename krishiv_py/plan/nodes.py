@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.options.late import LateEventHandler
@@ -260,8 +261,8 @@ class WindowAggregate(Node):
     window: Window
     aggs: tuple[AggCall, ...]
     options: QueryOptions
-    output: tuple[tuple[str, str], ...] | None = None
-    """Result columns as (name, what it is called otherwise); None for keys, bounds and aggregates (SEMANTICS §5.5)."""
+    output: Output | None = None
+    """Result columns, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5)."""
     after: tuple[Prefix, ...] = ()
     """Stateless steps over the results, first applied first."""
     hands_on: bool = False
@@ -279,7 +280,7 @@ class WindowAggregate(Node):
     @property
     def shown_aggs(self) -> str:
         """The aggregates for people, and the result columns where the plan names them."""
-        shown = [name if name == source else f"{source} AS {name}" for name, source in self.output or ()]
+        shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.output or ()]
         output = f"; columns {', '.join(shown)}" if shown else ""
         return ", ".join(map(str, self.aggs)) + output
 

@@ -18,8 +18,8 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.constants import Doubled, Scalar
 from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit
-from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.expressions.trees import walk
+from krishiv_py.plan.expressions.facts import aggregate_in, columns_of
+from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.types import nearest_type, normal_type, spark_arrow, type_text
 
@@ -218,7 +218,9 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
 
 
 def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
-    """Refuse an expression over columns that are not there."""
+    """Refuse an expression over columns that are not there, and one with an aggregate."""
+    if (aggregate := aggregate_in(expr)) is not None:
+        raise misplaced(aggregate, where)
     refuse_left_out(sorted(columns_of(expr)), schema, where)
     _refuse_doubled(expr, schema, where)
     for name in sorted(columns_of(expr) - {"*"}):
@@ -245,6 +247,18 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
                 )
             )
         raise unknown_column(name, schema.names, where)
+
+
+def misplaced(aggregate: Expr, where: str) -> ExpressionError:
+    """Return the error for an aggregate where an expression over the columns of one row is needed."""
+    return ExpressionError(
+        message(
+            f"{where}: an aggregate is computed from many rows",
+            render(aggregate),
+            "this step sees one row at a time",
+            "call it in .agg(...) of a window, and use its column in a step after that",
+        )
+    )
 
 
 def _refuse_doubled(expr: Expr, schema: pa.Schema, where: str) -> None:

@@ -8,6 +8,8 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.aggregates.outputs import Output
+from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.handed_on import in_order_of, without_order
 from krishiv_py.plan.nodes import (
@@ -98,14 +100,16 @@ def _check_output(node: WindowAggregate) -> None:
     names = [name.lower() for name, _ in node.output or ()]
     for name in names:
         if names.count(name) > 1:
-            raise PlanError(message("two result columns have one name", name, "one would hide the other", "name one with AS"))
+            raise PlanError(
+                message("two result columns have one name", name, "one would hide the other", "name one with AS or .alias")
+            )
         if name in own:
             raise PlanError(
                 message(
                     "a result column has a name of the library's own",
                     name,
                     "one would hide the other",
-                    "name it otherwise with AS",
+                    "give it another name with AS or .alias",
                 )
             )
 
@@ -183,12 +187,12 @@ def _check_clock(node: WindowAggregate) -> None:
         )
 
 
-def _output(node: WindowAggregate, row: pa.Schema) -> tuple[tuple[str, str], ...] | None:
+def _output(node: WindowAggregate, row: pa.Schema) -> Output | None:
     """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
     if node.output is not None or not node.window.hides_time or node.hands_on or node.after:
         return node.output
     fields = node.window.result_fields([], row, pa.null()) or []
-    return tuple((f.name, f.name) for f in fields if f.name != node.input.column)
+    return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)
 
 
 def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec:

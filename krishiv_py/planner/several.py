@@ -165,7 +165,7 @@ def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
 def _is_one(one: StagePlan, last: StagePlan) -> bool:
     """Whether two stages were built by the same steps, and differ at most in what follows them."""
     a, b = one.node, last.node
-    if one.late is not last.late or a.aggs is not b.aggs or (a.keys, a.output) != (b.keys, b.output):
+    if one.late is not last.late or a.aggs is not b.aggs or a.keys != b.keys or a.output is not b.output:
         return False
     final = [attrs.evolve(n.options, emit=n.options.emit_mode) for n in (a, b)]  # final results are the default
     return final[0] == final[1] and _is_one_input(a, b) and _is_one_window(a, b)

@@ -191,7 +191,8 @@ def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
     schema = Layout(spec).result_schema
     if spec.window.result_time == "row":
         return schema, spec.window.row_time(spec.time_column)
-    return schema, time_name(Layout(attrs.evolve(spec, hands_on=False)).result_schema.names)
+    own = Layout(attrs.evolve(spec, hands_on=False, output=None)).result_schema.names
+    return schema, time_name([*own, *(name for name, _ in node.output or ())])
 
 
 def _shown(handler: LateEventHandler) -> LateColumns:

@@ -289,14 +289,6 @@ def role_of_mark(node: object) -> Role | None:
     return found
 
 
-def free(name: str, taken: Iterable[str]) -> str:
-    """The `name`, or with ``_`` behind it until nothing of `taken` has it."""
-    lowered = {t.lower() for t in taken}
-    while name.lower() in lowered:
-        name += "_"
-    return name
-
-
 def _only(found: list[Column], node: sg.Column) -> Column:
     shown = [c for c in found if not c.hidden] or found
     if len({(c.actual, c.role) for c in shown}) > 1:

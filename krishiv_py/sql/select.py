@@ -15,8 +15,9 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
 from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.names import free
 from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Rows, free
+from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.sources.relations import EXISTS, from_clause
 from krishiv_py.sql.sources.unions import united
 from krishiv_py.sql.steps.grouped import grouped

@@ -1,4 +1,4 @@
-"""Keys, gaps and identities by expression on Spark: the same as on the driver, over a restart."""
+"""Keys, gaps, identities and results by expression on Spark: the same as on the driver, over a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ SITE = col("url").split("/")[0].lower()
 def per_site(stream: Any, late: kv.MemorySink, key: Any = SITE) -> kv.AggregatedStream:
     rows = stream.watermark("at", 20).drop_duplicates(col("v") % 16, within=50)
     firsts = rows.filter("gap IS NOT NULL").key_by(key.alias("site")).session_window(col("gap") * 8)
-    plan: kv.AggregatedStream = firsts.agg(kv.count(), kv.sum(col("v") * 2).alias("s"), kv.max_by(col("url"), -col("v")))
+    plan: kv.AggregatedStream = firsts.agg(
+        kv.count(),
+        kv.sum(col("v") * 2).alias("s"),
+        kv.max_by(col("url"), -col("v")),
+        (kv.sum(col("v")) / kv.count()).round(2).alias("mean"),
+        by_site=kv.concat(col("site"), kv.when(kv.count() > 1, " many").otherwise(" one")),
+        length=col("window_end") - col("window_start"),
+    )
     return plan.with_late_event_handler(kv.SideOutputLateEventHandler(late))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.order import needs
 from krishiv_py.errors import OrderError, message
-from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.expressions.expr import Expr
 
 
 @needs(".tumbling_window(...) or another window", "agg", "aggregate", "count", "sum", "min", "max", "avg", "mean", "reduce")
@@ -22,7 +22,7 @@ class RowStream(AggregatedStream):
         super().__attrs_post_init__()
         assert self.node.window.gives_rows
 
-    def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
+    def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
         """Always refused, for any `aggs`: there is no window whose rows they could aggregate."""
         raise OrderError(
             message(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,10 +24,12 @@ from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.aggregates.outputs import outputs
+from krishiv_py.plan.checks import a_text, column_name
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.nodes import WindowAggregate
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.options.handed import handed
@@ -43,26 +45,29 @@ else:
     results = lazy("krishiv_py.api.results.stream")
 
 
-def as_aggs(aggs: Sequence[AggCall | Sequence[AggCall]]) -> tuple[AggCall, ...]:
-    """Aggregates from varargs or one list."""
-    flat: list[AggCall] = []
-    for item in aggs:
-        for call in item if isinstance(item, Iterable) and not isinstance(item, str) else [item]:
-            if not isinstance(call, AggCall):
-                raise PlanError(
-                    message(
-                        "not an aggregate",
-                        shown(call),
-                        "the window would have no such result",
-                        'pass calls such as count() or sum(col("x"))',
-                    )
-                )
-            flat.append(call)
-    if not flat:
+def _checked(item: object) -> Expr:
+    if not isinstance(item, Expr):
+        hint = 'pass calls such as count() or sum("x"), or expressions of them: (sum("x") / count()).alias("mean")'
+        raise PlanError(message("not an aggregate", shown(item), "the window would have no such result", hint))
+    return item
+
+
+def aggregated(
+    draft: Draft, rows: pa.Schema, aggs: Sequence[Expr | Sequence[Expr]], named: Mapping[str, Expr] | None = None
+) -> Draft:
+    """Return a draft with the columns `aggs`, varargs or one list, and the `named` ones, over the `rows` of its window."""
+    items: list[Expr] = []
+    for given in aggs:
+        listed = given if isinstance(given, Iterable) and not isinstance(given, (str, Expr)) else [given]
+        items += map(_checked, listed)
+    items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
+    if not items:
         raise PlanError(
             message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
         )
-    return tuple(flat)
+    assert draft.window is not None
+    calls, output = outputs(items, draft.keys, draft.window.carried(draft.keys, without_order(rows)))
+    return attrs.evolve(draft, aggs=calls, output=output)
 
 
 @instead(ON_RESULTS)
@@ -187,9 +192,9 @@ class AggregatedStream(FollowMethods, OptionMethods):
         """The results of :meth:`run`, with the same `progress`."""
         return self.run(progress=progress).table
 
-    def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
+    def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows."""
-        return self._with(aggs=as_aggs([aggs]), output=None).collect()  # whose columns may name the aggregates replaced
+        return attrs.evolve(self, draft=aggregated(self.draft, self.spec().row_schema, [aggs])).collect()
 
     def to_pandas(self) -> Any:
         """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""

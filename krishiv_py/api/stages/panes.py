@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
+from krishiv_py.api.stages.aggregated import AggregatedStream, aggregated
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
-from krishiv_py.plan.aggregates.calls import AggCall, collect_list
-from krishiv_py.plan.expressions.expr import Func, col, lit
+from krishiv_py.plan.aggregates.calls import collect_list
+from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, handlers_of
@@ -29,7 +29,7 @@ class PaneStream(WindowedStream):
     def on_events(
         self,
         *handlers: PaneHandler,
-        aggs: Sequence[AggCall] = (),
+        aggs: Sequence[Expr] = (),
         submits: pa.Schema | str | None = None,
         before_tuple_insertion: Callable[[Pane, dict[str, Any]], None] | None = None,
         after_tuple_insertion: Callable[[Pane, dict[str, Any]], None] | None = None,
@@ -44,8 +44,8 @@ class PaneStream(WindowedStream):
         *handlers : PaneHandler
             Each gets the events; in a trigger with all tuples of the partition as an Arrow table. At an event they are called
             in this order, then the single function for it.
-        aggs : sequence of AggCall
-            Aggregates beside the tuples, as columns of the results.
+        aggs : sequence of Expr
+            Aggregates, and what is computed of them, beside the tuples, as columns of the results.
         submits : pyarrow.Schema or str, optional
             The columns of tuples that handlers submit: what ``window_initial_full``, ``window_trigger`` and ``window_close``
             return, a dict or a list of dicts, are the results, instead of one row a trigger.
@@ -85,13 +85,13 @@ class PaneStream(WindowedStream):
             "window_trigger": window_trigger,
             "window_close": window_close,
         }
-        beside = () if isinstance(aggs, (tuple, list)) and not aggs else as_aggs([aggs])
+        beside = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
         schema = None if submits is None else as_schema(submits)
         if schema is not None and beside:
             raise PlanError(
                 message(
                     "aggregates beside submitted tuples have no place",
-                    ", ".join(c.output_name for c in beside),
+                    shown(aggs),
                     "a result is a tuple that a handler submits",
                     "leave aggs out, or work them out of pane.data",
                 )
@@ -105,7 +105,9 @@ class PaneStream(WindowedStream):
         window = attrs.evolve(self.window, handler=handlers_of(handlers, functions), submits=schema)
         names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
-        return self._aggregated(window, (collect_list(whole).alias("tuples"), *beside))
+        tuples = collect_list(whole).alias("tuples")
+        draft = aggregated(attrs.evolve(self.draft, window=window), self._row_schema(), [tuples, *beside])
+        return AggregatedStream(draft, self.runner)
 
     def get_window_data(self, *_: object) -> NoReturn:
         """Not possible, as in SPL: the window manages panes, and has no storage of its own.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.stages.aggregated import AggregatedStream, as_aggs
+from krishiv_py.api.stages.aggregated import AggregatedStream, aggregated
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.plan.aggregates.calls import AggCall, count, udaf
 from krishiv_py.plan.aggregates.more import Then, bottom_k, top_k
@@ -43,15 +43,38 @@ class WindowedStream(OptionMethods):
     def _aggregated(self, window: Window, aggs: tuple[AggCall, ...]) -> AggregatedStream:
         return AggregatedStream(attrs.evolve(self.draft, window=window, aggs=aggs), self.runner)
 
-    def agg(self, *aggs: AggCall | Sequence[AggCall]) -> AggregatedStream:
-        """Aggregate every window: ``.agg(count(), sum(col("x")))`` or ``.agg([count(), ...])``; `aggs` are at least one.
+    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> AggregatedStream:
+        """Aggregate every window.
+
+        Parameters
+        ----------
+        *aggs : Expr or sequence of Expr
+            Aggregates, and what is computed of them, of keys and of the bounds of the window (``window_start`` and
+            ``window_end``); varargs or one list. A column has the name of its alias, else a name such as ``sum_x``; what is
+            computed has its text as its name.
+        **named : Expr
+            Further ones by the names of their columns: ``total=sum("amount")``.
 
         Raises
         ------
         PlanError
             For no aggregates, unknown columns, values an aggregate cannot take, or names that clash.
+        ColumnError
+            For a column that is neither a key nor a part of an aggregate.
+
+        Examples
+        --------
+        >>> from krishiv_py import avg, count, sum, when
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> windows = stream_of("user string, n bigint, at bigint").watermark("at", 0).key_by("user").tumbling_window(10)
+        >>> size = when(count() > 1, "many").otherwise("one")
+        >>> means = windows.agg(avg("n").round(1).alias("mean"), total=sum("n"), size=size)
+        >>> driver = Driver(means.select("user", "mean", "total", "size"))
+        >>> _ = driver.send([{"user": user, "n": n, "at": 1} for user, n in [("a", 1), ("a", 2), ("b", 4), ("a", 2)]])
+        >>> driver.close().results.to_pylist()
+        [{'user': 'a', 'mean': 1.7, 'total': 5, 'size': 'many'}, {'user': 'b', 'mean': 4.0, 'total': 4, 'size': 'one'}]
         """
-        return self._aggregated(self.window, as_aggs(aggs))
+        return AggregatedStream(aggregated(self.draft, self._row_schema(), aggs, named), self.runner)
 
     def top_rows(
         self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False, then: Then = ()
@@ -139,6 +162,6 @@ class WindowedStream(OptionMethods):
         value = col(column) if isinstance(column, str) else column
         return self.agg(udaf(Reduce(function), value, evaluate.expr_type(value, self._row_schema())))
 
-    def collect_with_aggs(self, aggs: Sequence[AggCall]) -> pa.Table:
+    def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
         """``.agg(aggs).collect()``: aggregate every window by `aggs`, at least one, over a finite input."""
         return self.agg(aggs).collect()

@@ -15,10 +15,11 @@ _ONE_TICK: Final = 1  # bounds count in units of the time column
 
 
 def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
-    """The fields of these columns beside `results`."""
+    """Return the fields of these columns, for `results` that no output was computed of."""
     order = [pa.field(order_name(i), type_) for i, type_ in enumerate(_order_types(spec, results))]
     own = spec.window.result_time == "row"  # whose column is there
-    return order if own else [pa.field(time_name(results.names), results.field(_END).type), *order]
+    taken = [*results.names, *(name for name, _ in spec.output or ())]
+    return order if own else [pa.field(time_name(taken), results.field(_END).type), *order]
 
 
 def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArray]:

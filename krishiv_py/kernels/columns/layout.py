@@ -20,7 +20,7 @@ from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
 from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import identity_of
 
 GAP = "__g"
@@ -147,8 +147,8 @@ class Layout:
             fields = own
         handed_on = handed_fields(spec, pa.schema(fields)) if spec.hands_on else []
         if spec.output is not None:
-            by_name = {f.name: f for f in fields}
-            fields = [by_name[source].with_name(name) for name, source in spec.output]
+            given = pa.schema(fields)
+            fields = [_computed(name, expr, given) for name, expr in spec.output]
         if spec.options.emit_mode == "retractions":
             fields.append(pa.field("op", pa.string()))
         if spec.options.pane:
@@ -216,6 +216,10 @@ class Layout:
             return place_of(self.spec, table, row, None if bounds is None else (int(bounds[0][row]), int(bounds[1][row])))
 
         return told_where(where)
+
+
+def _computed(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
+    return given.field(expr.name).with_name(name) if isinstance(expr, Col) else pa.field(name, expr_type(expr, given))
 
 
 def finished_name(aggregate: int) -> str:

@@ -19,13 +19,13 @@ from krishiv_py.functions.computing.values import INSTANT, FaultError, MisfitErr
 from krishiv_py.kernels.columns import lambdas
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.case import Case
-from krishiv_py.plan.expressions.expr import Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.expr import Aggregate, Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.known import LAMBDAS
 from krishiv_py.plan.expressions.lambdas import LambdaVar
 from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.plan.running.by_clock import BatchTime
-from krishiv_py.plan.schema import unknown_field
+from krishiv_py.plan.schema import misplaced, unknown_field
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import ddl
@@ -158,6 +158,8 @@ def _node(expr: Expr, batch: Rows) -> Value:
         return _case(expr.args, batch)
     if isinstance(expr, Func):
         return _call(expr, batch)
+    if isinstance(expr, Aggregate):
+        raise misplaced(expr, "expression")
     raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, MethodError, PlanError, message, shown
+from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.aggregates.combined import combined
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr, col, python_text
-from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.names import encodable, quoted
+from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Func, col
+from krishiv_py.plan.expressions.facts import aggregate_in, name_of
+from krishiv_py.plan.expressions.list_methods import Pair, Single
+from krishiv_py.plan.expressions.trees import listed, render
+from krishiv_py.plan.names import encodable
 from krishiv_py.types import normal_type
 
 AggName: TypeAlias = Literal[
@@ -84,8 +86,8 @@ class Aggregator(Protocol[A]):
 
 
 @attrs.frozen(eq=False, repr=False)
-class AggCall:
-    """One aggregate over the rows of a window.
+class AggCall(Aggregate):
+    """One aggregate over the rows of a window. It is an expression, so others are computed from it: ``sum("a") / count()``.
 
     Attributes
     ----------
@@ -132,14 +134,32 @@ class AggCall:
     result_type: pa.DataType | None = None
     over_us: int | None = None
 
+    def __attrs_post_init__(self) -> None:
+        for part in (self.arg, self.where):
+            if part is not None and (inner := aggregate_in(part)) is not None:
+                raise ExpressionError(
+                    message(
+                        f"{self.func} of an aggregate",
+                        render(inner),
+                        "one window has one value of it, and nothing to aggregate",
+                        'aggregate the results of a stage: .agg(sum("x").alias("n")).tumbling_window("1 h").agg(max("n"))',
+                    )
+                )
+
     def alias(self, name: str) -> AggCall:
         """Call the output column `name`."""
         if not isinstance(name, str) or not name or not encodable(name):
             raise PlanError(message("an alias is a non-empty text", shown(name), "the column has no name", 'write .alias("n")'))
         return attrs.evolve(self, name=name)
 
-    def filter(self, condition: Expr | str) -> AggCall:
-        """Aggregate only rows for which `condition` is true."""
+    @overload
+    def filter(self, condition: Expr | str) -> AggCall: ...
+    @overload
+    def filter(self, condition: Single | Pair) -> Func: ...
+    def filter(self, condition: Expr | str | Single | Pair) -> AggCall | Func:
+        """Aggregate only rows for which `condition` is true; a function of elements leaves elements of its list out instead."""
+        if callable(condition):
+            return super().filter(condition)
         parsed = expression(condition, f"{self.func}().filter")
         return attrs.evolve(self, where=parsed if self.where is None else self.where & parsed)
 
@@ -174,33 +194,17 @@ class AggCall:
         """Whether this is ``count(*)``."""
         return self.func == "count" and isinstance(self.arg, Col) and self.arg.name == "*"
 
-    def __str__(self) -> str:
-        where = f" FILTER (WHERE {self.where!r})" if self.where is not None else ""
-        where += "" if self.over_us is None else f" OVER {show_us(self.over_us)}"
+    def parts(self) -> tuple[Any, ...]:
         name = type(self.udaf).__name__ if self.func == "udaf" else self.func
-        return f"{name}({', '.join([repr(self.arg), *self._settings()])}){where} AS {self.output_name}"
+        where = () if self.where is None else (" FILTER (WHERE ", self.where, ")")
+        over = () if self.over_us is None else (f" OVER {show_us(self.over_us)}",)
+        return f"{name}(", *listed([self.arg, *self._settings()]), ")", *where, *over
+
+    def __str__(self) -> str:
+        return f"{render(self)} AS {self.output_name}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
-
-    if not TYPE_CHECKING:  # for a type checker there are no operators, and no other names
-
-        def __neg__(self) -> Any:
-            return 0 - self
-
-        def __abs__(self) -> Any:
-            return self.abs
-
-        def __round__(self, digits: int = 0) -> Any:
-            return self.round
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):  # copy, pickle and notebooks ask for these
-                raise AttributeError(name)
-            step = f"{python_text(col(self.output_name))}.{name if hasattr(Expr, name) else 'round'}(...)"
-            hint = f'write .agg({_written(self, self.output_name)}).with_column("result", {step})'
-            what = f"an aggregate has no attribute {name!r}; it has .alias, .filter and .over"
-            raise MethodError(message(what, str(self), "what is computed from results is a step behind the window", hint))
 
     def _settings(self) -> list[str]:
         """What tells two calls of one aggregate apart, besides argument and filter."""
@@ -216,56 +220,6 @@ class AggCall:
         if self.func in ("top_k", "bottom_k"):
             return [f"k={self.k}", *([f"then by {', '.join(self.then)}"] if self.then else [])]
         return [f"user-defined, {self.result_type}"] if self.func == "udaf" else []
-
-
-_SYMBOLS: Final = {
-    **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**"},
-    **{"floordiv": "DIV", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR"},
-}
-_CONDITIONS: Final = ("<", "<=", ">", ">=", "AND", "OR")
-
-
-def _written(call: AggCall, name: str) -> str:
-    """Return how a call with a result `name` is written in Python."""
-    if call.counts_rows:
-        arg = ""
-    else:
-        arg = f'"{call.arg.name}"' if isinstance(call.arg, Col) else "..."
-    text = f"{call.func}({arg}){'.filter(...)' if call.where is not None else ''}"
-    return text if name == attrs.evolve(call, name=None).output_name else f'{text}.alias("{name}")'
-
-
-def _refusing(symbol: str, *, turned: bool = False) -> Any:
-    """Return an operator of aggregates that says how the same is written, as a step behind the window."""
-
-    def refuse(self: AggCall, other: object) -> NoReturn:
-        sides = [other, self] if turned else [self, other]
-        calls: dict[str, AggCall] = {}
-        words = []
-        for side in sides:
-            name = side.output_name if isinstance(side, AggCall) else ""
-            if isinstance(side, AggCall):
-                name = f"{name}_2" if calls.get(name, side) is not side else name
-                calls[name] = side
-            words.append(quoted(name) if name else shown(side))
-        text = f"pow({', '.join(words)})" if symbol == "**" else f" {symbol} ".join(words)
-        step = f'.filter("{text}")' if symbol in _CONDITIONS else f'.with_column("result", "{text}")'
-        raise ExpressionError(
-            message(
-                f"an aggregate has no operator {symbol}",
-                f" {symbol} ".join(map(shown, sides)),
-                "what is computed from results is a step behind the window",
-                f"write .agg({', '.join(_written(call, name) for name, call in calls.items())}){step}",
-            )
-        )
-
-    return refuse
-
-
-for _name, _symbol in _SYMBOLS.items():
-    setattr(AggCall, f"__{_name}__", _refusing(_symbol))
-    if _symbol not in ("<", "<=", ">", ">="):
-        setattr(AggCall, f"__r{_name}__", _refusing(_symbol, turned=True))
 
 
 def call_of(func: AggName, arg: Expr | str, **options: Any) -> AggCall:

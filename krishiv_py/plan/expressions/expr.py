@@ -130,7 +130,7 @@ class Expr(FunctionMethods):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # copy, pickle and notebooks ask for these
                 raise AttributeError(name)
-            raise elsewhere.method_error(python_text(self), "a column", name, (n for n in dir(self) if n[0] != "_"))
+            raise elsewhere.method_error(python_text(self), _kind(self), name, (n for n in dir(self) if n[0] != "_"))
 
         def __floordiv__(self, other: object) -> Any:
             raise _no_operator(self, "//", f"write {python_text(self)}.div({shown(other)}) for the whole part")
@@ -212,7 +212,7 @@ class Expr(FunctionMethods):
         zone = [] if isinstance(time_zone, str) and time_zone == "UTC" else [Lit(time_zone)]
         return Func("date_trunc", (Lit(unit), self, *zone))
 
-    def alias(self, name: str) -> Alias:
+    def alias(self, name: str) -> Expr:
         """Give the result the name `name`."""
         return Alias(self, checked_name(name, "a result"))
 
@@ -370,13 +370,26 @@ def _cast(arg: Expr, type_: object, *, tried: bool) -> Cast:
     return Cast(arg, named_type(type_) if named else type_, named=named, tried=tried)
 
 
+class Aggregate(Expr):
+    """A value of many rows, which only ``.agg(...)`` can take; the calls are in :mod:`krishiv_py.plan.aggregates`."""
+
+    __slots__ = ()
+
+
+def _kind(expr: Expr) -> str:
+    """Return how errors call an expression."""
+    return "an aggregate" if isinstance(expr, Aggregate) else "a column"
+
+
 def python_text(expr: Expr) -> str:
     """How a column is written in Python, ``x`` for what is longer than a column."""
     return f"col({expr.name!r})".replace("'", '"') if isinstance(expr, Col) else "x"
 
 
 def _no_operator(expr: Expr, operator: str, hint: str) -> ExpressionError:
-    return ExpressionError(message(f"a column has no operator {operator}", python_text(expr), "nothing can be computed", hint))
+    return ExpressionError(
+        message(f"{_kind(expr)} has no operator {operator}", python_text(expr), "nothing can be computed", hint)
+    )
 
 
 def wrap(value: object) -> Expr:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field
-from krishiv_py.plan.expressions.trees import identity, walk
+from collections.abc import Callable
+
+from krishiv_py.plan.expressions.expr import Aggregate, Alias, Col, Expr, Field
+from krishiv_py.plan.expressions.trees import flat, identity, rebuilt, walk
 
 
 def columns_of(expr: Expr) -> frozenset[str]:
@@ -14,6 +16,17 @@ def columns_of(expr: Expr) -> frozenset[str]:
 def identity_of(expr: Expr) -> tuple[object, ...]:
     """A hashable value that only expressions share that are built alike."""
     return identity(expr, Expr)
+
+
+def aggregate_in(expr: Expr) -> Aggregate | None:
+    """Return an aggregate that is a part of an expression, None if there is none."""
+    return next((node for node in walk(expr) if isinstance(node, Aggregate)), None)
+
+
+def replaced(expr: Expr, swap: Callable[[Expr], Expr]) -> Expr:
+    """Return the expression with what `swap` gives in the place of each node."""
+    found: Expr = rebuilt(flat(expr, Expr, swap))
+    return found
 
 
 def unnamed(expr: Expr) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -61,12 +61,22 @@ def render(tree: Tree) -> str:
     return "".join(out)
 
 
-def flat(tree: Tree, base: type) -> Flat:
-    """The tree as a tuple, from which :func:`rebuilt` makes it again; `base` is the class of all its nodes."""
+def flat(tree: Tree, base: type, swap: Callable[[Any], Any] | None = None) -> Flat:
+    """Return the tree as a tuple, from which :func:`rebuilt` makes it again.
+
+    Parameters
+    ----------
+    tree : Tree
+        The tree.
+    base : type
+        The class of all its nodes.
+    swap : callable, optional
+        Gives the node that takes the place of a node, or the same one.
+    """
     out: list[tuple[type, Own]] = []
     pending: list[Any] = [tree]
     while pending:
-        node = pending.pop()
+        node = pending.pop() if swap is None else swap(pending.pop())
         own: list[Any] = []
         for field in attrs.fields(type(node)):
             value = getattr(node, field.name)

@@ -12,7 +12,8 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Expr, Func, Lit, col
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
-from krishiv_py.sql.scope import Column, Rows, free
+from krishiv_py.plan.names import free
+from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.text.statements import only, refused
 
 _KINDS: Final = frozenset({"explode", "posexplode", "inline", "unnest"})

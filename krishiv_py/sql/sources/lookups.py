@@ -13,8 +13,9 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.plan.names import free
 from krishiv_py.sql.catalog import Static
-from krishiv_py.sql.scope import Column, Rows, dotted, free
+from krishiv_py.sql.scope import Column, Rows, dotted
 from krishiv_py.sql.sources.conditions import Sorter
 from krishiv_py.sql.text.statements import refused
 

@@ -9,11 +9,12 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, col
+from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered
 from krishiv_py.sql.env import Env, Inner
-from krishiv_py.sql.scope import Column, Rows, free
+from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.text.statements import only, query_of, refused
 
 

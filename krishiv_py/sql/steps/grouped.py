@@ -11,10 +11,12 @@ from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.calls import AggCall, count
+from krishiv_py.plan.aggregates.outputs import Calls
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
-from krishiv_py.sql.scope import PANES, Column, Rows, dotted, free, role_of_mark
+from krishiv_py.plan.names import free
+from krishiv_py.sql.scope import PANES, Column, Rows, dotted, role_of_mark
 from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
 from krishiv_py.sql.text.aggregates import aggregate, aggregates
 from krishiv_py.sql.text.windows import tick_us, window_call
@@ -39,10 +41,10 @@ class Key:
 
 @attrs.frozen(eq=False)
 class Output:
-    """A column of the result: its name, where it comes from, and whether it is there without computing."""
+    """A column of the result: its name, what it is computed of, and the column where it is there without computing."""
 
     name: str
-    node: sg.Expression
+    expr: Expr
     direct: str | None
     column: Column
 
@@ -55,19 +57,16 @@ class _Made:
     grouping: Grouping
     keys: list[Key]
     bounds: dict[str, str]
-    taken: set[str]
-    calls: list[tuple[sg.Expression, AggCall]] = attrs.field(factory=list)
+    calls: Calls
+    known: list[tuple[sg.Expression, str]] = attrs.field(factory=list)
 
     def aggregate(self, node: sg.Expression, call: AggCall, alias: str | None) -> str:
-        """The column of an aggregate."""
-        for known, had in self.calls:
+        """Return the column of an aggregate: of one that was there before, unless it has an alias of its own."""
+        for known, name in self.known:
             if known == node and alias is None:
-                return had.output_name
-        if alias is None and call.output_name.lower() in self.taken:
-            alias = free(call.output_name, self.taken)
-        self.calls.append((node, call if alias is None else call.alias(alias)))
-        self.taken.add(self.calls[-1][1].output_name.lower())
-        return self.calls[-1][1].output_name
+                return name
+        self.known.append((node, self.calls.add(call, alias)))
+        return self.known[-1][1]
 
     def over_results(self, node: sg.Expression) -> sg.Expression:
         """A node over the rows of a source as one over results."""
@@ -122,25 +121,26 @@ def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None,
     for key in keys:
         if key.computed:
             stream = stream.with_column(key.column, key.expr)
-    made = _Made(rows, grouping, keys, bounds, {*map(str.lower, OWN), *(k.column.lower() for k in keys)})
-    made.taken |= {i.alias.lower() for i in grouping.items if i.alias is not None}
+    taken = {*OWN, *(k.column for k in keys), *(i.alias for i in grouping.items if i.alias is not None)}
+    made = _Made(rows, grouping, keys, bounds, Calls({name.lower() for name in taken}))
     outputs = [_output(item, made) for item in grouping.items]
     _distinct([o.name for o in outputs])
     having = None if grouping.having is None else made.over_results(grouping.having)
-    calls = [call for _, call in made.calls] or [count().alias(free("rows", made.taken))]
+    calls = made.calls.calls or [count().alias(free("rows", made.calls.taken))]
     again = window.same_again(_tick_us(rows)) if grouping.again else window
     timed = rows.timed(stream, lag_us)
     found = again.over(timed.key_by(*(k.column for k in keys))).agg(calls)
     own = tuple((n, n) for n in found.schema.names[: len(keys) + 2 + len(calls)])
-    plain = tuple((o.name, o.direct) for o in outputs if o.direct is not None)
-    if top and having is None and len(plain) == len(outputs) and not any(o.direct == "window_time" for o in outputs):
-        return found if plain == own else attrs.evolve(found, draft=attrs.evolve(found.draft, output=plain))
+    plain = tuple((o.name, o.direct) for o in outputs)
+    if top and having is None and not any("window_time" in columns_of(o.expr) for o in outputs):
+        columns = tuple((o.name, o.expr) for o in outputs)
+        return found if plain == own else attrs.evolve(found, draft=attrs.evolve(found.draft, output=columns))
     results = found.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
     if having is not None:
         results = results.filter(expr_of(having))
-    picked = [Alias(expr_of(o.node), o.name) if o.direct != o.name else Col(o.name) for o in outputs]
-    if plain != own or any(o.direct is None for o in outputs):
+    picked = [Alias(o.expr, o.name) if o.direct != o.name else o.expr for o in outputs]
+    if plain != own:
         _distinct([*(o.name for o in outputs), *(c.name for c in panes)])
         results = results.select(*picked, *(c.name for c in panes))
     return Rows(results, (*(o.column for o in outputs), *panes, *_hidden_time(results, outputs)), window=window)
@@ -168,7 +168,7 @@ def _output(item: Item, made: _Made) -> Output:
     direct = key.column if key is not None and role is None else made.direct(item.node, None if clashes else item.alias)
     if direct is None:
         name = item.alias or item.text
-        return Output(name, made.over_results(item.node), None, Column(None, name, name))
+        return Output(name, expr_of(made.over_results(item.node)), None, Column(None, name, name))
     if role is not None:
         kept = made.rows.label(col(item.node.name)) if isinstance(item.node, sg.Column) else f"window_{role}"
         name = item.alias or kept
@@ -177,7 +177,7 @@ def _output(item: Item, made: _Made) -> Output:
     else:
         name = item.alias or direct
     counts = isinstance(item.node, (sg.Count, sg.CountIf, sg.ApproxDistinct))
-    return Output(name, dotted([direct]), direct, Column(None, name, name, role, sure=role is not None or counts))
+    return Output(name, Col(direct), direct, Column(None, name, name, role, sure=role is not None or counts))
 
 
 def _read(node: sg.Expression, rows: Rows) -> Expr | None:

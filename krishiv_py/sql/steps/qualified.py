@@ -7,8 +7,9 @@ from typing import Final
 import attrs
 from sqlglot import expressions as sg
 
+from krishiv_py.plan.names import free
 from krishiv_py.sql.env import conjuncts
-from krishiv_py.sql.scope import Rows, free
+from krishiv_py.sql.scope import Rows
 from krishiv_py.sql.text.aggregates import aggregates
 from krishiv_py.sql.text.statements import only, refused
 

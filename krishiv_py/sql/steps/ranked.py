@@ -17,8 +17,9 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
+from krishiv_py.plan.names import free
 from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Ranking, Role, Rows, free, role_of_mark
+from krishiv_py.sql.scope import Column, Ranking, Role, Rows, role_of_mark
 from krishiv_py.sql.text.statements import only, refused
 from krishiv_py.sql.text.windows import tick_us
 
