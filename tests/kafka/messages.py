@@ -110,8 +110,9 @@ def registry(known: dict[int, dict[str, Any]] | None = None) -> Iterator[tuple[s
 
         def do_POST(self) -> None:
             told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            subject = self.path.split("?")[0].split("/")[2]
-            told = {"subject": subject, "schema": told["schema"], "schemaType": told.get("schemaType", "AVRO")}
+            subject = urllib.parse.unquote(self.path.split("?")[0].split("/")[2])
+            more = {"references": told["references"]} if told.get("references") else {}
+            told = {"subject": subject, "schema": told["schema"], "schemaType": told.get("schemaType", "AVRO"), **more}
             same = [number for number, one in schemas.items() if one == told]
             number = same[0] if same else 1 + max(schemas, default=0)
             schemas[number] = told

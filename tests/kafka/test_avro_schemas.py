@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from krishiv_py.connectors import Malformed, kafka_source
 from krishiv_py.connectors.kafka import making, reading
 from krishiv_py.connectors.kafka.formats.avro import decode_avro, require_columns
+from krishiv_py.connectors.kafka.formats.encoding import values_of
 from krishiv_py.connectors.kafka.formats.json_schema import decode_registered_json
 from krishiv_py.connectors.kafka.formats.registry import registry_at
-from krishiv_py.errors import PlanError, SourceError
+from krishiv_py.errors import OperatorError, PlanError, SourceError
 from tests.kafka.messages import registry
 
 UTC = pa.timestamp("us", "UTC")
@@ -365,3 +366,84 @@ def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None
 def test_keys_that_cannot_be_read_are_refused(told: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
         kafka_source("t", bootstrap_servers="x:1", schema="n bigint", **told)
+
+
+def sink_values(url: str, given: Any = ORDER, references: Any = None) -> Any:
+    """How a sink writes values of a schema whose types the registry keeps."""
+    if references is None:
+        references = {one: (one, 1) for one in ("shop.types.Place", "shop.types.Money")}
+    return values_of("avro", None, json.dumps(given), None, url, references)
+
+
+WRITTEN = pa.schema([("total", MONEY_TYPE), ("at", pa.timestamp("ms", "UTC")), COLUMNS.field("places")])
+
+
+def test_a_sink_registers_a_schema_with_references() -> None:
+    """What it writes can be read with the schema of the registry alone."""
+    rows = pa.Table.from_pylist([ROW], COLUMNS.remove(3)).cast(WRITTEN)
+    with registry(known()) as (url, schemas):
+        values = sink_values(url)
+        values.check(WRITTEN, "t")
+        for _ in range(2):
+            written_ = values.encoder("paid", WRITTEN)(rows)
+        (number,) = [n for n, one in schemas.items() if one["subject"] == "paid-value"]
+        assert schemas[number]["schema"] == json.dumps(ORDER)
+        assert schemas[number]["references"] == [reference("shop.types.Place"), reference("shop.types.Money")]
+        found = decode_avro(COLUMNS, registry_at(url), None, written_)
+    assert found.batch.to_pylist() == [{**ROW, "reason": None}] and not found.bad
+    assert written_ == [framed(number, written(WHOLE, ROW))]
+
+
+@pytest.mark.parametrize(
+    ("references", "why"),
+    [
+        ({"shop.types.Place": ("shop.types.Place", 9)}, "no schema shop.types.Place version 9"),
+        ({"shop.Refund": ("shop.Refund", 1)}, "let `avro_references` name each type"),
+        ({"x": ("damaged", 1)}, "no Avro schema"),
+    ],
+    ids=["version", "other", "damaged"],
+)
+def test_types_that_the_registry_does_not_have_are_refused_before_the_first_row(references: Any, why: str) -> None:
+    with registry(known()) as (url, _), pytest.raises(PlanError, match=why):
+        sink_values(url, references=references).check(WRITTEN, "t")
+
+
+def test_a_registry_that_is_away_and_columns_that_do_not_fit() -> None:
+    with pytest.raises(OperatorError, match=r"the schema registry does not answer.*no record can be written"):
+        sink_values("http://127.0.0.1:1").check(WRITTEN, "t")
+    with registry(known()) as (url, _), pytest.raises(PlanError, match="does not hold the values of a column"):
+        sink_values(url).check(WRITTEN.set(0, pa.field("total", pa.string())), "t")
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        {},
+        [],
+        "x",
+        {"a": "b"},
+        {"a": ("b",)},
+        {"a": ("b", 0)},
+        {"a": ("b", True)},
+        {"a": ("b", "1")},
+        {1: ("b", 1)},
+        {"a": (1, 1)},
+    ],
+    ids=str,
+)
+def test_references_of_another_form_are_refused_at_the_call(references: Any) -> None:
+    with pytest.raises(PlanError, match="avro_references"):
+        values_of("avro", None, json.dumps(ORDER), None, "http://127.0.0.1:1", references)
+
+
+def test_references_belong_to_a_schema_and_a_registry() -> None:
+    one = {"a": ("a", 1)}
+    for call in (
+        ("avro", None, None, None, "http://x:1", one),
+        ("avro", None, json.dumps(ORDER), None, None, one),
+        ("json", None, None, None, None, one),
+        ("avro", None, "{", None, "http://x:1", one),
+        ("avro", None, '"string"', None, "http://x:1", one),
+    ):
+        with pytest.raises(PlanError):
+            values_of(*call)

@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from krishiv_py import KafkaSink, count, sum
 from krishiv_py.connectors import kafka_source
 from krishiv_py.connectors.kafka.formats.avro import decode_avro
 from krishiv_py.connectors.kafka.formats.encoding import values_of
+from krishiv_py.connectors.kafka.formats.protobuf import decode_protobuf, message_type
+from krishiv_py.connectors.kafka.formats.registry import registry_at
 from krishiv_py.connectors.kafka.formats.writing_avro import record_schema
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, micro_batches, stream_of
@@ -193,3 +196,26 @@ def test_a_registry_that_refuses_and_arrow_with_keys(broker: Broker, topic: Topi
     for wrong in ({"key": "user"}, {"upsert": True, "key": "user"}, {"headers": {"who": "user"}}):
         with pytest.raises(PlanError, match="a value of Arrow is many rows"):
             KafkaSink("t", format="arrow", **told, **wrong)
+
+
+def test_files_that_a_protobuf_message_imports_are_registered_and_referred_to() -> None:
+    pool = descriptor_pool.DescriptorPool()
+    money, order = (descriptor_pb2.FileDescriptorProto(name=f"shop/{n}.proto", package="shop") for n in ("money", "order"))
+    money.message_type.add(name="Money").field.add(name="units", number=1, type=3, label=1)
+    order.dependency.append(money.name)
+    order.message_type.add(name="Order").field.add(name="total", number=1, type=11, label=1, type_name=".shop.Money")
+    for file in (money, order):
+        file.syntax = "proto3"
+        pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    schema = pa.schema([("total", pa.struct([("units", pa.int64())]))])
+    with registry() as (url, schemas):
+        values = values_of("protobuf", None, None, made, url)
+        values.check(schema, "t")
+        (value,) = values.encoder("orders", schema)(pa.table({"total": [{"units": 7}]}, schema))
+        number, kept = next((n, one) for n, one in schemas.items() if one["subject"] == "orders-value")
+        assert kept["references"] == [{"name": "shop/money.proto", "subject": "shop/money.proto", "version": 1}]
+        assert "shop/money.proto" in {one["subject"] for one in schemas.values()}
+        assert value is not None and value[4] == number
+        found = decode_protobuf(schema, message_type(made), registry_at(url), [value])
+    assert found.batch.to_pylist() == [{"total": {"units": 7}}]

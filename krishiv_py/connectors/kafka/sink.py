@@ -91,6 +91,9 @@ class KafkaSink(TransactionalSink):
     avro_schema : str, optional
         JSON text of the record schema that values are written with. By default it follows from the columns; each may be
         null.
+    avro_references : mapping of str to (str, int), optional
+        Types that `avro_schema` uses and does not define: the full name of each, and the name and version of its schema in the
+        registry. They are looked up at the start, and the schema is registered with these references.
     protobuf_message : generated class or (path, str), optional
         The type of protobuf values, as for :meth:`krishiv_py.Session.read_kafka`. Every column must be a field; nulls
         are left out.
@@ -128,6 +131,7 @@ class KafkaSink(TransactionalSink):
         format: SinkFormat = "json",  # noqa: A002  # the name of the setting everywhere
         value: str | None = None,
         avro_schema: str | None = None,
+        avro_references: Mapping[str, tuple[str, int]] | None = None,
         protobuf_message: Any = None,
         schema_registry: str | Mapping[str, str | int | float | bool] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -140,7 +144,7 @@ class KafkaSink(TransactionalSink):
         self.topic: str = a_topic(topic)
         self._connection: Connection = connection(brokers(bootstrap_servers), options, oauth=True)
         self._key = key_columns(key)
-        self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry)
+        self._values = encoding.values_of(format, value, avro_schema, protobuf_message, schema_registry, avro_references)
         self._headers = header_columns(headers)
         self._upsert = a_switch(upsert, "upsert")
         if self._upsert and not self._key:

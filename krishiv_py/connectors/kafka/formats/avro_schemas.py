@@ -98,6 +98,24 @@ def parsed(text: str, name: str = "avro_schema", *, record: bool = True) -> Sche
     return found
 
 
+def unresolved(text: str) -> None:
+    """Check the text of a record schema whose types are not all in it; the parameter is ``avro_schema``.
+
+    Raises
+    ------
+    PlanError
+        When it is no JSON of a record.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as problem:
+        hint = "pass the JSON text of a record schema"
+        raise PlanError(message("`avro_schema` is no Avro schema", shown(text), told(problem), hint)) from None
+    if not is_record(found):
+        hint = "pass the schema of a record"
+        raise PlanError(message("`avro_schema` is no record", shown(text), "there would be no columns", hint))
+
+
 def is_record(type_: Schema) -> bool:
     """Return whether a parsed type is a record."""
     return isinstance(type_, dict) and type_.get("type") == "record"
@@ -129,6 +147,17 @@ def whole(text: str, referred: Sequence[str] = ()) -> Schema:
         return fastavro.parse_schema(_written_out(found, named, set())) if referred else found
     except RAISED as problem:
         raise ValueError(f"it is no Avro schema that can be read: {type(problem).__name__}") from None
+
+
+def resolved(text: str, referred: Sequence[str]) -> str:
+    """Return the JSON text of a schema that holds all that it refers to.
+
+    Raises
+    ------
+    ValueError
+        When one of the texts is no Avro schema, or a type is in none of them.
+    """
+    return json.dumps({name: value for name, value in whole(text, referred).items() if not name.startswith("__")})
 
 
 def _written_out(type_: Schema, named: Mapping[str, Any], seen: set[str]) -> Schema:

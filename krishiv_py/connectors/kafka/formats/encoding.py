@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.formats.registry import client, registry_at, silent
+from krishiv_py.connectors.kafka.formats.registry import (
+    Reference,
+    client,
+    referenced,
+    registry_at,
+    schema_of,
+    silent,
+)
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, OperatorError, PlanError, message, shown
+from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, message, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_text, one_of
+from krishiv_py.plan.checks import a_number, a_text, one_of
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts
@@ -31,6 +38,7 @@ Encode: TypeAlias = Callable[[pa.Table], "list[bytes | None]"]
 _DESCRIBED: Final = {
     "value": ("bytes",),
     "avro_schema": ("avro",),
+    "avro_references": ("avro",),
     "protobuf_message": ("protobuf",),
     "schema_registry": ("avro", "protobuf"),
 }
@@ -53,6 +61,8 @@ class Values:
         The type of protobuf's messages.
     registry : Connection or None
         Where schemas are registered; without it, values have no number of a schema in front.
+    references : tuple of Reference
+        Types that the schema of Avro records uses and the registry keeps.
     """
 
     format: SinkFormat
@@ -60,6 +70,7 @@ class Values:
     avro_schema: str | None = None
     messages: protobuf.MessageType | None = None
     registry: Connection | None = None
+    references: tuple[Reference, ...] = ()
 
     def check(self, schema: pa.Schema, where: str) -> None:
         """Refuse columns that cannot be written, and a schema that does not fit them; `where` begins errors.
@@ -70,7 +81,7 @@ class Values:
             Each time.
         """
         if self.format == "avro":
-            writing_avro.record_schema(schema, self.avro_schema, where)
+            writing_avro.record_schema(schema, self._whole(), where)
         elif self.messages is not None:
             writing_protobuf.putters(self.messages, schema, where)
         elif self.format == "json":
@@ -89,13 +100,36 @@ class Values:
         if self.format == "json":
             return functools.partial(_json, schema.names)
         if self.format == "avro":
-            record = writing_avro.record_schema(schema, self.avro_schema, topic)
-            return writing_avro.encoder(
-                record, _registered(self.registry, writing_avro.head, topic, record), told=bool(self.avro_schema)
-            )
+            record = writing_avro.record_schema(schema, self._whole(), topic)
+            kept = None if self.registry is None else schema_of(self.avro_schema or record, self.references)
+            head = _registered(self.registry, writing_avro.head, topic, kept)
+            return writing_avro.encoder(record, head, told=bool(self.avro_schema))
         assert self.messages is not None
         head = _registered(self.registry, writing_protobuf.head, topic, self.messages)
         return writing_protobuf.encoder(self.messages, schema, head)
+
+    def _whole(self) -> str | None:
+        """Return the schema of records that was given, with all types that it uses.
+
+        Raises
+        ------
+        PlanError
+            When the registry has no such type.
+        OperatorError
+            When it does not answer.
+        """
+        if self.avro_schema is None or self.registry is None or not self.references:
+            return self.avro_schema
+        try:
+            kept = schema_of(self.avro_schema, self.references)
+            return avro_schemas.resolved(self.avro_schema, referenced(self.registry, kept, "no record can be written"))
+        except ValueError as problem:
+            named = ", ".join(f"{one.name}: {one.subject} version {one.version}" for one in self.references)
+            hint = "let `avro_references` name each type that the schema uses and does not define"
+            what = "`avro_schema` is not whole with what it refers to"
+            raise PlanError(message(what, named, str(problem), hint)) from None
+        except SourceError as problem:
+            raise OperatorError(str(problem)) from None
 
 
 def _registered(registry: Connection | None, head: Callable[..., bytes], topic: str, what: Any) -> bytes:
@@ -137,7 +171,14 @@ def as_bytes(column: pa.ChunkedArray) -> list[bytes | None]:
     return found
 
 
-def values_of(format_: object, value: object, avro_schema: object, protobuf_message: object, schema_registry: Any) -> Values:
+def values_of(
+    format_: object,
+    value: object,
+    avro_schema: object,
+    protobuf_message: object,
+    schema_registry: Any,
+    avro_references: object = None,
+) -> Values:
     """What a user told of a sink's values.
 
     Raises
@@ -149,8 +190,12 @@ def values_of(format_: object, value: object, avro_schema: object, protobuf_mess
     """
     one_of(format_, "format", ("json", "avro", "protobuf", "arrow", "bytes"))
     given = {
-        "value": value, "avro_schema": avro_schema, "protobuf_message": protobuf_message, "schema_registry": schema_registry,
-    }  # fmt: skip
+        "value": value,
+        "avro_schema": avro_schema,
+        "avro_references": avro_references,
+        "protobuf_message": protobuf_message,
+        "schema_registry": schema_registry,
+    }
     for name, what in given.items():
         if what is not None and format_ not in _DESCRIBED[name]:
             shown_as = shown(what) if name == "value" else f"format={format_!r}"
@@ -159,17 +204,40 @@ def values_of(format_: object, value: object, avro_schema: object, protobuf_mess
     if format_ == "bytes" and value is None:
         hint = 'write format="bytes", value="column"; JSON objects have all columns'
         raise PlanError(message('`value` belongs to format="bytes"', "None", "no value is meant", hint))
+    references: tuple[Reference, ...] = ()
     if format_ == "avro":
         avro_schemas.avro_modules()
+        references = _references(avro_references, described=avro_schema is not None, kept=schema_registry is not None)
         if avro_schema is not None:
-            avro_schemas.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
+            text = a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema")
+            (avro_schemas.unresolved if references else avro_schemas.parsed)(text)
     return Values(
         format=format_,  # type: ignore[arg-type]  # one of them
         column=None if value is None else a_text(value, "value", "pass the name of a column"),
         avro_schema=avro_schema,  # type: ignore[arg-type]  # a text
         messages=protobuf.message_type(protobuf_message) if format_ == "protobuf" else None,
         registry=None if schema_registry is None else registry_at(schema_registry),
+        references=references,
     )
+
+
+def _references(given: object, *, described: bool, kept: bool) -> tuple[Reference, ...]:
+    """Return what a user gave as ``avro_references``; a schema is `described` with it, and a registry has `kept` the types."""
+    if given is None:
+        return ()
+    hint = 'write avro_references={"shop.Money": ("shop.Money", 1)}: the type, and the name and version of its schema'
+    if not isinstance(given, Mapping) or not given:
+        raise PlanError(message("`avro_references` are types by name", shown(given), "no type is meant", hint))
+    if not described or not kept:
+        lacking = "`avro_schema`, which uses the types" if kept else "`schema_registry`, which keeps them"
+        raise PlanError(message("`avro_references` need more", "they are alone", "no type is meant", f"pass {lacking}"))
+    found = []
+    for name, at in given.items():
+        if not isinstance(at, (tuple, list)) or len(at) != 2:
+            raise PlanError(message("`avro_references` has no name and version", shown(at), "no schema is meant", hint))
+        type_, subject = a_text(name, "avro_references", hint), a_text(at[0], "avro_references", hint)
+        found.append(Reference(type_, subject, a_number(at[1], "avro_references", 1, hint)))
+    return tuple(found)
 
 
 def messages_of_rows(table: pa.Table, most_bytes: int) -> list[tuple[bytes, int]]:

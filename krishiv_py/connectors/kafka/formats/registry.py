@@ -6,8 +6,10 @@ import functools
 import importlib
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import attrs
 
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, connection
@@ -16,8 +18,28 @@ from krishiv_py.plan.checks import a_text
 
 FRAME: Final = struct.Struct(">bI")
 """What a value begins with: a zero byte, and the number of its schema."""
+_NOT_DECODED: Final = "values cannot be decoded"
 NO_NUMBER: Final = "it does not begin with the number of a schema"
 """What is wrong with a value that does not."""
+
+
+@attrs.frozen
+class Reference:
+    """A type that a schema uses and the registry keeps.
+
+    Attributes
+    ----------
+    name : str
+        The full name of the type.
+    subject : str
+        The name that its schema is registered under.
+    version : int
+        The version of it, from 1.
+    """
+
+    name: str
+    subject: str
+    version: int
 
 
 def number_of(value: bytes) -> int:
@@ -89,8 +111,17 @@ def _registered(registry: Connection, number: int, _process: int) -> Any:
     return _looked_up(registry, lambda: client(registry).get_schema(number), str(number))
 
 
-def referenced(registry: Connection, schema: Any) -> list[str]:
+def schema_of(text: str, references: Iterable[Reference]) -> Any:
+    """Return an Avro schema as the registry's client takes it."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    return Schema(text, "AVRO", [SchemaReference(one.name, one.subject, one.version) for one in references])
+
+
+def referenced(registry: Connection, schema: Any, so: str = _NOT_DECODED) -> list[str]:
     """Return the texts of all schemas that a `schema` refers to, each behind those that it refers to itself.
+
+    An error says that something cannot be done `so`.
 
     Raises
     ------
@@ -99,25 +130,26 @@ def referenced(registry: Connection, schema: Any) -> list[str]:
     ValueError
         When it does not have one of them.
     """
-    return list(_texts(registry, schema, set()))
+    return list(_texts(registry, schema, set(), so))
 
 
-def _texts(registry: Connection, schema: Any, seen: set[tuple[str, int]]) -> Iterator[str]:
+def _texts(registry: Connection, schema: Any, seen: set[tuple[str, int]], so: str) -> Iterator[str]:
     for one in schema.references or ():
         if (one.subject, one.version) in seen:
             continue
         seen.add((one.subject, one.version))
-        found = _version(registry, one.subject, one.version, os.getpid())
-        yield from _texts(registry, found, seen)
+        found = _version(registry, one.subject, one.version, so, os.getpid())
+        yield from _texts(registry, found, seen, so)
         yield found.schema_str
 
 
 @functools.lru_cache(maxsize=1_000)
-def _version(registry: Connection, subject: str, version: int, _process: int) -> Any:
-    return _looked_up(registry, lambda: client(registry).get_version(subject, version).schema, f"{subject} version {version}")
+def _version(registry: Connection, subject: str, version: int, so: str, _process: int) -> Any:
+    what = f"{subject} version {version}"
+    return _looked_up(registry, lambda: client(registry).get_version(subject, version).schema, what, so)
 
 
-def _looked_up(registry: Connection, look: Callable[[], Any], what: str) -> Any:
+def _looked_up(registry: Connection, look: Callable[[], Any], what: str, so: str = _NOT_DECODED) -> Any:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:
@@ -125,9 +157,9 @@ def _looked_up(registry: Connection, look: Callable[[], Any], what: str) -> Any:
     except SchemaRegistryError as problem:
         if problem.http_status_code == 404:
             raise ValueError(f"the schema registry has no schema {what}") from None
-        raise silent(registry, problem, "values cannot be decoded") from None
+        raise silent(registry, problem, so) from None
     except RAISED as problem:
-        raise silent(registry, problem, "values cannot be decoded") from None
+        raise silent(registry, problem, so) from None
 
 
 def latest(registry: Connection, subject: str) -> Any:

@@ -87,6 +87,8 @@ def _held(kind: pa.DataType, field: Any) -> pa.DataType:
             if part.name not in known:
                 raise ValueError(f"the record has no field {part.name}")
         return pa.struct([(part.name, _held(part.type, known[part.name])) for part in kind])
+    if name in ("array", "map", "record") and not pa.types.is_null(kind):
+        raise ValueError(f"{kind} for {name}")
     wanted = arrow_type(name, logical)
     if wanted is None or pa.types.is_null(kind):
         return kind
@@ -128,11 +130,9 @@ def _type(type_: pa.DataType, name: str, where: str) -> Any:
     )
 
 
-def head(registry: Any, topic: str, record: str) -> bytes:
+def head(registry: Any, topic: str, schema: Any) -> bytes:
     """Register the schema of a topic's values: the bytes before each of them."""
-    from confluent_kafka.schema_registry import Schema
-
-    return FRAME.pack(0, registry.register_schema(f"{topic}-value", Schema(record, "AVRO")))
+    return FRAME.pack(0, registry.register_schema(f"{topic}-value", schema))
 
 
 def encoder(record: str, head_: bytes, *, told: bool) -> Encode:
