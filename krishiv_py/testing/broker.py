@@ -151,13 +151,16 @@ class Broker:
 
 
 @contextlib.contextmanager
-def running(port: int | None = None) -> Iterator[Broker]:
-    """A broker with a temporary folder. A free port that another process took meanwhile is left for another one."""
+def running(port: int | None = None, kind: type[Broker] = Broker) -> Iterator[Broker]:
+    """Run a broker with a temporary folder. A free port that another process took meanwhile is left for another one.
+
+    A `kind` of your own may have further settings.
+    """
     folder = Path(tempfile.mkdtemp(prefix="krishiv-kafka-"))
     broker: Broker | None = None
     try:
         for left in (2, 1, 0):
-            broker = Broker(folder / str(left), port)
+            broker = kind(folder / str(left), port)
             try:
                 broker.start()
                 break

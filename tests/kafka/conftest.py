@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from krishiv_py.connectors.kafka.client import admin_module
 from krishiv_py.testing.broker import Broker, running
+from krishiv_py.testing.servers import free_ports
 
 _NUMBER = itertools.count()
 
@@ -24,11 +25,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("kafka"))
 
 
+_TOKENS = "listener.name.sasl_plaintext.oauthbearer"
+_LOGIN = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+
+
+class TokenBroker(Broker):
+    """A broker with a second listener, at `tokens`, which takes OAuth tokens without a signature.
+
+    A connection ends when its token does.
+    """
+
+    tokens: str
+
+    def _properties(self) -> str:
+        self.tokens = f"127.0.0.1:{free_ports(1)[0]}"
+        plain, both = "listeners=PLAINTEXT://", f"listeners=SASL_PLAINTEXT://{self.tokens},PLAINTEXT://"
+        more = [
+            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms=OAUTHBEARER",
+            f"{_TOKENS}.sasl.jaas.config={_LOGIN}",
+            f"{_TOKENS}.connections.max.reauth.ms=3600000",
+            "",
+        ]
+        return super()._properties().replace(plain, both) + "\n".join(more)
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """A broker on a free port."""
-    with running() as found:
+    """A broker on free ports."""
+    with running(kind=TokenBroker) as found:
         yield found
+
+
+@pytest.fixture
+def tokens(broker: Broker) -> str:
+    """The address at which the broker takes tokens."""
+    assert isinstance(broker, TokenBroker)
+    return broker.tokens
 
 
 @pytest.fixture

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import pickle
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from krishiv_py import KafkaSink
+from krishiv_py import Batches, KafkaSink, Session, count
 from krishiv_py.connectors import kafka_source
 from krishiv_py.connectors.kafka.settings import TokenCallback, connection
 from krishiv_py.errors import PlanError, SourceError
+from krishiv_py.testing import Driver, micro_batches, stream_of
+from krishiv_py.testing.broker import Broker
+from tests.kafka.conftest import send
 
 SECRET = "hunter2"
 
@@ -35,6 +40,69 @@ def of_text(_config: str | None) -> tuple[str, float]:
 SASL: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT"}
 
 
+def keys_of(topic: str, tokens: str, call: Callable[..., Any]) -> list[str]:
+    """Return the keys in a topic that is read with tokens."""
+    source = kafka_source(
+        topic, bootstrap_servers=tokens, schema="k string", ending="latest", options={**SASL, "oauth_cb": call}
+    )
+    return [k for table in micro_batches(source) for k in table["k"].to_pylist()]
+
+
+def test_a_topic_is_read_and_written_with_tokens(topic: Callable[..., str], tokens: str) -> None:
+    """A token ends while the sink is open, and the connection with it, unless the next token is sent in time."""
+    name, calls = topic(), itertools.count()
+
+    def short(_config: str | None) -> tuple[str, float]:
+        next(calls)
+        return token(4)
+
+    plan = stream_of("k string, at bigint").watermark("at", "1 s").key_by("k").tumbling_window("1 s").agg(count())
+    driver = Driver(plan, sink=KafkaSink(name, bootstrap_servers=tokens, options={**SASL, "oauth_cb": short}))
+    driver.send([{"k": "a", "at": 0}, {"k": "b", "at": 5_000}])
+    before = next(calls)
+    time.sleep(6)
+    assert next(calls) > before + 1, "a token that ends is followed by another one"
+    driver.close()
+    assert keys_of(name, tokens, short) == ["a", "b"]
+
+
+def test_tokens_are_made_in_tasks_of_spark(
+    session: Session, broker: Broker, topic: Callable[..., str], tokens: str, tmp_path: Any
+) -> None:
+    """A function that can only be sent with cloudpickle, as one of a notebook."""
+    name, to = topic(2), topic()
+    send(broker, name, [(n % 2, json.dumps({"k": "ab"[n % 2], "at": n}).encode()) for n in range(10)])
+    secret = SECRET
+
+    def made(_config: str | None) -> tuple[str, float]:
+        assert secret == SECRET
+        return token()
+
+    reached: dict[str, Any] = {"bootstrap_servers": tokens, "options": {**SASL, "oauth_cb": made}}
+    plan = session.read_kafka(name, schema="k string, at bigint", **reached).watermark("at", 0).key_by("k")
+    query = (
+        plan.tumbling_window(10)
+        .agg(count())
+        .start(KafkaSink(to, **reached), checkpoint=str(tmp_path / "c"), batches=Batches.available_now(flush=True))
+    )
+    query.await_termination()
+    assert sorted(keys_of(to, tokens, made)) == ["a", "b"]
+    assert SECRET not in query.explain() + repr(query)
+
+
+def test_a_token_that_the_broker_refuses_is_an_error_without_it(topic: Callable[..., str], tokens: str) -> None:
+    text, ends = token(-60)
+    with pytest.raises(SourceError) as refused:
+        kafka_source(
+            topic(),
+            bootstrap_servers=tokens,
+            schema="k string",
+            timeout="3 s",
+            options={**SASL, "oauth_cb": lambda _: (text, ends + 600)},
+        )
+    assert text not in str(refused.value) and SECRET not in str(refused.value) and tokens in str(refused.value)
+
+
 def test_the_function_is_the_same_one_in_tasks() -> None:
     reached = connection("x", {"oauth_cb": of_text}, oauth=True)
     one, other = (pickle.loads(pickle.dumps(reached)) for _ in range(2))
@@ -49,21 +117,28 @@ def raises(_config: str | None) -> Any:
     raise PermissionError(SECRET)
 
 
-@pytest.mark.parametrize(
-    ("call", "why"),
-    [
-        (raises, "it raised PermissionError"),
-        (lambda _: SECRET, "it returned str"),
-        (lambda _: (SECRET, time.time() * 1_000), "divide milliseconds by 1000"),
-        (lambda _: (SECRET, None), "no number of seconds"),
-    ],
-    ids=["raises", "text", "milliseconds", "none"],
-)
-def test_a_function_that_gives_no_token_is_an_error_that_shows_no_secret(call: Callable[..., Any], why: str) -> None:
+NO_TOKENS: list[tuple[Callable[..., Any], str]] = [
+    (raises, "it raised PermissionError"),
+    (lambda _: SECRET, "it returned str"),
+    (lambda _: (SECRET, time.time() * 1_000), "divide milliseconds by 1000"),
+    (lambda _: (SECRET, None), "no number of seconds"),
+]
+
+
+def test_a_function_that_gives_no_token_is_an_error_that_shows_no_secret() -> None:
+    """The client waits ten seconds for a token, so all cases wait at once."""
     begun = time.monotonic()
-    with pytest.raises(SourceError, match="the function oauth_cb gave no token") as refused:
-        kafka_source("t", bootstrap_servers="127.0.0.1:1", schema="k string", timeout="1 s", options={**SASL, "oauth_cb": call})
-    assert why in str(refused.value) and SECRET not in str(refused.value) and time.monotonic() - begun < 20
+
+    def refused(call: Callable[..., Any]) -> str:
+        options = {**SASL, "oauth_cb": call}
+        with pytest.raises(SourceError, match="the function oauth_cb gave no token") as error:
+            kafka_source("t", bootstrap_servers="127.0.0.1:1", schema="k string", timeout="1 s", options=options)
+        return str(error.value)
+
+    with ThreadPoolExecutor(len(NO_TOKENS)) as pool:
+        for text, (_, why) in zip(pool.map(refused, [call for call, _ in NO_TOKENS]), NO_TOKENS, strict=True):
+            assert why in text and SECRET not in text
+    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize(

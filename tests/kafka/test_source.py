@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import json
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 
 from krishiv_py import (
     AggregatedStream,
@@ -25,6 +28,7 @@ from krishiv_py import (
 )
 from krishiv_py.api.runner import NoRunner
 from krishiv_py.connectors import Source, kafka_source
+from krishiv_py.connectors.kafka import source as planning
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.testing import Driver, micro_batches
 from krishiv_py.testing.broker import Broker
@@ -121,3 +125,62 @@ def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Top
     query.await_termination()
     assert query.progress.late["late"] == len(late) + 1, "every window had been fired"
     assert found(pq.read_table(out)) == whole
+
+
+def drifting(broker: Broker, name: str, *, imported: bool) -> int:
+    """Write events 4 s out of order into partitions of very different sizes, and return how many there are.
+
+    A record of a live topic has the time of its event. A topic that was `imported` has the partitions one after the other, and
+    the times of the import.
+    """
+    draw, parts = random.Random(5), dict[int, list[tuple[int, int]]]()
+    for n in range(3_000):
+        parts.setdefault(draw.choice([0, 0, 0, 0, 0, 0, 0, 1, 1, 2]), []).append((n * 200, n * 200 + draw.randrange(4_000)))
+    to, begin_ms = Producer({"bootstrap.servers": broker.address}), int(time.time() * 1_000) - 600_000
+    for partition in sorted(parts):
+        for moment, at in parts[partition]:
+            value = json.dumps({"user": "u", "at": at, "amount": 1}).encode()
+            written_ms = begin_ms + (partition * 1_000 if imported else moment)
+            to.produce(name, value, partition=partition, timestamp=written_ms)
+    assert to.flush(30) == 0
+    return len([row for rows in parts.values() for row in rows])
+
+
+def windows(stream: Stream) -> AggregatedStream:
+    """Count by the minute, with a lag of 10 s."""
+    return stream.watermark("at", "10 s").key_by("user").tumbling_window("1 minute").late_rule("event").agg(count())
+
+
+def on_the_driver(source: Source) -> tuple[list[Any], int]:
+    """Results, and how many rows are late."""
+    node = node_of(source, None)
+    driver = Driver(windows(Stream(node, node.schema, NoRunner())))
+    outs = [*(driver.send(rows) for rows in micro_batches(source)), driver.close()]
+    return found(pa.concat_tables([o.results for o in outs])), driver.progress.late["late"]
+
+
+@pytest.mark.parametrize("imported", [False, True], ids=["live", "imported"])
+def test_no_row_of_a_backlog_is_late(
+    session: Session, broker: Broker, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: bool
+) -> None:
+    """Disorder of 4 s and a lag of 10 s; of an imported topic with a watermark for each partition."""
+    name = topic(3)
+    n = drifting(broker, name, imported=imported)
+    given: dict[str, Any] = {
+        "bootstrap_servers": broker.address,
+        "schema": DDL,
+        "max_offsets_per_batch": 500,
+        "partitions_as_sources": imported,
+    }
+    expected, late = on_the_driver(kafka_source(name, ending="latest", **given))
+    assert late == 0 and builtins.sum(row[-1] for row in expected) == n
+    whole = windows(session.read_kafka(name, ending="latest", **given)).run()
+    assert found(whole.table) == expected
+    plan, out, checkpoint = windows(session.read_kafka(name, **given)), tmp_path / "out", str(tmp_path / "c")
+    query = plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now(flush=True))
+    query.await_termination()
+    assert query.progress.late["late"] == 0 and found(pq.read_table(out)) == expected
+    if not imported:
+        monkeypatch.setattr(planning, "in_time_order", lambda waiting, most, *_: (planning.shares(waiting, most), None))
+    other = kafka_source(name, ending="latest", **{**given, "partitions_as_sources": False})
+    assert on_the_driver(other)[1] > 10, "the test would prove little"
