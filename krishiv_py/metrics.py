@@ -29,6 +29,7 @@ name                                  kind     meaning
 ``last_batch_timestamp_seconds``      gauge    when it ended, s since the epoch; no sample before the first
 ``sink_rows_total``                   counter  rows that went to each ``output``
 ``source_backlog``                    gauge    what each ``source`` has that no micro-batch has taken: records, files
+``partition_backlog``                 gauge    the same for each ``partition`` of sources that have them, such as Kafka's
 ``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
 ``query_state``                       gauge    1 for the ``state`` it is in: ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
@@ -151,6 +152,10 @@ def _backlog(progress: Progress) -> dict[str, float]:
     return {redacted(source): waiting for source, waiting in progress.backlog.items()}
 
 
+def _partition_backlog(progress: Progress) -> dict[str, float]:
+    return {redacted(partition): waiting for partition, waiting in progress.partition_backlog.items()}
+
+
 def _ended(progress: Progress) -> dict[str, float]:
     return {} if progress.batch_ended_us is None else {"": progress.batch_ended_us / 1_000_000}
 
@@ -182,6 +187,7 @@ SHOWN: Final = (
     Shown("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
     Shown("sink_rows", "Rows that went to an output, late rows among them", "counter", _sink_rows, "output"),
     Shown("source_backlog", "Records or files of a source that no micro-batch has taken", "gauge", _backlog, "source"),
+    Shown("partition_backlog", "The same by partition of a source", "gauge", _partition_backlog, "partition"),
     Shown("held_back", "How often a source had to wait for others", "counter", _held_back, "source"),
 )
 STATES: Final = ("running", "stopped", "failed")

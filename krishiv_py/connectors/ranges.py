@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
@@ -179,7 +179,11 @@ def tell_finished(source: Source, name: str, position: str) -> None:
         source.finished(json.loads(position))
 
 
-def backlog_of(source: Source, name: str, position: str | None) -> int | None:
+Backlog: TypeAlias = "int | dict[str, int]"
+"""How much a source has that no batch has taken; or, of a source of partitions, how much each of them has."""
+
+
+def backlog_of(source: Source, name: str, position: str | None) -> Backlog | None:
     """Return how much a source has after a position.
 
     Raises
@@ -188,12 +192,34 @@ def backlog_of(source: Source, name: str, position: str | None) -> int | None:
         When it fails, or gives what is no number; names the source.
     """
     with _blamed(source, "backlog", f"the source {name} cannot say how much is waiting", position):
-        found = source.backlog(None if position is None else json.loads(position))
-    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 0):
-        hint = "return a whole number from 0, or None where it is not known"
-        what = f"the source {name} gave no number of what is waiting"
-        raise SourceError(message(what, shown(found), "nobody can see it", hint))
-    return found
+        found: object = source.backlog(None if position is None else json.loads(position))
+    if found is None or _is_size(found):
+        return found
+    if isinstance(found, Mapping) and all(isinstance(p, str) and _is_size(n) for p, n in found.items()):
+        return dict(found)
+    hint = "return a whole number from 0, one for each partition by its name, or None where it is not known"
+    what = f"the source {name} gave no number of what is waiting"
+    raise SourceError(message(what, shown(found), "nobody can see it", hint))
+
+
+def _is_size(found: object) -> TypeGuard[int]:
+    return isinstance(found, int) and not isinstance(found, bool) and found >= 0
+
+
+def partition_of(source: Source, name: str, planned: str) -> str:
+    """Return the partition that a noted range reads; an empty text where the source has none.
+
+    Raises
+    ------
+    SourceError
+        When the source fails, or gives what is no name; names the source.
+    """
+    with _blamed(source, "partition_of", f"the source {name} cannot name the partition of a range", planned):
+        found: object = source.partition_of(json.loads(planned))
+    if found is not None and not isinstance(found, str):
+        what = f"the source {name} gave no name of a partition"
+        raise SourceError(message(what, shown(found), "a warning could not name it", "return a text, or None"))
+    return found or ""
 
 
 def _noted(value: Any) -> str:

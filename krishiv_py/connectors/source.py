@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -51,7 +51,7 @@ class Source(ABC):
         The names of its watermark sources, all values of `source_column`: partitions that are read in parallel, and may drift
         apart. ``watermark(column, lag)`` gives each a watermark of its own; ``with_watermark`` must declare each of them.
     parallelism : int
-        How many tasks read the ranges of a batch at the same time. More than one costs a small shuffle of ranges.
+        How many tasks read the ranges of a batch at the same time.
     poll_seconds : float
         How long to wait after :meth:`plan` returned None before it is called again.
     on_malformed : {"fail", "side_output"}
@@ -96,12 +96,20 @@ class Source(ABC):
         For acknowledgements to the outside. After a crash it may be called again for a batch, or not at all for the last one.
         """
 
-    def backlog(self, position: JsonValue) -> int | None:
+    def backlog(self, position: JsonValue) -> int | Mapping[str, int] | None:
         """Return how much lies behind `position` that no batch has taken; None, the default, where nobody knows.
 
-        For people, who see it in ``progress.backlog`` and the metric ``source_backlog``: records, or whatever :meth:`plan`
-        counts. Answer from what the last :meth:`plan` saw: it is called for each reading of the progress. `position` is that of
-        the last batch that began, None before the first.
+        A source of several partitions may return it for each of them, by name. For people, who see it in ``progress.backlog``
+        and ``progress.partition_backlog``, and in the metrics ``source_backlog`` and ``partition_backlog``: records, or what
+        :meth:`plan` counts. Answer from what the last :meth:`plan` saw: it is called for each reading of the progress.
+        `position` is that of the last batch that began, None before the first.
+        """
+        return None
+
+    def partition_of(self, planned: JsonValue) -> str | None:
+        """Return the name of the partition that a range of :meth:`plan` reads; None, the default, where there are none.
+
+        Where all partitions have one watermark, a warning names the one that others make late.
         """
         return None
 

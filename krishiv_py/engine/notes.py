@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
 from krishiv_py.kernels.input.prepare import COUNTERS, Prepared
+from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.control import Control
 from krishiv_py.plan.running.counters import under_new_names
@@ -28,6 +29,17 @@ def count(into: dict[str, int], counted: Mapping[str, int]) -> None:
         into[name] = into.get(name, 0) + n
 
 
+Reached: TypeAlias = tuple[int, int, int]
+"""What a partition gave: its largest event time, µs; its late rows; the largest time of those, µs."""
+
+
+def reached(into: dict[str, Reached], found: Mapping[str, Reached]) -> None:
+    """Add what partitions gave to what they gave before, in place."""
+    for partition, (top_us, late, latest_late_us) in found.items():
+        known = into.get(partition, (UNSET, 0, UNSET))
+        into[partition] = max(known[0], top_us), known[1] + late, max(known[2], latest_late_us)
+
+
 @attrs.define
 class Notes:
     """What one task learnt of a micro-batch beside its rows.
@@ -42,19 +54,25 @@ class Notes:
         What was told of the watermark.
     ahead : dict
         How many rows are too far ahead by source.
+    partitions : dict
+        What each partition gave of a source where all have one watermark.
     """
 
     counters: dict[str, int] = attrs.field(factory=none_counted)
     maxima: dict[str, int] = attrs.field(factory=dict)
     advances: list[Control] = attrs.field(factory=list)
     ahead: dict[str, int] = attrs.field(factory=dict)
+    partitions: dict[str, Reached] = attrs.field(factory=dict)
 
-    def take(self, prepared: Prepared) -> None:
-        """Add what was learnt of a batch of rows."""
+    def take(self, prepared: Prepared, partition: str = "") -> None:
+        """Add what was learnt of a batch of rows, all of one partition where it has a name."""
         count(self.counters, prepared.counters)
         for source, time_us in prepared.maxima.items():
             self.maxima[source] = max(self.maxima.get(source, UNSET), time_us)
         count(self.ahead, prepared.ahead)
+        if partition and ONLY in prepared.maxima:
+            given = prepared.maxima[ONLY], prepared.counters["late"], prepared.latest_late_us
+            reached(self.partitions, {partition: given})
 
     def refuse(self, n: int) -> None:
         """Count malformed input."""
@@ -67,13 +85,13 @@ class Notes:
     def to_bytes(self) -> bytes:
         """As it travels through a shuffle."""
         told = [[a.watermark_us, a.source, a.now_us] for a in self.advances]
-        return json.dumps([self.counters, self.maxima, told, self.ahead]).encode()
+        return json.dumps([self.counters, self.maxima, told, self.ahead, self.partitions]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Notes:
         """What :meth:`to_bytes` wrote."""
-        counters, maxima, told, ahead = json.loads(data)
-        return cls(counters, maxima, [Control(*values) for values in told], ahead)
+        counters, maxima, told, ahead, partitions = json.loads(data)
+        return cls(counters, maxima, [Control(*values) for values in told], ahead, partitions)
 
 
 @attrs.frozen
@@ -104,6 +122,9 @@ class Report:
 
     def saved(self) -> dict[str, Any]:
         """As plain data, as the metrics file of a checkpoint holds it too."""
+        partitions: dict[str, Reached] = {}
+        for notes in self.notes:
+            reached(partitions, notes.partitions)
         return {
             "counters": self.counters,
             "open_windows": self.open_windows,
@@ -112,15 +133,18 @@ class Report:
             "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances], n.ahead] for n in self.notes],
             "wakeup_now": self.wakeup_now_us,
             **({"given": self.given} if self.given else {}),
+            **({"partitions": partitions} if partitions else {}),
         }
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> Report:
         """What :meth:`saved` gave."""
-        notes = (
+        notes = [
             Notes({}, maxima, [Control(*told) for told in advances], dict(*ahead))  # earlier versions kept no `ahead`
             for maxima, advances, *ahead in saved.get("notes", [])
-        )
+        ]
+        if "partitions" in saved:
+            notes.append(Notes({}, partitions={p: tuple(given) for p, given in saved["partitions"].items()}))
         sizes = saved["open_windows"], saved["open_rows"], saved["state_bytes"]
         return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"), saved.get("given", {}))
 

@@ -135,11 +135,11 @@ class Packing:
         self._rows: list[pa.Table] = []
         self._waiting, self._bytes = 0, 0
 
-    def take(self, batch: pa.RecordBatch) -> dict[str, int]:
-        """Judge a batch of source rows; gives its largest event times by source."""
+    def take(self, batch: pa.RecordBatch, partition: str = "") -> dict[str, int]:
+        """Judge a batch of source rows, of one `partition` where it is known; gives its largest event times by source."""
         now = self._moment
         prepared = self._stage.prepare(batch, now.watermark_us, now.now_us, begun_us=now.begun_us, results=self._results)
-        self.notes.take(prepared)
+        self.notes.take(prepared, partition)
         if prepared.late.num_rows:
             self.late.append(prepared.late)
         if prepared.rows.num_rows:

@@ -1,8 +1,12 @@
-"""Warnings of event times that look wrong: clocks that run ahead (SEMANTICS §4.4), and numbers of another unit.
+"""Warnings of event times that look wrong: clocks that run ahead (SEMANTICS §4.4), other units, partitions that drift apart.
 
 The unit is judged by the largest event time of every batch, which the tasks note for the watermark. A number of seconds since
 1970 that is read as milliseconds lies in January or February 1970, so only times there count: of a date between September 2001
 and 2099 in the right unit. Small numbers, as tests have them, lie before.
+
+Partitions with one watermark drift apart when their event times are read in another order than they were written live. A
+partition is named when rows of it are late that a watermark of its own would have taken, or when all that was read of it is
+below the watermark.
 """
 
 from __future__ import annotations
@@ -10,14 +14,15 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
 
-from krishiv_py.engine.notes import Notes
+from krishiv_py.engine.notes import Notes, Reached, reached
 from krishiv_py.errors import shown
-from krishiv_py.plan.durations import show_instant, show_us
+from krishiv_py.plan.durations import UNSET, show_instant, show_us
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, TimeKind
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import shown_text
@@ -81,8 +86,11 @@ class TimeWatch:
     doubts: tuple[str, ...] = ()
     _warned: dict[tuple[int, str], float] = attrs.field(factory=dict)
     _doubted: set[int] = attrs.field(factory=set)
+    _reached: dict[int, dict[str, int]] = attrs.field(factory=dict)
+    """The largest event time of each partition of a stage, µs, as far as this run knows."""
+    _drifts: dict[int, str] = attrs.field(factory=dict)
 
-    def take(self, stage: int, notes: Iterable[Notes]) -> None:
+    def take(self, stage: int, notes: Sequence[Notes]) -> None:
         """Warn of what the tasks of a batch have noted of the rows that a `stage` reads."""
         for noted in notes:
             for source, n in noted.ahead.items():
@@ -92,6 +100,11 @@ class TimeWatch:
                     self._warn(stage, source, n)
             if stage not in self._doubted and noted.maxima:
                 self._doubt(stage, noted.maxima.values())
+        partitions: dict[str, Reached] = {}
+        for noted in notes:
+            reached(partitions, noted.partitions)
+        if partitions:
+            self._compare(stage, partitions)
 
     def _doubt(self, stage: int, maxima: Iterable[int]) -> None:
         """Look at the largest times of a batch; those of results and of the clock have the right unit."""
@@ -104,6 +117,47 @@ class TimeWatch:
             if problem not in self.doubts:
                 self.doubts = (*self.doubts, problem)
                 warnings.warn(f"query {shown_text(self.title)}: {problem}", RuntimeWarning, stacklevel=2)
+
+    def _compare(self, stage: int, given: Mapping[str, Reached]) -> None:
+        """Look for partitions that others make late; `given` is what a batch read of each.
+
+        A first batch says only where the partitions are. Streams of a stage that reads several have watermarks of their own.
+        """
+        spec, known = self.plan.stages[stage].spec.watermark, self._reached.setdefault(stage, {})
+        readers = [number for read in self.plan.reads for number, _ in read.takers if number == stage]
+        if isinstance(spec, WatermarkSpec) and not spec.by_clock and len(readers) == 1 and known:
+            leader = max(known, key=lambda partition: known[partition])
+            found = []
+            for partition, (top_us, late, latest_late_us) in given.items():
+                before_us = known.get(partition, UNSET)
+                lost = late > 0 and latest_late_us >= before_us - spec.lag_us
+                at_us = latest_late_us if lost else max(top_us, before_us)
+                if partition != leader and at_us < known[leader] - spec.lag_us:
+                    found.append((known[leader] - at_us, partition, late if lost else 0))
+            if found:
+                self._warn_of_drift(stage, leader, spec.lag_us, found)
+        for partition, (top_us, _, _) in given.items():
+            known[partition] = max(known.get(partition, UNSET), top_us)
+
+    def _warn_of_drift(self, stage: int, leader: str, lag_us: int, found: list[tuple[int, str, int]]) -> None:
+        """Warn of the partition farthest from the `leader`, at most once in ten minutes, and when rows begin to be late."""
+        by_us, partition, _ = max(found)
+        late = sum(rows for _, _, rows in found)
+        what, now = f"partitions{' late' if late else ''}", self.seconds()
+        if now - self._warned.get((stage, what), -_EVERY_S) < _EVERY_S:
+            return
+        self._warned[stage, what] = now
+        more = f" (and of {len(found) - 1} more partitions)" if len(found) > 1 else ""
+        lost = f"{late} rows of this batch are late" if late else "rows may be late"
+        problem = (
+            f"event times of the partition {shown(partition)}{more} are {show_us(by_us)} before those that {shown(leader)} had "
+            f"reached, more than the lag of {show_us(lag_us)}, and all partitions have one watermark: {lost}. "
+            "Hint: give each partition a watermark (read_kafka(..., partitions_as_sources=True); `source_column` and "
+            f"`watermark_sources` of a source of your own), or set a lag above {show_us(by_us)}"
+        )
+        self.doubts = (*(text for text in self.doubts if text != self._drifts.get(stage)), problem)
+        self._drifts[stage] = problem
+        warnings.warn(f"query {shown_text(self.title)}: {problem}", RuntimeWarning, stacklevel=2)
 
     def _warn(self, stage: int, source: str, n: int) -> None:
         options = self.plan.stages[stage].spec.options

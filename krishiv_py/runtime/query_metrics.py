@@ -9,10 +9,11 @@ from typing import Any
 
 import attrs
 
+from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.plan.running.progress import Progress, TableVersion, of_stages
+from krishiv_py.plan.running.progress import Progress, TableVersion, of_stages, waiting
 from krishiv_py.planner.stages import StagePlan, input_stages, leading_stage
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -47,7 +48,7 @@ class Ledger:
     ended_us: int | None = None
     doubts: tuple[str, ...] = ()
     """What looks wrong in the event times of this run."""
-    backlog: Callable[[], dict[str, int]] = dict
+    backlog: Callable[[], dict[str, Backlog]] = dict
     """Asks what no batch has taken, by source."""
     _lock: Any = attrs.field(factory=threading.Lock)
 
@@ -136,13 +137,16 @@ class Ledger:
             sums = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
             found[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
         first = self.stages[0].spec.name
-        held, backlog = self._held(), self.backlog()
-        found[first] = attrs.evolve(found[first], idle_sources=self.idle, held_back=held, backlog=backlog)
+        held, (backlog, by_partition) = self._held(), waiting(self.backlog())
+        found[first] = attrs.evolve(
+            found[first], idle_sources=self.idle, held_back=held, backlog=backlog, partition_backlog=by_partition
+        )
         return attrs.evolve(
             of_stages(found, input_stages(self.stages), leading_stage(self.stages)),
             watermark_advances=self.advances,
             held_back=held,
             backlog=backlog,
+            partition_backlog=by_partition,
             tables=dict(self.tables),
             doubts=self.doubts,
         )

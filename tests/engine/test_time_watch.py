@@ -5,10 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from krishiv_py import count
-from krishiv_py.engine.time_watch import unlikely
+from krishiv_py.engine.notes import Notes, Report
+from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.time_watch import TimeWatch, unlikely
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.testing import Driver, stream_of
 
 DAY_S = 86_400
@@ -63,3 +70,91 @@ def test_timestamps_made_of_numbers_of_another_unit() -> None:
     driver = Driver(stream_of("at timestamp").watermark("at", 0).tumbling_window(10).agg(count()))
     with pytest.warns(RuntimeWarning, match="January 1970|1970-01-21"):
         driver.send([{"at": dt.datetime(1970, 1, 21, tzinfo=dt.timezone.utc)}])
+
+
+class Partitions:
+    """A stage that reads partitions with one watermark and a lag of 10 ms; warnings of it."""
+
+    def __init__(self, rule: str = "event") -> None:
+        timed = stream_of("at bigint").watermark("at", 10).late_rule(rule)  # type: ignore[arg-type]
+        self.plan = timed.tumbling_window(100).agg(count()).plan("streaming")
+        self.stage = Stage(self.plan.stages[0].spec)
+        self.watch = TimeWatch(self.plan, "q", lambda: self.now)
+        self.now, self.top, self.late = 0.0, UNSET, 0
+
+    def batch(self, given: dict[str, list[int]]) -> list[str]:
+        """Read so much of each partition; gives the warnings."""
+        watermark_us = UNSET if self.top == UNSET else (self.top - 10) * 1_000
+        packing = self.stage.pack(Moment(watermark_us))
+        for partition, times in given.items():
+            for some in (times[: len(times) // 2], times[len(times) // 2 :]):
+                packing.take(pa.record_batch({"at": pa.array(some, pa.int64())}), partition)
+            self.top = max(self.top, *times) if times else self.top
+        notes = Notes.from_bytes(packing.notes.to_bytes())
+        self.late += notes.counters["late"]
+        report = Report.from_bytes(Report({}, 0, 0, 0, (notes,)).to_bytes())
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            self.watch.take(0, report.notes)
+        return [str(one.message) for one in seen]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["a", "b", "c"]), st.lists(st.integers(0, 80), max_size=4)), min_size=1, max_size=6
+    )
+)
+def test_partitions_are_named_when_rows_are_late_that_their_own_watermark_would_take(
+    batches: list[dict[str, list[int]]],
+) -> None:
+    """The reference looks at each row. What came before a run began is not known, so the first batch names nobody."""
+    parts, top, own, expected = Partitions(), -1_000, dict[str, int](), set[str]()
+    for batch in batches:
+        parts.now += 1_000.0
+        found = parts.batch(batch)
+        lost = (
+            {p for p, times in batch.items() for t in times if t < top - 10 and t >= own.get(p, -1_000) - 10} if own else set()
+        )
+        assert any("are late" in text for text in found) == bool(lost)
+        expected |= lost
+        for p, times in batch.items():
+            own[p] = max([own.get(p, -1_000), *times])
+        own = {p: t for p, t in own.items() if t >= 0}
+        top = max([top, *own.values()])
+    assert any("are late" in text for text in parts.watch.doubts) <= bool(expected)
+
+
+def test_a_partition_that_drifts_is_named_with_what_helps() -> None:
+    parts = Partitions()
+    assert parts.batch({"t-0": [0, 50], "t-1": [0, 20]}) == []
+    (text,) = parts.batch({"t-0": [100], "t-1": [25, 30]})
+    assert "partition 't-1' are 20 ms before those that 't-0' had reached, more than the lag of 10 ms" in text
+    assert "2 rows of this batch are late" in text
+    assert "partitions_as_sources=True" in text and "a lag above 20 ms" in text
+    assert parts.late == 2 and parts.watch.doubts == (text.removeprefix("query 'q': "),)
+    assert parts.batch({"t-1": [40]}) == [], "once in ten minutes"
+    parts.now += 700
+    (text,) = parts.batch({"t-1": [45], "t-2": [0]})
+    assert "'t-2' (and of 1 more partitions)" in text and len(parts.watch.doubts) == 1
+
+
+def test_rows_that_are_not_late_yet_are_announced() -> None:
+    """Their window is open, but the partition is farther away than the lag."""
+    parts = Partitions("window")
+    assert parts.batch({"t-0": [5, 60], "t-1": [5]}) == []
+    (text,) = parts.batch({"t-0": [70], "t-1": [20]})
+    assert "rows may be late" in text and parts.late == 0
+    (text,) = parts.batch({"t-0": [500], "t-1": [30]}) + parts.batch({"t-0": [510], "t-1": [40]})
+    assert "1 rows of this batch are late" in text
+
+
+@pytest.mark.parametrize("slow", [[60], [64, 60], []])
+def test_what_is_no_drift_is_silent(slow: list[int]) -> None:
+    """A slow partition in the order of time, disorder inside of a partition, and one that is silent."""
+    parts = Partitions()
+    for at in (50, 65, 70, 75):
+        assert parts.batch({"t-0": [at], "t-1": [*slow, at - 5] if slow else []}) == []
+    assert parts.batch({"t-0": [1_000], "t-1": [999]}) == []
+    assert parts.batch({"t-0": [1_001, 700], "t-1": [1_002, 100]}) == [], "late by the watermark of its own, too"
+    assert parts.late == 2 and parts.watch.doubts == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from krishiv_py.connectors import JsonValue, Planned
 from krishiv_py.connectors.kafka.source import KafkaSource, _Looked
 from krishiv_py.connectors.ranges import backlog_of
 from krishiv_py.errors import SourceError
+from krishiv_py.plan.running.progress import waiting
 from tests.spark.test_own_sources import Ticks
 
 
@@ -29,20 +30,32 @@ class Counted(Ticks):
         end = min(begin + 10, int(self.known.read_text()))
         return Planned(end, [[begin, end]])
 
-    def backlog(self, position: JsonValue) -> int | None:
+    def backlog(self, position: JsonValue) -> int | Mapping[str, int] | None:
         """Rows behind a position."""
         return int(self.known.read_text()) - (position if isinstance(position, int) else 0)
+
+
+class OfParts(Counted):
+    """Knows it of two partitions."""
+
+    def backlog(self, position: JsonValue) -> dict[str, int]:
+        """Half of it each."""
+        left = super().backlog(position)
+        assert isinstance(left, int)
+        return {"a": left // 2, "b": left - left // 2}
 
 
 class Wrong(Counted):
     """Knows it not."""
 
-    def backlog(self, position: JsonValue) -> int | None:
+    def backlog(self, position: JsonValue) -> int | Mapping[str, int] | None:
         """Fails."""
         raise ValueError("no")
 
 
-def seen_backlogs(session: Session, source: Ticks | Path, checkpoint: Path) -> list[dict[str, int]]:
+def seen_backlogs(
+    session: Session, source: Ticks | Path, checkpoint: Path, by_partition: list[dict[str, int]] | None = None
+) -> list[dict[str, int]]:
     """Run a query over all there is; the backlog during each batch, and in the end."""
     seen: list[dict[str, int]] = []
     if isinstance(source, Path):
@@ -53,6 +66,8 @@ def seen_backlogs(session: Session, source: Ticks | Path, checkpoint: Path) -> l
     def look(rows: pa.Table, batch_id: int) -> None:
         running = [q for q in session.queries if q.name == checkpoint.name]
         seen.extend(q.progress.backlog for q in running)
+        if by_partition is not None:
+            by_partition.extend(q.progress.partition_backlog for q in running)
 
     windows = stream.watermark("at", 0).tumbling_window(1).agg(count())
     query = windows.start(look, checkpoint=str(checkpoint), batches=Batches.available_now(), name=checkpoint.name)
@@ -70,7 +85,9 @@ def falls_to_zero(found: Sequence[dict[str, int]]) -> bool:
 def test_a_backlog_falls_as_batches_take_it(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
     known.write_text("40")
-    assert falls_to_zero(seen_backlogs(session, Counted(known), tmp_path / "own"))
+    parts: list[dict[str, int]] = []
+    assert falls_to_zero(seen_backlogs(session, OfParts(known), tmp_path / "own", parts))
+    assert [sum(one.values()) for one in parts] == [30, 20, 10, 0] and all(list(one) == ["a", "b"] for one in parts)
     folder = tmp_path / "in"
     folder.mkdir()
     for n in range(4):
@@ -94,12 +111,19 @@ def test_sources_without_one_have_none(session: Session) -> None:
     query.stop()
 
 
-@pytest.mark.parametrize("given", [-1, True, 1.5, "3"])
-def test_a_number_is_asked_for(tmp_path: Path, given: object) -> None:
+@pytest.mark.parametrize("given", [-1, True, 1.5, "3", [3], {"a": -1}, {"a": None}, {1: 1}])
+def test_what_is_no_number_is_refused(tmp_path: Path, given: object) -> None:
     source = Counted(tmp_path)
     source.backlog = lambda position: given  # type: ignore[method-assign,assignment,return-value]
     with pytest.raises(SourceError, match="gave no number of what is waiting"):
         backlog_of(source, "s", json.dumps(3))
+
+
+def test_partitions_of_two_sources_have_two_names() -> None:
+    one, other = {"t-0": 1, "t-1": 2}, {"t-0": 5, "u-0": 7}
+    total, parts = waiting({"a": one, "b": other, "files": 3})
+    assert total == {"a": 3, "b": 12, "files": 3}
+    assert parts == {"a t-0": 1, "t-1": 2, "b t-0": 5, "u-0": 7}
 
 
 def test_records_of_kafka_are_counted_from_what_was_seen_last() -> None:
@@ -107,7 +131,7 @@ def test_records_of_kafka_are_counted_from_what_was_seen_last() -> None:
     looked = _Looked(latest={("t", 0): 100, ("t", 1): 50})
     object.__setattr__(source, "_looked", looked)
     assert source.backlog(None) is None
-    assert source.backlog({"at": {"t": {"0": 90, "1": 50}}}) == 10
-    assert source.backlog({"at": {"t": {"0": 120}}}) == 50, "a partition without an offset is new"
+    assert source.backlog({"at": {"t": {"0": 90, "1": 50}}}) == {"t-0": 10, "t-1": 0}
+    assert source.backlog({"at": {"t": {"0": 120}}}) == {"t-0": 0, "t-1": 50}, "a partition without an offset is new"
     looked.latest = None
     assert source.backlog({"at": {}}) is None

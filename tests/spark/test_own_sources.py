@@ -10,14 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from examples.counter_source import CounterSource, per_ten_seconds
 from krishiv_py import Batches, MemorySink, ParquetSink, Session, SideOutputLateEventHandler, count
 from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
-from krishiv_py.connectors.ranges import node_of
+from krishiv_py.connectors.ranges import RangeSource, node_of
+from krishiv_py.disk.files import file_system
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
+from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.spark.reading.listing import own_files
+from krishiv_py.spark.reading.ranged import ranges
 from krishiv_py.testing import Driver, micro_batches
 from tests.spark.conftest import found
 from tests.spark.test_own_sinks import take_back
@@ -63,7 +68,28 @@ def by_the_driver(source: Source) -> tuple[list[Any], list[Any], int]:
     return found(pa.concat_tables([o.results for o in outs])), found(pa.concat_tables([o.late for o in outs])), len(outs)
 
 
-def test_bounded_streaming_and_driver_are_equal_over_restarts(session: Session, tmp_path: Path) -> None:
+def sources_of(checkpoint: Path) -> set[int]:
+    """Return how many sources of files the batches of a checkpoint have."""
+    system, root = file_system(str(checkpoint))
+    return {len(offsets_of(system, f"{root}/offsets/{n}")) for n in batches_of(str(checkpoint))}
+
+
+def shuffled(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, ranges.RangeReader]:
+    """Give tasks their ranges by a shuffle, as versions did that wrote checkpoints before."""
+    tasks = source.source.parallelism
+    frame = own_files(spark, source.log or "", streaming=True, max_files=1)
+    named = ", ".join(map(str, range(tasks)))
+    frame = frame.selectExpr("path", f"explode(array({named})) AS task").repartition(tasks, "task")
+    return frame, ranges.RangeReader(schema, source.source, source.name, tasks)
+
+
+@pytest.mark.parametrize("before", [None, shuffled], ids=["new", "shuffled"])
+def test_bounded_streaming_and_driver_are_equal_over_restarts(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any
+) -> None:
+    """Checkpoints of the plan that shared out ranges by a shuffle go on."""
+    if before is not None:
+        monkeypatch.setattr("krishiv_py.spark.reading.scan.range_frame", before)
     results, late, batches = by_the_driver(COUNTER)
     assert batches == 7 and len(late) > 5, "the test would prove little without late rows"
     stream = session.read_source(COUNTER, name="counter")
@@ -80,12 +106,15 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(session: Session, 
         assert query.status == "running"
         time.sleep(0.05)
     query.stop()
+    assert sources_of(checkpoint) == {1}
+    monkeypatch.undo()
     take_back(checkpoint, 1)
     moved = tmp_path / "moved"
     checkpoint.rename(moved)  # the log of ranges goes with its checkpoint
     query = plan.start(ParquetSink(out), checkpoint=str(moved), batches=Batches.available_now())
     query.await_termination()
     assert query.progress.rows == 2_700
+    assert sources_of(moved) == {1}
     assert found(pq.read_table(out)) == results
     assert found(pq.read_table(aside)) == late
     query = plan.start(ParquetSink(out), checkpoint=str(moved), batches=Batches.available_now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import krishiv_py as kv
+from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.plan.options.query import FutureAction, FutureReference
 
 
@@ -76,3 +78,35 @@ def test_a_restart_counts_rows_from_the_future_once(session: kv.Session, tmp_pat
         query.process_all_available()
         assert query.progress.counters["future_dropped"] == n + 1
         query.stop()
+
+
+class Drifting(Source):
+    """Two partitions; the second one is read at half of the speed."""
+
+    schema = pa.schema([("at", pa.int64())])
+    finite = True
+    parallelism = 2
+
+    def plan(self, last: JsonValue) -> Planned | None:
+        """Ten seconds of one, five of the other."""
+        begin = last if isinstance(last, int) else 0
+        return Planned(begin + 10, [["a", begin, begin + 10], ["b", begin // 2, begin // 2 + 5]]) if begin < 100 else None
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """One row a second."""
+        assert isinstance(planned, list)
+        yield pa.record_batch({"at": pa.array([1_000 * n for n in range(planned[1], planned[2])], pa.int64())})
+
+    def partition_of(self, planned: JsonValue) -> str:
+        """Its first element."""
+        assert isinstance(planned, list)
+        return str(planned[0])
+
+
+def test_a_partition_that_others_make_late_is_named(session: kv.Session, tmp_path: Path) -> None:
+    plan = session.read_source(Drifting()).watermark("at", "12 s").late_rule("event").tumbling_window("5 s").agg(kv.count())
+    with pytest.warns(RuntimeWarning, match=r"partition 'b' are .* before those that 'a' had.*rows of this batch are late"):
+        query = plan.start(kv.MemorySink(), checkpoint=str(tmp_path / "checkpoint"), batches=kv.Batches.available_now())
+        query.await_termination()
+    assert query.progress.late["late"] > 0 and len(query.progress.doubts) == 1
+    assert "a watermark" in query.progress.doubts[0] and query.progress.doubts[0] in query.explain()

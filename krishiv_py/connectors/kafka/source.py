@@ -308,13 +308,18 @@ class KafkaSource(Source):
             assert isinstance(position, dict)
             commit(self.connection, self.commit_group, _noted(position["at"]))
 
-    def backlog(self, position: JsonValue) -> int | None:
-        """Return the records up to the end of the topics, or to where reading ends, when the driver last looked."""
+    def partition_of(self, planned: JsonValue) -> str:
+        """Return the partition of a range, named as in the column ``kafka_source``."""
+        told: Any = planned
+        return f"{told[0]}-{told[1]}"
+
+    def backlog(self, position: JsonValue) -> dict[str, int] | None:
+        """Return the records of each partition up to its end, or to where reading ends, when the driver last looked."""
         goals = self._looked.latest
         if goals is None or not isinstance(position, dict):
             return None
         at = _noted(position["at"])
-        return sum(max(end - at.get(place, 0), 0) for place, end in goals.items())
+        return {f"{topic}-{number}": max(end - at.get((topic, number), 0), 0) for (topic, number), end in goals.items()}
 
     def until_now(self) -> KafkaSource:
         """Up to the records there are now."""

@@ -69,6 +69,8 @@ class Prepared:
         (SEMANTICS §4.4).
     ahead : dict
         How many rows are too far ahead by source; sources without any are left out.
+    latest_late_us : int
+        The largest time of the rows that are late, µs; ``UNSET`` without any.
     """
 
     rows: pa.Table
@@ -76,6 +78,7 @@ class Prepared:
     counters: dict[str, int]
     maxima: dict[str, int]
     ahead: dict[str, int] = attrs.field(factory=dict)
+    latest_late_us: int = UNSET
 
 
 def refused(counters: dict[str, int]) -> dict[str, int]:
@@ -172,7 +175,10 @@ class Prepare:
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
         accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us, spans)
-        return Prepared(accepted, self._refused(rows, times, reasons, watermark_us), counters, maxima, ahead_by_source)
+        refused, latest_late_us = self._refused(rows, times, reasons, watermark_us), UNSET
+        if counters["late"]:
+            latest_late_us = int(times[reasons == 4].max())
+        return Prepared(accepted, refused, counters, maxima, ahead_by_source, latest_late_us)
 
     def _untimed(self, rows: pa.RecordBatch) -> Prepared:
         """Rows that need no event time: none is refused."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -59,6 +60,9 @@ class Progress:
         How much each source has that no micro-batch has taken, as it was when the source planned last: records of
         Kafka topics, files of a folder, what a source of your own states (``Source.backlog``). Sources that do not know, and
         memory streams, are not in it.
+    partition_backlog : dict
+        The same by partition, of sources that know it: of Kafka ``"events-0"``. Where two sources have a partition of the same
+        name, the name of the source is before it.
     watermark_advances : int
         How often a batch has moved the watermark, over all restarts.
     held_back : dict
@@ -92,6 +96,7 @@ class Progress:
     idle_sources: tuple[str, ...] = ()
     sink_rows: dict[str, int] = attrs.field(factory=dict)
     backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
+    partition_backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
     watermark_advances: int = 0
     held_back: dict[str, int] = attrs.field(factory=dict)
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
@@ -145,3 +150,17 @@ def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) 
         sink_rows=summed([s.sink_rows for s in every]),
         stages=stages,
     )
+
+
+def waiting(sources: Mapping[str, int | Mapping[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what waits by source, and by partition where a source has them.
+
+    Examples
+    --------
+    >>> waiting({"files": 3, "clicks": {"t-0": 1, "t-1": 4}})
+    ({'files': 3, 'clicks': 5}, {'t-0': 1, 't-1': 4})
+    """
+    total = {name: n if isinstance(n, int) else sum(n.values()) for name, n in sources.items()}
+    parts = [(name, part, n) for name, found in sources.items() if not isinstance(found, int) for part, n in found.items()]
+    often = Counter(part for _, part, _ in parts)
+    return total, {part if often[part] == 1 else f"{name} {part}": n for name, part, n in parts}

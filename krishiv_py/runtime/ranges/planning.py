@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.connectors.ranges import NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
+from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
 from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
@@ -280,7 +280,7 @@ class RangePlanner:
     def _any_new(self) -> bool:
         return next_ranges(self.node.source, self.node.name, self.log.position) is not None
 
-    def backlog(self) -> int | None:
+    def backlog(self) -> Backlog | None:
         """Return how much of the source no batch has taken; None where the source does not know. It stops no query."""
         source, taken = self.node.source, self._taken
         if type(source).backlog is UserSource.backlog:
@@ -351,10 +351,10 @@ class RangePlanner:
         return left_us / 1e6 - max(_LEAD_S, 2 * self._planned_s)
 
 
-def backlogs(every: Sequence[RangePlanner]) -> dict[str, int]:
+def backlogs(every: Sequence[RangePlanner]) -> dict[str, Backlog]:
     """Return what no batch has taken, by the name of the source; a name that several sources have gets their number too."""
     names = [planner.node.name for planner in every]
-    found = {}
+    found: dict[str, Backlog] = {}
     for planner in every:
         waiting = planner.backlog()
         if waiting is not None:

@@ -11,12 +11,16 @@ from krishiv_py.plan.running.control import Control
 
 @attrs.frozen(eq=False)
 class Scanned:
-    """Rows of a source, a control, or input that was put aside; `now_us` is when rows were sent, where that is known."""
+    """Rows of a source, a control, or input that was put aside.
+
+    `now_us` is when rows were sent, and `partition` names where they are from, where that is known.
+    """
 
     batch: pa.RecordBatch | None
     control: Control | None = None
     now_us: int | None = None
     malformed: tuple[Malformed, ...] = ()
+    partition: str = ""
 
     @property
     def only_time(self) -> bool:

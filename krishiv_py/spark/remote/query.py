@@ -8,6 +8,7 @@ import attrs
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
+from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.spark.query import StreamQuery
@@ -22,7 +23,7 @@ class NotedLedger(Ledger):
     held: dict[str, int] = attrs.field(factory=dict)
     """How often each source was held back there."""
     waits: list[str] = attrs.field(factory=list)
-    waiting_rows: dict[str, int] = attrs.field(factory=dict)
+    waiting_rows: dict[str, Backlog] = attrs.field(factory=dict)
 
     def progress(self) -> Progress:
         """The sums over all buckets, as they were noted with the last batch."""

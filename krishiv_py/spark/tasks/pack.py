@@ -185,7 +185,7 @@ class _Task:
                 share.packing.refuse(in_columns(scanned.malformed))
             if scanned.batch is None:
                 continue
-            self._tracker.saw(share.packing.take(scanned.batch), 0)
+            self._tracker.saw(share.packing.take(scanned.batch, scanned.partition), 0)
             if share.packing.full(_FLUSH_ROWS):
                 yield from self._flush(share)
 
