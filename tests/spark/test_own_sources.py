@@ -20,9 +20,9 @@ from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
 from krishiv_py.disk.files import file_system
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
-from krishiv_py.spark.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
+from krishiv_py.spark.reading import ranges
 from krishiv_py.spark.reading.listing import own_files
-from krishiv_py.spark.reading.ranged import ranges
 from krishiv_py.testing import Driver, micro_batches
 from tests.spark.conftest import found
 from tests.spark.test_own_sinks import take_back
