@@ -24,14 +24,29 @@ def _tier(rows: int) -> int:
 
 
 class Runs:
-    """The runs of one operator. `meta` maps run name → list of ``[chunk number, rows, when written]``, the last if known."""
+    """The runs of one operator. `meta` maps run name → list of ``[chunk number, rows, when written]``, the last if known.
 
-    def __init__(self, bucket: Bucket, prefix: str, merge: Callable[[pa.Table], pa.Table] | None) -> None:
+    Parameters
+    ----------
+    bucket : Bucket
+        Where they are.
+    prefix : str
+        What the names of their tables begin with.
+    merge : callable, optional
+        Reduces chunks that are merged, oldest first.
+    listed : str, optional
+        The name of the map in `meta`, where tables of one prefix are listed in two: see :meth:`hand_over`.
+    """
+
+    def __init__(
+        self, bucket: Bucket, prefix: str, merge: Callable[[pa.Table], pa.Table] | None, listed: str | None = None
+    ) -> None:
         self._store = bucket.store
-        self._index = bucket.map(f"runs:{prefix}", int)
-        sums = bucket.meta.get(f"sums:{prefix}")
+        listed = prefix if listed is None else listed
+        self._index = bucket.map(f"runs:{listed}", int)
+        sums = bucket.meta.get(f"sums:{listed}")
         if sums is None:
-            sums = bucket.meta[f"sums:{prefix}"] = [_rows_of(self._index), None]
+            sums = bucket.meta[f"sums:{listed}"] = [_rows_of(self._index), None]
         self._sums: list[Any] = sums
         """Rows of all runs, and what :meth:`counted` gave unless runs have come or gone since then."""
         self._known: int | None = None
@@ -141,6 +156,17 @@ class Runs:
             self._sums[0] -= chunk[1]
         del self._index[run]
         self._changed(run, self._came, self._went)
+
+    def hand_over(self, run: int, to: Runs) -> None:
+        """List a run among others of the same prefix, which must not have it; its tables stay as they are."""
+        chunks = self._index[run]
+        rows = sum(chunk[1] for chunk in chunks)
+        del self._index[run]
+        self._changed(run, self._came, self._went)
+        to._index[run] = chunks
+        to._changed(run, to._went, to._came)
+        self._sums[0] -= rows
+        to._sums[0] += rows
 
     def replace(self, run: int, table: pa.Table) -> None:
         """Put one chunk in place of all of a run (or remove it, when empty)."""

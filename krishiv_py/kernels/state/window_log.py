@@ -5,9 +5,13 @@ firing, exactly as it was written), or a bare flag. A snapshot replaces everythi
 appends and never rewrites, and what stood can be withdrawn to the last bit::
 
     delta 2 rows │ delta 1 row │ snapshot (3 rows, firing 0) │ delta 1 row      pending: 1 row, standing: 3 rows
+
+A snapshot is *lent* while its content can be read elsewhere, to the last bit; then it holds none.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import attrs
 import numpy as np
@@ -24,6 +28,8 @@ from krishiv_py.plan.durations import UNSET
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
 NEWEST = "__m"
 """The newest event time, where rows are counted: see :class:`PairLog`."""
+LENT: Final = -1
+"""What a lent snapshot has for its number of rows."""
 
 
 @attrs.frozen(eq=False)
@@ -38,6 +44,8 @@ class Pairs:
         Rows since the last firing, and firings so far.
     done : ndarray of bool
         Pairs that had their watermark firing, or a late one.
+    lent : ndarray of bool
+        Pairs whose snapshot is lent: its row of `snaps` is null.
     snap_at, pend_at : ndarray of int64
         Row of `snaps` and `pends` that holds what stands and what came since; -1 for none.
     snaps, pends : pyarrow.Table
@@ -50,6 +58,7 @@ class Pairs:
     pending: Ints
     fired: Ints
     done: Mask
+    lent: Mask
     snap_at: Ints
     pend_at: Ints
     snaps: pa.Table
@@ -116,7 +125,8 @@ class PairLog:
         pending, fired = np.zeros(n, np.int64), np.zeros(n, np.int64)
         np.add.at(pending, ids[live], rows[live])
         np.maximum.at(fired, ids, log[FIRED].to_numpy())
-        done, known = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        done, known, lent = (np.zeros(n, np.bool_) for _ in range(3))
+        lent[standing] = rows[last[standing]] == LENT
         done[ids[log[DONE].to_numpy()]] = True
         known[ids] = True
         counts, newest = pending, np.full(n if self.counted else 0, UNSET)
@@ -124,7 +134,7 @@ class PairLog:
             counts = pending.copy()
             counts[standing] += rows[last[standing]]
             np.maximum.at(newest, ids, log[NEWEST].to_numpy())
-        return Pairs(known, pending, fired, done, snap_at, pend_at, snaps, pends, counts, newest)
+        return Pairs(known, pending, fired, done, lent, snap_at, pend_at, snaps, pends, counts, newest)
 
     def compact(self, log: pa.Table) -> pa.Table:
         """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.chunk_tiers.Runs` merges with."""
@@ -132,7 +142,7 @@ class PairLog:
         found = self.resolve(log, groups.ids, groups.n)
         keys = pick(log.select([ROWS, *self.layout.key_names]), groups.first)
         zero = np.zeros(groups.n, np.int64)
-        shown = found.rows - found.pending if self.counted else zero
+        shown = np.where(found.lent, LENT, found.rows - found.pending if self.counted else zero)
         bare = (found.snap_at < 0) & (found.pend_at < 0)
         parts = []
         for at, table, is_snap, rows in (

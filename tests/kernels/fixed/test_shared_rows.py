@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
@@ -52,28 +53,146 @@ def test_tuples_are_kept_once_and_not_once_a_pane(shape: str) -> None:
     driver = Driver(SHAPES[shape](stream_of("k bigint, at bigint, n bigint").watermark("at", 20_000).key_by("k")))
     n = 20_000
     driver.send(pa.table({"k": [1] * n, "at": [100_000 + i for i in range(n)], "n": list(range(n))}))
-    values = sum(
-        column.combine_chunks().flatten().nbytes if pa.types.is_list(column.type) else 0
-        for table in driver._stages[0].store.tables.values()
-        for column in table.columns
-    )
     assert driver.progress.open_rows == 20
     assert driver.open_windows == 29
-    assert 8 * n <= values <= 6 * 8 * n, "values and times, of handlers the whole row; ten panes hold each"
+    assert 8 * n <= values_held(driver) <= 6 * 8 * n, "values and times, of handlers the whole row; ten panes hold each"
     assert driver.state().num_rows == 29
     results = driver.close().results
     assert results.num_rows == 29
     assert driver.progress.open_rows == driver.progress.state_bytes == driver.open_windows == 0
 
 
-def before(driver: Driver) -> None:
-    """Let a driver keep the rows of each window apart, as earlier versions did."""
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "collect_list": lambda s: discarded_later(s).agg(kv.collect_list("n")),
+    "percentile": lambda s: discarded_later(s).agg(kv.percentile("n")),
+    "handler": lambda s: discarded_later(s).on_events(Handler()),
+    "once": lambda s: discarded_later(s.emit("final")).agg(kv.collect_list("n")),
+    "updates": lambda s: (
+        s.emit("updates").with_pane().allowed_lateness(20_000).hopping_window(10_000, 1_000).agg(kv.collect_set("n"))
+    ),
+    "retractions": lambda s: (
+        s.emit("retractions").with_pane().allowed_lateness(20_000).hopping_window(10_000, 1_000).agg(kv.collect_list("n"))
+    ),
+}
+
+
+def discarded_later(stream: Any) -> Any:
+    return stream.time_interval_window(
+        kv.TimeIntervalWindowOptions(interval_duration=10.0, creation_period=1.0, discard_age=20.0)
+    )
+
+
+def values_held(driver: Driver) -> int:
+    """How many bytes the values of lists in state take."""
+    return sum(
+        column.combine_chunks().flatten().nbytes if pa.types.is_list(column.type) else 0
+        for table in driver._stages[0].store.tables.values()
+        for column in table.columns
+    )
+
+
+@pytest.mark.parametrize("shape", KEPT)
+def test_windows_that_have_ended_hold_their_rows_once_until_the_last_is_over(shape: str) -> None:
+    """Of two keys one gets late rows: its windows hold them, and what was in them, apart."""
+    driver = Driver(KEPT[shape](stream_of("k bigint, at bigint, n bigint").watermark("at", 0).key_by("k")))
+    n, begin = 20_000, 100_000
+    rows = pa.table({"k": [1, 2] * n, "at": [begin + i // 2 for i in range(2 * n)], "n": list(range(2 * n))})
+    given = [driver.send(rows), driver.advance_watermark(begin + n + 1)]  # up to here 20 of 29 windows have ended
+    assert sum(one.results.num_rows for one in given) == (0 if shape == "once" else 40)
+    once = 2 * 8 * n
+    assert once <= values_held(driver) <= 6 * once, "values and times, of handlers the whole row; ten windows hold each"
+    held = driver.state()
+    assert held.num_rows == 58
+    late = driver.send([{"k": 2, "at": begin + 4_500, "n": -1}])
+    assert values_held(driver) <= 15 * once, "ten windows of one of two keys, and what was there before"
+    then = driver.advance_watermark(begin + n + 2)
+    changed = driver.state()
+    assert late.results.num_rows + then.results.num_rows == {"once": 0, "retractions": 20}.get(shape, 10)
+    one = pc.equal(changed["k"], 1)
+    assert (
+        changed.filter(one)
+        .drop_columns(["last_update"])
+        .equals(held.filter(pc.equal(held["k"], 1)).drop_columns(["last_update"]))
+    )
+    driver.close()
+    assert driver.progress.open_rows == driver.progress.state_bytes == driver.open_windows == 0
+
+
+def apart_when_ended(driver: Driver) -> None:
+    """Let windows that have ended hold their rows apart, as earlier versions did."""
+    for operator in operators(driver):
+        operator.lends = False
+
+
+@settings(max_examples=40)
+@given(queries, steps, st.integers(1, 11))
+def test_a_state_in_which_windows_that_have_ended_hold_their_own_goes_on(
+    query: Query, given_steps: list[ref.Step], at: int
+) -> None:
+    driver = Driver(query.stream())
+    apart_when_ended(driver)
+    seen = []
+    for number, step in enumerate(given_steps):
+        if number == at:
+            driver = driver.restarted()
+        if isinstance(step, ref.Batch):
+            found = driver.send(dicts(step.rows))
+        else:
+            found = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
+        seen.append(lines_of(found.results))
+    assert sets(without_repeats(seen)) == sets(without_repeats(expected(query, given_steps)))
+
+
+@pytest.mark.parametrize(
+    ("emit", "on_time", "late"),
+    [
+        ("updates", True, "batch"),
+        ("retractions", True, "batch"),
+        ("retractions", True, "watermark"),
+        ("updates", False, "watermark"),
+        ("updates", True, None),
+    ],
+)
+@pytest.mark.parametrize("ttl", [None, "event"])
+def test_results_and_state_are_those_of_windows_that_hold_their_own(ttl: Any, emit: Any, on_time: bool, late: Any) -> None:
+    """Floats: what is withdrawn is what was given, to the last bit."""
+    both, clocks = [], (ManualClock(), ManualClock())
+    for clock in clocks:
+        keyed = stream_of("k bigint, at bigint, n double").watermark("at", 0).key_by("k").emit(emit).with_pane()
+        keyed = keyed.allowed_lateness(100).trigger(kv.Trigger(on_time=on_time, late=late))
+        keyed = keyed if ttl is None else keyed.with_state_ttl(kv.StateTtlConfig(60, clock=ttl))
+        both.append(Driver(keyed.hopping_window(40, 10).agg(kv.sum("n"), kv.collect_list("at"), kv.last("n")), clock=clock))
+    apart_when_ended(both[1])
+    for batch in range(20):
+        rows = [{"k": (batch // 5 * 2 + i) % 7, "at": 5 * batch - 31 * i % 143, "n": 0.1 * 3**i} for i in range(9)]
+        for clock in clocks:
+            clock.advance(7)
+        if batch % 7 == 3:
+            both = [driver.restarted() for driver in both]
+            apart_when_ended(both[1])
+        one, other = (driver.send(rows) for driver in both)
+        assert one.results.to_pylist() == other.results.to_pylist()
+        states = [driver.state().drop_columns(["last_update"]) for driver in both]
+        assert states[0].to_pylist() == states[1].to_pylist()
+        assert both[0].open_windows == both[1].open_windows
+        assert both[0].counters == both[1].counters
+    assert both[0].close().results.to_pylist() == both[1].close().results.to_pylist()
+
+
+def operators(driver: Driver) -> list[Any]:
+    """The operators of windows that hold rows together."""
     operator: Any = driver._stages[0].stage.operator
     while not isinstance(operator, TriggeredOperator):
         operator = getattr(operator, "inner", None)
         if operator is None:
-            return
-    operator.shares = False
+            return []
+    return [operator]
+
+
+def before(driver: Driver) -> None:
+    """Let a driver keep the rows of each window apart, as earlier versions did."""
+    for operator in operators(driver):
+        operator.shares = False
 
 
 @given(queries, steps, st.integers(1, 11))

@@ -22,10 +22,9 @@ from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW
-from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
+from krishiv_py.kernels.windows.fixed.triggered import Held, TriggeredOperator
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneTiming
 from krishiv_py.plan.windows.panes import PaneWindow
 
@@ -159,14 +158,14 @@ class PaneOperator(TriggeredOperator):
             pane = self._pane(window, names[at], state, timing=timing, index=index, data=data[at])
             self._events.append((window, "window_trigger", pane))
 
-    def _closing(self, runs: Runs, window: int) -> None:
+    def _closing(self, held: Held, window: int) -> None:
         """Tell of the end of a pane, partition by partition; with ``emit("final")`` its results come now."""
         if self.handler is None and not self.once:
             return
-        log = self._load(runs, [window])
+        log, _ = held.load([window])
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
-        state = self.log.resolve(log, groups.ids, groups.n)
         keys = pick(log.select([WINDOW, *self.layout.key_names]), groups.first)
+        state = held.given(self.log.resolve(log, groups.ids, groups.n), keys)
         every = np.arange(groups.n)
         total = self._value(log, groups.first, state, every) if self.once else self.log.total(state, every)
         if self.once:

@@ -7,7 +7,7 @@ read only when one of their windows fires, fires again, or is withdrawn. What is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,26 @@ from krishiv_py.plan.windows.fixed import HoppingWindow
 SLICE: Final = "s"
 _PIECE_ROWS: Final = 64
 _FIRE_ROWS: Final = 4_000_000
+
+
+class SliceRows(Protocol):
+    """Rows by slice."""
+
+    def between(self, low: int | None, high: int | None) -> list[int]:
+        """The slices from `low` to before `high`, in ascending order."""
+        ...
+
+    def rows(self, run: int) -> int:
+        """How many rows a slice holds."""
+        ...
+
+    def load(self, run: int) -> list[pa.Table]:
+        """The chunks of a slice, oldest first."""
+        ...
+
+    def written(self, run: int) -> list[pa.Table]:
+        """The same with a column that says when each was written."""
+        ...
 
 
 class FixedOperator:
@@ -122,7 +142,9 @@ class FixedOperator:
         kept: list[int] = self.assigner.starts(np.array(slices, np.int64), first, last).tolist()
         return kept
 
-    def content(self, runs: Runs, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table | None:
+    def content(
+        self, runs: SliceRows, starts: list[int], load: Callable[[int], list[pa.Table]] | None = None
+    ) -> pa.Table | None:
         """Partials of these windows: columns ``w`` (start), keys, partials, and what else `load` gives."""
         slices = runs.between(starts[0], starts[-1] + self.window.size_us)
         tables = [pa.concat_tables((load or runs.load)(s)) for s in slices]
@@ -150,7 +172,7 @@ class FixedOperator:
         in_order = bool((windows[1:] >= windows[:-1]).all())  # of one window for sure: no second copy of all its rows
         return merged if in_order else pick(merged, stable_order(windows))
 
-    def portions_of(self, runs: Runs, starts: list[int]) -> list[list[int]]:
+    def portions_of(self, runs: SliceRows, starts: list[int]) -> list[list[int]]:
         """Windows in groups small enough to merge in one go."""
         sizes = {s: runs.rows(s) for s in runs.between(starts[0], starts[-1] + self.window.size_us)}
         names = np.array(list(sizes), np.int64)
@@ -213,7 +235,7 @@ class FixedOperator:
         starts = self.windows_of(runs.names(), horizon, END_OF_TIME)
         return self.shown(runs, starts)
 
-    def shown(self, runs: Runs, starts: list[int]) -> pa.Table:
+    def shown(self, runs: SliceRows, starts: list[int]) -> pa.Table:
         """Some windows as :meth:`state` shows them."""
         opened = Opened(self.layout)
         tables = [opened.empty()]

@@ -4,8 +4,8 @@ A run of log entries (:mod:`~krishiv_py.kernels.state.window_log`) per window. T
 until they have been counted, and read the windows a batch touches; all others append partials and read a window only when it
 fires.
 
-Windows that overlap and do not fire before their end share what they hold until then: rows are kept once, in the run of their
-slice, and a window gets its entries from its slices in the step in which the watermark passes its end.
+Windows that overlap and do not fire before their end share what they hold: rows are kept once, by slice
+(:mod:`~krishiv_py.kernels.windows.fixed.shared`).
 """
 
 from __future__ import annotations
@@ -39,14 +39,12 @@ from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.sections import Fired, Section
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
+from krishiv_py.kernels.state.window_log import LENT, WINDOW, PairLog, Pairs
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.kernels.windows.fixed.shared import SharedRows
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 _FIRE_ROWS = 4_000_000
-SHARED = "sl"
-"""Rows that open windows hold together, by slice."""
 
 
 @attrs.define
@@ -76,11 +74,63 @@ def _changed(bucket: Bucket) -> SortedMap[int]:
 
 @attrs.frozen(eq=False)
 class _Taken:
-    """What a batch brought: overdue windows with pairs that have had no watermark firing, open windows, and all pairs."""
+    """What a batch brought: overdue windows with pairs that have had no watermark firing, open windows, and all pairs.
+
+    Where windows share rows, these by slice, which are kept after the firings.
+    """
 
     unfired: set[int] = attrs.field(factory=set)
     open: list[int] = attrs.field(factory=list)
     pairs: pa.Table | None = None
+    slices: pa.Table | None = None
+
+
+@attrs.frozen(eq=False)
+class Held:
+    """What the windows of a bucket hold in one step.
+
+    Attributes
+    ----------
+    own : Runs
+        Entries by window.
+    shared : SharedRows or None
+        What windows hold together; None where each holds its own.
+    ending : frozenset of int
+        Windows that end in this step and have had no entries: all that they hold is shared.
+    """
+
+    own: Runs
+    shared: SharedRows | None = None
+    ending: frozenset[int] = frozenset()
+
+    def __contains__(self, window: int) -> bool:
+        return window in self.own or window in self.ending
+
+    def load(self, windows: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> tuple[pa.Table, int]:
+        """The entries of some windows with the start of their window, and how many of the first are those of ending ones."""
+        tables = [] if self.shared is None else self.shared.entries([w for w in windows if w in self.ending])
+        lent = sum(t.num_rows for t in tables)
+        for w in windows:
+            if w in self.own:
+                run = pa.concat_tables((load or self.own.load)(w))
+                tables.append(run.append_column(WINDOW, pa.repeat(pa.scalar(w, pa.int64()), run.num_rows)))
+        return pa.concat_tables(tables), lent
+
+    def portions(self, windows: list[int]) -> list[list[int]]:
+        """Windows, which are in ascending order, in groups small enough to read in one go."""
+        rows = np.array([self.own.rows(w) if w in self.own else 0 for w in windows], np.int64)
+        if self.shared is not None and self.ending and windows:
+            rows += np.where([w in self.ending for w in windows], self.shared.sizes(windows), 0)
+        return [windows[a:b] for a, b in portions(rows, _FIRE_ROWS)]
+
+    def given(self, found: Pairs, keys: pa.Table) -> Pairs:
+        """The state of pairs with the content of snapshots that are lent."""
+        return found if self.shared is None else self.shared.given(found, keys)
+
+    def append(self, windows: Ints, entries: pa.Table) -> None:
+        """Add entries to the windows they are of."""
+        for window, part in split(entries, windows):
+            self.own.append(window, part)
 
 
 class TriggeredOperator:
@@ -106,7 +156,9 @@ class TriggeredOperator:
         self.by_row = self.trigger.row_by_row
         by_end = self.trigger.early is None and not self.trigger.row_by_row
         self.shares = by_end and self.window.slide_us < self.window.size_us
-        """Whether open windows hold their rows in slices."""
+        """Whether windows hold their rows in slices."""
+        self.lends = self.shares and not self.discarding
+        """Whether windows that have ended do so, too; what a firing discards, none of them holds."""
         self.folder = Folder(self.log, self.trigger, self.discarding, self.window.size_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -115,152 +167,109 @@ class TriggeredOperator:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        runs = Runs(bucket, WINDOW, self.log.compact)
+        runs, shared = Runs(bucket, WINDOW, self.log.compact), self._shared(bucket)
         waiting, gate, changed = Waiting.of(bucket), IntervalGate.of(bucket), _changed(bucket)
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
         results, taken = list[pa.Table](), _Taken()
-        shared = self._shared(bucket)
-        if shared is not None:
-            self._part(runs, shared, due)
+        ending = frozenset[int]() if shared is None else frozenset(w for w in shared.ending(due) if w not in runs)
+        held = Held(runs, shared, ending)
         if any(c.num_rows for c in chunks):
-            taken = self._take_in(runs, shared, waiting, pa.concat_tables(chunks), due, results)
+            taken = self._take_in(held, waiting, pa.concat_tables(chunks), due, results)
             if self.trigger.period_us is not None:
                 for window in taken.open:
                     changed[window] = 1
-        passed = self._on_watermark(runs, due, taken.unfired)
-        results += self.emitter.by_end([*passed, *self._late_by_watermark(runs, waiting, due)])
-        results += self._early(runs, changed, gate, moment, due, taken)
-        self._forget(runs, waiting, due.horizon_us)
+        passed = self._on_watermark(held, due, taken.unfired)
+        results += self.emitter.by_end([*passed, *self._late_by_watermark(held, waiting, due)])
+        results += self._early(held, changed, gate, moment, due, taken)
+        self._forget(held, waiting, due.horizon_us)
+        if shared is not None:
+            if taken.slices is not None:
+                shared.append(taken.slices, due)
+            shared.forget(due)
         for section in (Fired(due.reached_us), waiting, gate):
             section.store(bucket)
         table = self.emitter.concat(results)
         return StepResult(
             table,
-            self._wakeup(runs, shared, waiting, due),
-            len(runs) + (0 if shared is None else self._open(runs, shared, due)),
+            self._wakeup(held, waiting, due),
+            len(runs) + (0 if shared is None else shared.opened(runs, due)),
             runs.total_rows() + (0 if shared is None else shared.total_rows()),
             table.num_rows,
             wakeup_now_us=gate.wakeup(self.trigger, changed=len(changed) > 0),
         )
 
-    def _shared(self, bucket: Bucket) -> Runs | None:
-        """What open windows hold together, by slice; None where each holds its own."""
-        return Runs(bucket, SHARED, self._slices.merge) if self.shares else None
+    def _shared(self, bucket: Bucket) -> SharedRows | None:
+        """What windows hold together; None where each holds its own."""
+        return SharedRows(bucket, self._slices, self.log) if self.shares else None
 
-    def _part(self, runs: Runs, shared: Runs, due: Due) -> None:
-        """Give windows that have ended their own entries, and let slices go whose windows have all ended."""
-        size = self.window.size_us
-        touched = shared.between(due.from_us - size, due.to_us)
-        starts = [w for w in self._slices.windows_of(touched, due.from_us, due.to_us) if w not in runs]
-        for portion in self._slices.portions_of(shared, starts) if starts else ():
-            content = self._slices.content(shared, portion)
-            if content is not None:
-                merged = self._slices.merged(content)
-                n = merged.num_rows
-                none, ones = np.zeros(n, np.bool_), np.ones(n, np.int64)
-                partials = merged.select(self.log.partial_schema.names)
-                self._append(runs, merged["w"].to_numpy(), self.log.entries(merged, ones, 0 * ones, none, none, partials))
-        names = np.array(touched, np.int64)
-        for name in names[self.assigner.last_end(names) <= due.to_us].tolist():
-            shared.drop(name)
-
-    def _open(self, runs: Runs, shared: Runs, due: Due) -> int:
-        """How many open windows hold their rows in slices."""
-        size = self.window.size_us
-        every = shared.counted(lambda names: len(self._slices.windows_of(names, UNSET, END_OF_TIME)))
-        ended = self._slices.windows_of(shared.between(None, due.to_us), UNSET, due.to_us)
-        both = [w for w in self._own_and_open(runs, due.to_us) if shared.between(w, w + size, most=1)]
-        return every - len(ended) - len(both)
-
-    def _own_and_open(self, runs: Runs, to_us: int) -> list[int]:
-        """Open windows with entries of their own: those of a state from before rows were shared, which go on so."""
-        return runs.between(to_us - self.window.size_us + 1, None)
-
-    def _share(self, shared: Runs, fresh: pa.Table, due: Due, *, every: bool) -> pa.Table:
-        """Keep the rows of open windows by slice; gives those that may be in ended windows too, or `every` row."""
-        slices = fresh[SLICE].to_numpy()
-        waits = self.assigner.last_end(slices) > due.to_us
-        for name, part in split(fresh.filter(pa.array(waits)), slices[waits]):
-            shared.append(name, part)
-        return fresh if every else fresh.filter(pa.array(slices < due.to_us))
-
-    def _take_in(
-        self, runs: Runs, shared: Runs | None, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]
-    ) -> _Taken:
+    def _take_in(self, held: Held, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
         """Fold a batch in, firing row by row."""
-        by_row, only = self.by_row, None
-        if shared is not None:
+        by_row, only, slices = self.by_row, None, None
+        if held.shared is not None:
             if by_row:  # handlers see single rows, and nothing else goes by them
                 every = units_of(self.assigner, fresh.select(self.layout.key_names), fresh[TIME].to_numpy(), due.horizon_us)
                 self._taken_in(fresh, every, due.to_us)
                 fresh, by_row = self._slices.combine(fresh), False
-            own = self._own_and_open(runs, due.to_us)
-            fresh, only = self._share(shared, fresh, due, every=bool(own)), (due.to_us, own)
+            apart, slices = held.shared.apart(held.own, due), fresh
+            only = due.to_us, apart
+            fresh = fresh if apart else fresh.filter(pa.array(fresh[SLICE].to_numpy() < due.to_us))
         times = fresh[SLICE if SLICE in fresh.column_names else TIME].to_numpy()
         units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us, only)
         if not units.n:
-            return _Taken()
+            return _Taken(slices=slices)
         windows = sorted_unique(units.pair_windows)
         overdue = windows + self.window.size_us <= due.to_us
-        unseen = {w for w in windows[overdue].tolist() if w not in runs}
-        state = self._state(runs, windows[overdue | isinstance(self.trigger.early, int)], units)
+        unseen = {w for w in windows[overdue].tolist() if w not in held}
+        state = self._state(held, windows[overdue | isinstance(self.trigger.early, int)], units)
         found = self.folder.fold(fresh, units, state, due.to_us, by_row)
-        if shared is None:
+        if held.shared is None:
             self._taken_in(fresh, units, due.to_us)
         if found.firings is not None:
             results.append(self._written(found.firings))
-        self._append(runs, found.windows, found.entries)
+        held.append(found.windows, found.entries)
         waiting.new_at.update({str(w): due.to_us for w in found.waiting & unseen})
         waiting.late_at.update({str(w): due.to_us for w in found.waiting - unseen if str(w) not in waiting.new_at})
-        return _Taken(found.unfired, windows[~overdue].tolist(), units.keys)
+        return _Taken(found.unfired, windows[~overdue].tolist(), units.keys, slices)
 
-    def _state(self, runs: Runs, looked: Ints, units: Units) -> Pairs:
+    def _state(self, held: Held, looked: Ints, units: Units) -> Pairs:
         """The resolved state of the pairs a batch touches, as far as it has to be known."""
-        held = [w for w in looked.tolist() if w in runs]
-        if not held:
+        known = [w for w in looked.tolist() if w in held]
+        if not known:
             return self.log.resolve(self.log.schema.empty_table(), np.empty(0, np.int64), units.n)
-        log = self._load(runs, held)
+        log, _ = held.load(known)
         names = [WINDOW, *self.layout.key_names]
         both = pa.concat_tables([units.keys.select(names), log.select(names)])
         groups = group([both[n].to_numpy() if n == WINDOW else both[n] for n in names], both.num_rows)
         pair_of = np.full(groups.n, -1, np.int64)
         pair_of[groups.ids[: units.n]] = np.arange(units.n)
         ids = pair_of[groups.ids[units.n :]]
-        return self.log.resolve(log.filter(pa.array(ids >= 0)), ids[ids >= 0], units.n)
+        found = self.log.resolve(log.filter(pa.array(ids >= 0)), ids[ids >= 0], units.n)
+        if found.lent.any():
+            lent = np.flatnonzero(found.lent)
+            found = held.given(found, units.keys)
+            if self.trigger.late != "batch":  # that fires now, so there will be another snapshot
+                self._stand(held, found, lent, units.keys, pick(found.snaps, found.snap_at[lent]), snap=True)
+        return found
 
-    def _load(self, runs: Runs, windows: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> pa.Table:
-        tables = []
-        for w in windows:
-            run = pa.concat_tables((load or runs.load)(w))
-            tables.append(run.append_column(WINDOW, pa.repeat(pa.scalar(w, pa.int64()), run.num_rows)))
-        return pa.concat_tables(tables)
-
-    def _append(self, runs: Runs, windows: Ints, entries: pa.Table) -> None:
-        for window, part in split(entries, windows):
-            runs.append(window, part)
-
-    def _portions(self, runs: Runs, windows: list[int]) -> list[list[int]]:
-        """Windows in groups small enough to read in one go, ascending."""
-        return [windows[a:b] for a, b in portions(np.array([runs.rows(w) for w in windows], np.int64), _FIRE_ROWS)]
-
-    def _on_watermark(self, runs: Runs, due: Due, overdue: set[int]) -> list[pa.Table]:
+    def _on_watermark(self, held: Held, due: Due, overdue: set[int]) -> list[pa.Table]:
         """The firing when the end is passed, ascending, for pairs that have not had it."""
-        size = self.window.size_us
-        ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *(w for w in overdue if w in runs)}
-        return self._fire(runs, sorted(ended), due, self.on_time_name)
+        size, runs = self.window.size_us, held.own
+        late = (w for w in overdue if w in runs)
+        ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *held.ending, *late}
+        return self._fire(held, sorted(ended), due, self.on_time_name)
 
-    def _late_by_watermark(self, runs: Runs, waiting: Waiting, due: Due) -> list[pa.Table]:
+    def _late_by_watermark(self, held: Held, waiting: Waiting, due: Due) -> list[pa.Table]:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
         results = []
         for notes, pane in ((waiting.new_at, self.new_name), (waiting.late_at, "late")):
             passed = sorted(int(w) for w, at in notes.items() if at < due.to_us)
             for w in passed:
                 del notes[str(w)]
-            results += self._fire(runs, passed, due, pane, again=True)
+            results += self._fire(held, passed, due, pane, again=True)
         return results
 
     def _early(
-        self, runs: Runs, changed: SortedMap[int], gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
+        self, held: Held, changed: SortedMap[int], gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
     ) -> list[pa.Table]:
         """Windows that have not ended: what changed when the time has come, or what a user's trigger says."""
         changed.remove(changed.between(None, due.to_us - self.window.size_us + 1))
@@ -273,21 +282,21 @@ class TriggeredOperator:
         elif not opens:
             return []
         wanted = list(changed) if opens else taken.open
-        found = self._fire(runs, wanted, due, "early", again=True, question=question)
+        found = self._fire(held, wanted, due, "early", again=True, question=question)
         if opens:
             changed.remove(w for w in wanted if question is None or w not in question.left)
         return found
 
     def _fire(
-        self, runs: Runs, windows: list[int], due: Due, pane: str, *, again: bool = False, question: Question | None = None
+        self, held: Held, windows: list[int], due: Due, pane: str, *, again: bool = False, question: Question | None = None
     ) -> list[pa.Table]:
         """Fire whole windows, ascending: pairs with pending rows if `again`, else those without a watermark firing.
 
         With a `question`, those of them that a user's trigger names.
         """
         out = []
-        for part in self._portions(runs, windows):
-            log = self._load(runs, part)
+        for part in held.portions(windows):
+            log, lent = held.load(part)
             if question is not None and question.pairs is not None:
                 log = log.filter(pa.array(among(log, question.pairs, [WINDOW, *self.layout.key_names])))
             starts = log[WINDOW].to_numpy()
@@ -305,7 +314,8 @@ class TriggeredOperator:
             firing = order[fires]
             value = self._value(log, groups.first, state, firing)
             stays = window + self.window.size_us > due.horizon_us
-            self._remember(runs, state, order, stays[order], fires, value, keys, window, done=pane != "early")
+            own = np.bincount(groups.ids[lent:], minlength=groups.n) > 0
+            self._remember(held, state, order, stays[order], fires, value, keys, own, done=pane != "early")
             if len(firing):
                 fired = Firings(
                     window[firing],
@@ -335,34 +345,45 @@ class TriggeredOperator:
 
     def _remember(
         self,
-        runs: Runs,
+        held: Held,
         state: Pairs,
         order: Ints,
         stays: Mask,
         fires: Mask,
         value: pa.Table,
         keys: pa.Table,
-        window: Ints,
+        own: Mask,
         done: bool,
     ) -> None:
-        """Snapshots of pairs that fired, flags of those that only passed their end, in windows that stay in state."""
-        snapped, flagged = order[stays & fires], order[stays & ~fires]
-        kept = value.filter(pa.array(stays[fires]))
-        for pairs, content, is_snap in ((snapped, kept, True), (flagged, None, False)):
+        """Snapshots of pairs that fired, flags of those that only passed their end, in windows that stay in state.
+
+        The snapshots of pairs without entries of their `own` are lent. Such a pair that did not fire gets them now.
+        """
+        firing, flagged = order[fires], order[stays & ~fires]
+        lends = stays[fires] & ~own[firing] & self.lends
+        kept = stays[fires] & ~lends
+        content = None if self.discarding else value.filter(pa.array(kept))
+        pending = flagged[~own[flagged]]
+        self._stand(held, state, pending, keys, pick(state.pends, state.pend_at[pending]), snap=False)
+        for pairs, partials, snap, rows in (
+            (firing[kept], content, True, state.rows if self.log.counted else 0 * state.fired),
+            (firing[lends], None, True, np.full(len(own), LENT)),
+            (flagged, None, False, 0 * state.fired),
+        ):
             if not (n := len(pairs)):
                 continue
-            partials = self.log.nothing(n) if content is None or self.discarding else content
-            counted = self.log.counted and is_snap
-            entries = self.log.entries(
-                pick(keys, pairs),
-                state.rows[pairs] if counted else np.zeros(n, np.int64),
-                state.fired[pairs] + is_snap,
-                np.full(n, done),
-                np.full(n, is_snap),
-                partials,
-                state.newest[pairs] if counted else None,
-            )
-            self._append(runs, window[pairs], entries)
+            flags = state.fired[pairs] + snap, np.full(n, done), np.full(n, snap)
+            newest = state.newest[pairs] if self.log.counted and snap else None
+            partials = self.log.nothing(n) if partials is None else partials
+            entries = self.log.entries(pick(keys, pairs), rows[pairs], *flags, partials, newest)
+            held.append(keys[WINDOW].to_numpy()[pairs], entries)
+
+    def _stand(self, held: Held, state: Pairs, pairs: Ints, keys: pa.Table, content: pa.Table, *, snap: bool) -> None:
+        """Give pairs entries of their own with what was shared of them: a snapshot, or what has not been part of a firing."""
+        if len(pairs):
+            rows = np.zeros(len(pairs), np.int64) if snap else state.pending[pairs]
+            flags = state.fired[pairs], state.done[pairs], np.full(len(pairs), snap)
+            held.append(keys[WINDOW].to_numpy()[pairs], self.log.entries(pick(keys, pairs), rows, *flags, content))
 
     def _value(self, log: pa.Table, first: Ints, state: Pairs, wanted: Ints) -> pa.Table:
         """What some pairs come to, given an entry of each: discarding, what came since their last firing."""
@@ -374,23 +395,21 @@ class TriggeredOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """See ``WindowOperator``; when discarding, what came since the last firing."""
         runs, opened = Runs(bucket, WINDOW, self.log.compact), Opened(self.layout)
-        tables = [opened.empty()]
-        for part in self._portions(runs, runs.names()):
-            log = self._load(runs, part, runs.written)
+        shared, tables = self._shared(bucket), [opened.empty()]
+        held = Held(runs, shared)
+        for part in held.portions(runs.names()):
+            log, _ = held.load(part, runs.written)
             groups = group([log[WINDOW].to_numpy(), *(log[k] for k in self.layout.key_names)], log.num_rows)
-            found = self.log.resolve(log, groups.ids, groups.n)
-            held = found.pend_at >= 0 if self.discarding else (found.pend_at >= 0) | (found.snap_at >= 0)
-            wanted = np.flatnonzero(held)
-            value = self._value(log, groups.first, found, wanted)
             heads, updated = opened.heads(log, groups.ids, groups.n)
+            found = held.given(self.log.resolve(log, groups.ids, groups.n), heads)
+            holds = found.pend_at >= 0 if self.discarding else (found.pend_at >= 0) | (found.snap_at >= 0)
+            wanted = np.flatnonzero(holds)
+            value = self._value(log, groups.first, found, wanted)
             heads = pick(heads, wanted)
             starts = heads[WINDOW].to_numpy()
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
-        shared = self._shared(bucket)
         if shared is not None:
-            fired_at = self.patience.fired(Fired.of(bucket).fired_at)
-            starts = [w for w in self._slices.windows_of(shared.names(), fired_at, END_OF_TIME) if w not in runs]
-            tables.append(self._slices.shown(shared, starts))
+            tables.append(shared.shown(runs, self.patience.fired(Fired.of(bucket).fired_at)))
         return pa.concat_tables(tables)
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
@@ -403,29 +422,30 @@ class TriggeredOperator:
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
         shared = self._shared(bucket)
         if shared is not None:
-            gone = remove_keys(shared, self.layout.key_names, dead, self._slices.chunk_schema)
-            parts.append(self._slices.spread(gone, self.patience.fired(Fired.of(bucket).fired_at)))
+            parts.append(shared.remove(dead, self.patience.fired(Fired.of(bucket).fired_at)))
         Waiting.of(bucket).only(runs).store(bucket)
         changed = _changed(bucket)
         changed.remove([w for w in changed if w not in runs])
         return distinct(pa.concat_tables(parts), names)
 
-    def _forget(self, runs: Runs, waiting: Waiting, horizon: int) -> None:
-        for w in runs.between(None, horizon - self.window.size_us + 1):
-            self._closing(runs, w)
-            runs.drop(w)
+    def _forget(self, held: Held, waiting: Waiting, horizon: int) -> None:
+        last = horizon - self.window.size_us
+        for w in sorted({*held.own.between(None, last + 1), *(w for w in held.ending if w <= last)}):
+            self._closing(held, w)
+            if w in held.own:
+                held.own.drop(w)
             waiting.new_at.pop(str(w), None)
             waiting.late_at.pop(str(w), None)
 
-    def _closing(self, runs: Runs, window: int) -> None:
+    def _closing(self, held: Held, window: int) -> None:
         """For operators that tell of windows before they are dropped."""
 
-    def _wakeup(self, runs: Runs, shared: Runs | None, waiting: Waiting, due: Due) -> int | None:
+    def _wakeup(self, held: Held, waiting: Waiting, due: Due) -> int | None:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1
-        size, keep = self.window.size_us, self.patience.keep_us
+        size, keep, runs = self.window.size_us, self.patience.keep_us, held.own
         ends = (w + size for w in runs.between(due.to_us - size + 1, None, most=1))
         overs = (w + size + keep for w in runs.between(due.to_us - size - keep + 1, None, most=1))
-        first = None if shared is None else self._slices.next_end(shared, due.to_us)
+        first = None if held.shared is None else held.shared.next_end(due)
         return min((*ends, *overs, *(() if first is None else (first,))), default=None)
