@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.functions.computing.casts import cast
+from krishiv_py.functions.computing.checks import require
 from krishiv_py.functions.computing.dates import local, plus_months
-from krishiv_py.functions.computing.functions import require
 from krishiv_py.functions.computing.values import (
     DOUBLE,
     INSTANT,

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.functions.computing.checks import require
 from krishiv_py.functions.computing.formats import Piece, pieces_of
-from krishiv_py.functions.computing.functions import require
 from krishiv_py.functions.computing.values import (
     INSTANT,
     LOCAL,

@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.functions.computing.checks import alike, boolean, require
 from krishiv_py.functions.computing.compare import compare
-from krishiv_py.functions.computing.functions import alike, boolean, require
 from krishiv_py.functions.computing.order import plain, ranks
-from krishiv_py.functions.computing.strings import text
-from krishiv_py.functions.computing.values import FaultError, Value, arrays, joined
+from krishiv_py.functions.computing.values import FaultError, Value, arrays, common, joined, misfit
 
 NO_LIST: Final = pa.list_(pa.null())
 
@@ -103,13 +101,7 @@ def distinct(lists: Lists) -> Lists:
     return attrs.evolve(lists, items=plain(lists.items)).only(first)
 
 
-def array_distinct(value: Value) -> Value:
-    """``array_distinct``."""
-    (column,), single = arrays(value)
-    return joined(distinct(Lists.of(column)).column(), single)
-
-
-def _both(left: Value, right: Value) -> tuple[Lists, Lists, bool]:
+def both(left: Value, right: Value) -> tuple[Lists, Lists, bool]:
     """Two columns of lists with elements of one type, null where one of them is."""
     (one, other), single = arrays(left, right)
     a, b = Lists.of(one), Lists.of(other)
@@ -118,7 +110,7 @@ def _both(left: Value, right: Value) -> tuple[Lists, Lists, bool]:
     return attrs.evolve(a, items=first), attrs.evolve(b, items=second), single
 
 
-def behind(parts: list[Lists]) -> Lists:
+def followed(parts: list[Lists]) -> Lists:
     """The elements of several lists, one list after the other."""
     rows = np.concatenate([part.rows for part in parts])
     whole = Lists(pa.concat_arrays([p.items for p in parts]), np.zeros_like(parts[0].counts), parts[0].missing)
@@ -127,49 +119,12 @@ def behind(parts: list[Lists]) -> Lists:
     return attrs.evolve(whole, items=whole.items.take(pa.array(order)), counts=counts)
 
 
-def array_union(left: Value, right: Value) -> Value:
-    """``array_union``."""
-    a, b, single = _both(left, right)
-    return joined(distinct(behind([a, b])).column(), single)
-
-
-def _shared(a: Lists, b: Lists) -> Mask:
+def shared(a: Lists, b: Lists) -> Mask:
     """Which elements of one list the other one has, too."""
     number, most = codes(pa.concat_arrays([a.items, b.items]))
     one, other = number[: len(a.items)], number[len(a.items) :]
     found: Mask = np.isin(a.rows * most + one, b.rows * most + other)
     return found
-
-
-def array_set(left: Value, right: Value, kept: bool) -> Value:
-    """``array_intersect``, and ``array_except`` for those that are not `kept`."""
-    a, b, single = _both(left, right)
-    a = attrs.evolve(a, items=plain(a.items))
-    return joined(distinct(a.only(np.flatnonzero(_shared(a, b) == kept))).column(), single)
-
-
-def arrays_overlap(left: Value, right: Value) -> Value:
-    """Whether two lists have an element in common; null if none is found beside a null."""
-    a, b, single = _both(left, right)
-    n = len(a.counts)
-    known = a.items.is_valid().to_numpy(zero_copy_only=False)
-    hits = np.bincount(a.rows[_shared(a, b) & known], minlength=n) > 0
-    nulls = [np.bincount(x.rows[x.items.is_null().to_numpy(zero_copy_only=False)], minlength=n) > 0 for x in (a, b)]
-    open_ = ~hits & (nulls[0] | nulls[1]) & (a.counts > 0) & (b.counts > 0)
-    return joined(pa.array(hits, mask=open_ | a.missing), single)
-
-
-def array_position(value: Value, wanted: Value) -> Value:
-    """The place of the first element that equals a value, from 1 on; 0 if there is none."""
-    (column, needles), single = arrays(value, wanted)
-    lists = Lists.of(column)
-    places = np.zeros(len(column), np.int64)
-    missing = lists.missing | needles.is_null().to_numpy(zero_copy_only=False)
-    if not pa.types.is_null(needles.type):
-        hits = np.flatnonzero(equal_elements(lists, needles))
-        rows, first = np.unique(lists.rows[hits], return_index=True)
-        places[rows] = lists.places[hits[first]] + 1
-    return joined(pa.array(places, mask=missing), single)
 
 
 def equal_elements(lists: Lists, needles: pa.Array) -> Mask:
@@ -179,36 +134,7 @@ def equal_elements(lists: Lists, needles: pa.Array) -> Mask:
     return found
 
 
-def array_remove(value: Value, unwanted: Value) -> Value:
-    """``array_remove``: nulls stay."""
-    (column, needles), single = arrays(value, unwanted)
-    lists = Lists.of(column)
-    if not pa.types.is_null(needles.type):
-        lists = lists.only(np.flatnonzero(~equal_elements(lists, needles)))
-    return joined(lists.without(needles.is_null().to_numpy(zero_copy_only=False)).column(), single)
-
-
-def array_compact(value: Value) -> Value:
-    """``array_compact``."""
-    (column,), single = arrays(value)
-    lists = Lists.of(column)
-    return joined(lists.only(np.flatnonzero(lists.items.is_valid().to_numpy(zero_copy_only=False))).column(), single)
-
-
-def extreme_element(value: Value, greatest: bool) -> Value:
-    """``array_max``, ``array_min``: the first of the greatest or least elements; nulls are left out."""
-    (column,), single = arrays(value)
-    lists = Lists.of(column)
-    rank, rows = ranks(lists.items), lists.rows
-    known = np.flatnonzero(rank >= 0)
-    order = known[np.lexsort((-rank[known] if greatest else rank[known], rows[known]))]
-    have, first = np.unique(rows[order], return_index=True)
-    at = np.full(len(column), -1, np.int64)
-    at[have] = order[first]
-    return joined(lists.items.take(pa.array(at, mask=at < 0)), single)
-
-
-def sorted_list(value: Value, ascending: bool, nulls_first: bool) -> Value:
+def listed_in(value: Value, ascending: bool, nulls_first: bool) -> Value:
     """``sort_array``, ``array_sort``; equal elements keep their order."""
     (column,), single = arrays(value)
     lists = Lists.of(column)
@@ -216,55 +142,6 @@ def sorted_list(value: Value, ascending: bool, nulls_first: bool) -> Value:
     null = lists.items.is_null().to_numpy(zero_copy_only=False)  # older versions of Arrow rank nulls, too
     order = np.lexsort((rank if ascending else -rank, ~null if nulls_first else null, lists.rows))
     return joined(lists.only(order).column(), single)
-
-
-def array_join(value: Value, delimiter: Value, null: Value | None) -> Value:
-    """The texts of a list with a delimiter between them; nulls are left out, or written as `null`."""
-    (column, between, *instead), single = arrays(value, text(delimiter), *([] if null is None else [text(null)]))
-    lists = Lists.of(column)
-    lists = attrs.evolve(lists, items=text(lists.items))
-    if instead:
-        filled = pc.coalesce(lists.items, instead[0].take(pa.array(lists.rows)))
-        lists = attrs.evolve(lists, items=filled).without(instead[0].is_null().to_numpy(zero_copy_only=False))
-    else:
-        lists = lists.only(np.flatnonzero(lists.items.is_valid().to_numpy(zero_copy_only=False)))
-    return joined(pc.binary_join(lists.column(), between), single)
-
-
-def _whole(value: Value) -> Value:
-    require(pa.types.is_integer, value)
-    return pc.cast(value, pa.int64())
-
-
-def sliced(value: Value, start: Value, length: Value) -> Value:
-    """``slice``: from a place on that counts from 1, below 0 from the end."""
-    (column, firsts, lengths), single = arrays(value, _whole(start), _whole(length))
-    lists = Lists.of(column)
-    null = (firsts.is_null().to_numpy(zero_copy_only=False)) | lengths.is_null().to_numpy(zero_copy_only=False)
-    lists = lists.without(null)
-    first = pc.fill_null(firsts, 1).to_numpy(zero_copy_only=False)
-    many = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
-    if (first[~lists.missing] == 0).any():
-        raise FaultError("slice counts from 1: a list has no element 0")
-    if (many[~lists.missing] < 0).any():
-        raise FaultError("slice takes no length below 0")
-    begin = np.where(first > 0, first - 1, lists.counts + first)
-    there = (begin >= 0) & (begin < lists.counts)
-    begin = np.where(there, begin, 0)
-    low = lists.starts + begin
-    high = low + np.where(there, np.minimum(many, lists.counts - begin), 0)
-    return joined(lists.only(expand(low, high)[0]).column(), single)
-
-
-def flattened(value: Value) -> Value:
-    """``flatten``: null where one of the lists is."""
-    (column,), single = arrays(value)
-    outer = Lists.of(column)
-    inner = Lists.of(outer.items)
-    lost = np.bincount(outer.rows[inner.missing], minlength=len(column)) > 0
-    row_of_item = outer.rows[inner.rows]
-    counts = np.bincount(row_of_item, minlength=len(column)).astype(np.int64)
-    return joined(Lists(inner.items, counts, outer.missing).without(lost).column(), single)
 
 
 def turned(value: Value) -> Value:
@@ -283,7 +160,7 @@ def chained(values: list[Value]) -> Value:
     parts = [part.without(missing) for part in parts]
     items = alike([part.items for part in parts])
     parts = [attrs.evolve(part, items=one) for part, one in zip(parts, items, strict=True)]
-    return joined(behind(parts).column(), single)
+    return joined(followed(parts).column(), single)
 
 
 def truths(value: Value, n: int) -> tuple[Mask, Mask]:
@@ -292,3 +169,83 @@ def truths(value: Value, n: int) -> tuple[Mask, Mask]:
     if isinstance(held, pa.Scalar):
         held = pa.repeat(held, n)
     return pc.fill_null(held, False).to_numpy(zero_copy_only=False), held.is_null().to_numpy(zero_copy_only=False)
+
+
+def item_of(value: Value, at: Value) -> Value:
+    """The element at place `at` of a list, which counts from 0."""
+    require(pa.types.is_list, value)
+    require(pa.types.is_integer, at)
+    if pa.types.is_null(value.type):
+        return value
+    if isinstance(at, pa.Scalar) and at.is_valid:
+        return _element(value, at.as_py())
+    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    lengths = pc.cast(pc.list_value_length(column), pa.int64())
+    outside = pc.fill_null(pc.or_(pc.less(places, 0), pc.greater_equal(places, lengths)), False)
+    if pc.any(outside).as_py():
+        row = pc.index(outside, True).as_py()
+        raise FaultError(f"a list of length {lengths[row]} has no element {places[row]}")
+    known = pc.and_(pc.is_valid(places), pc.is_valid(lengths))
+    starts = pc.cast(pa.array(column.offsets[:-1]), pa.int64())
+    return joined(column.values.take(pc.if_else(known, pc.add(starts, places), pa.scalar(None, pa.int64()))), single)
+
+
+def _element(value: Value, at: int) -> Value:
+    if at < 0:
+        raise FaultError("a list has no element below 0")
+    (column,), single = arrays(value)
+    lengths = pc.list_value_length(column)
+    if pc.any(pc.less_equal(lengths, at)).as_py():
+        raise FaultError(f"a list has no element {at}: it is shorter")
+    if column.null_count:
+        column = column.filter(column.is_valid()).take(pc.if_else(pc.is_valid(lengths), _ranks(column), None))
+    return joined(pc.list_element(column, at), single)
+
+
+def _ranks(column: pa.Array) -> pa.Array:
+    """How many lists stand before each."""
+    return pc.subtract(pc.cumulative_sum(pc.cast(pc.is_valid(column), pa.int64())), 1)
+
+
+def list_of(values: list[Value]) -> Value:
+    """``array(a, b, ...)``: the values, in the type they meet in."""
+    if not values:
+        return pa.scalar([], pa.list_(pa.null()))
+    columns, single = arrays(*alike(values))
+    n, width = len(columns[0]), len(columns)
+    places = pa.array(np.arange(n * width, dtype=np.int64).reshape(width, n).T.ravel())
+    offsets = pa.array(np.arange(0, n * width + 1, width), pa.int32())
+    return joined(pa.ListArray.from_arrays(offsets, pa.concat_arrays(columns).take(places)), single)
+
+
+def element_or_null(value: Value, at: Value, from_one: bool) -> Value:
+    """``get(list, i)`` from 0 on, ``try_element_at(list, i)`` from 1 on or from the end: null beyond the list."""
+    require(pa.types.is_list, value)
+    require(pa.types.is_integer, at)
+    if pa.types.is_null(value.type):
+        return value
+    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    lengths = pc.cast(pc.list_value_length(column), pa.int64())
+    if from_one:
+        places = pc.if_else(pc.greater(places, 0), pc.subtract(places, 1), pc.add(lengths, places))
+    inside = pc.fill_null(pc.and_(pc.greater_equal(places, 0), pc.less(places, lengths)), False)
+    starts = pc.cast(pa.array(column.offsets[:-1]), pa.int64())
+    return joined(column.values.take(pc.if_else(inside, pc.add(starts, places), pa.scalar(None, pa.int64()))), single)
+
+
+def has_element(value: Value, wanted: Value) -> Value:
+    """Whether an element equals the value; null if none does and one is null."""
+    require(pa.types.is_list, value)
+    (column, needles), single = arrays(value, wanted)
+    n = len(column)
+    if pa.types.is_null(column.type) or pa.types.is_null(needles.type):
+        return joined(pa.nulls(n, pa.bool_()), single)
+    if common(column.type.value_type, needles.type) is None:
+        raise misfit(column.type, needles.type)
+    parents = pc.list_parent_indices(column)
+    same = compare("==", pc.list_flatten(column), needles.take(parents))
+    rows = parents.to_numpy(zero_copy_only=False)
+    hits = np.bincount(rows[pc.fill_null(same, False).to_numpy(zero_copy_only=False)], minlength=n) > 0
+    open_ = np.bincount(rows[same.is_null().to_numpy(zero_copy_only=False)], minlength=n) > 0
+    missing = pc.or_(column.is_null(), needles.is_null()).to_numpy(zero_copy_only=False)
+    return joined(pa.array(hits, mask=missing | (open_ & ~hits)), single)

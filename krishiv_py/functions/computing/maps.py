@@ -7,11 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.functions.computing.functions import alike, require
-from krishiv_py.functions.computing.lists import Lists, codes, equal_elements
-from krishiv_py.functions.computing.pieces import list_of
-from krishiv_py.functions.computing.strings import array_contains
-from krishiv_py.functions.computing.values import FaultError, Value, arrays, common, is_floating, joined, misfit
+from krishiv_py.functions.computing.checks import require
+from krishiv_py.functions.computing.lists import Lists, equal_elements
+from krishiv_py.functions.computing.values import Value, arrays, common, joined, misfit
 
 
 @attrs.frozen(eq=False)
@@ -46,23 +44,6 @@ class Maps:
         return pa.MapArray.from_arrays(open_, self.keys.items, self.values.items)
 
 
-def map_keys(value: Value) -> Value:
-    """``map_keys``."""
-    (column,), single = arrays(value)
-    return joined(Maps.of(column).keys.column(), single)
-
-
-def map_values(value: Value) -> Value:
-    """``map_values``."""
-    (column,), single = arrays(value)
-    return joined(Maps.of(column).values.column(), single)
-
-
-def map_contains_key(value: Value, key: Value) -> Value:
-    """``map_contains_key``."""
-    return array_contains(map_keys(value), key)
-
-
 def at_key(value: Value, key: Value) -> Value:
     """The value of a key; null if there is none."""
     known = value.type.key_type
@@ -80,35 +61,3 @@ def at_key(value: Value, key: Value) -> Value:
     rows, first = np.unique(maps.keys.rows[hits], return_index=True)
     at[rows] = hits[first]
     return maps.values.items.take(pa.array(at, mask=at < 0))
-
-
-def map_from_arrays(keys: Value, values: Value) -> Value:
-    """``map_from_arrays``: keys that are null, or equal to another one, are errors."""
-    (one, other), single = arrays(keys, values)
-    a, b = Lists.of(one), Lists.of(other)
-    missing = a.missing | b.missing
-    a, b = a.without(missing), b.without(missing)
-    if not np.array_equal(a.counts, b.counts):
-        raise FaultError("a map has as many keys as values")
-    return joined(_checked(Maps(a, b)).column(), single)
-
-
-def _checked(maps: Maps) -> Maps:
-    items, rows = maps.keys.items, maps.keys.rows
-    if is_floating(items.type):  # Spark's answer for -0.0 beside 0.0 depends on how the map was made
-        raise misfit(items.type)
-    if items.null_count:
-        raise FaultError("a map has no key that is null")
-    number, most = codes(items)
-    if len(np.unique(rows * most + number)) < len(rows):
-        raise FaultError("a map has two keys that are equal")
-    return maps
-
-
-def map_of(values: list[Value]) -> Value:
-    """``map(key, value, ...)``."""
-    keys, items = alike(values[::2]), alike(values[1::2])
-    columns, single = arrays(*keys, *items)
-    lists = [list_of(part) for part in (columns[: len(keys)], columns[len(keys) :])]
-    found = map_from_arrays(*lists)
-    return found[0] if single else found

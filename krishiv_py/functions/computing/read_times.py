@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.functions.computing import text
+from krishiv_py.functions.computing.checks import require
 from krishiv_py.functions.computing.formats import read_regex
-from krishiv_py.functions.computing.functions import require
 from krishiv_py.functions.computing.values import INSTANT, FaultError, Value, arrays, coerced, joined
 
 

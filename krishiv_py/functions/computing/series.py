@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.functions.computing.checks import alike, require
 from krishiv_py.functions.computing.dates import plus_months
-from krishiv_py.functions.computing.functions import alike, require
 from krishiv_py.functions.computing.lists import Lists
 from krishiv_py.functions.computing.values import (
     DURATION,

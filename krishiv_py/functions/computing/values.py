@@ -160,7 +160,7 @@ def wide(value: Value, scale: int) -> Value:
 
 
 def beside(constant: object, value: pa.Scalar, other: Value) -> pa.Scalar:
-    """A constant in the type it means beside another value: whole numbers as short decimals, texts as points in time."""
+    """Return a constant in the type it means with another value: whole numbers as short decimals."""
     if is_decimal(other.type) and isinstance(constant, int) and not isinstance(constant, bool):
         return shortest(decimal.Decimal(constant))
     return value

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints
 from krishiv_py.functions.computing import dates
-from krishiv_py.functions.computing.functions import require
+from krishiv_py.functions.computing.checks import require
 from krishiv_py.functions.computing.values import INSTANT, LOCAL, Value, arrays, coerced, is_moment, joined
 from krishiv_py.functions.computing.zone_names import zone_of
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, OperatorError, message, unknown_column
-from krishiv_py.functions.computing import arithmetic, functions
-from krishiv_py.functions.computing.calls import CALLS, extreme
+from krishiv_py.functions.computing import arithmetic
 from krishiv_py.functions.computing.casts import cast
+from krishiv_py.functions.computing.checks import alike, boolean
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
-from krishiv_py.functions.computing.pieces import element_or_null
-from krishiv_py.functions.computing.read_times import read_by
-from krishiv_py.functions.computing.values import INSTANT, FaultError, MisfitError, Value, beside, is_moment, literal
+from krishiv_py.functions.computing.meeting import COLUMN, meeting, met
+from krishiv_py.functions.computing.values import INSTANT, FaultError, MisfitError, Value, is_moment, literal, repeated
+from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.kernels.columns import lambdas
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import Aggregate, Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.expressions.known import LAMBDAS
-from krishiv_py.plan.expressions.lambdas import LambdaVar
+from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.plan.running.by_clock import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field
@@ -110,22 +110,15 @@ def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError
 def _link(link: BinOp, left_expr: Expr, left: Value, batch: Rows) -> Value:
     """One operator, whose left side is known."""
     if link.op in _KLEENE:
-        left = functions.boolean(left)
+        left = boolean(left)
         undecided = pc.fill_null(left if link.op == "and" else pc.invert(left), True)
-        return _KLEENE[link.op](left, functions.boolean(guarded(link.right, batch, undecided)))
+        return _KLEENE[link.op](left, boolean(guarded(link.right, batch, undecided)))
     right = value_of(link.right, batch) if link.op in ("/", "%") else guarded(link.right, batch, pc.is_valid(left))
     if isinstance(link.right, Lit):
-        right = _beside(link.right, right, left)
+        right = meeting(link.right.value, right, left)
     if isinstance(left_expr, Lit):
-        left = _beside(left_expr, left, right)
+        left = meeting(left_expr.value, left, right)
     return compare(link.op, left, right) if link.op in COMPARISONS else arithmetic.binary(link.op, left, right)
-
-
-def _beside(constant: Lit, value: pa.Scalar, other: Value) -> Value:
-    """A constant in the type it means beside another value."""
-    if isinstance(constant.value, str) and is_moment(other.type):
-        return cast(value, other.type)
-    return beside(constant.value, value, other)
 
 
 def guarded(expr: Expr, batch: Rows, needed: Value) -> Value:
@@ -165,7 +158,7 @@ def _node(expr: Expr, batch: Rows) -> Value:
 
 def _unary(expr: UnOp, value: Value) -> Value:
     if expr.op == "not":
-        return pc.invert(functions.boolean(value))
+        return pc.invert(boolean(value))
     if expr.op == "-":
         return arithmetic.negative(value)
     return pc.is_null(value) if expr.op == "is_null" else pc.is_valid(value)
@@ -178,85 +171,69 @@ def _is_in(expr: IsIn, value: Value) -> Value:
     return is_in(value, constants)
 
 
+@attrs.frozen(eq=False)
+class _Later:
+    """An argument that is computed when a function asks for it."""
+
+    expr: Expr
+    batch: Rows
+
+    @property
+    def constant(self) -> object:
+        return _constant(self.expr)
+
+    def value(self) -> Value:
+        return value_of(self.expr, self.batch)
+
+    def where(self, needed: Value) -> Value:
+        return guarded(self.expr, self.batch, needed)
+
+
+def _constant(expr: Expr) -> object:
+    return expr.value if isinstance(expr, Lit) else COLUMN
+
+
 def _call(expr: Func, batch: Rows) -> Value:
-    name, args = expr.name, expr.args
-    if name == "if_else":
-        return _if_else(args, batch)
-    if name == "coalesce":
-        return _coalesce(args, batch)
-    if name == "named_struct":
-        labels = [a.value for a in args[::2] if isinstance(a, Lit)]
-        return functions.struct_of([str(x) for x in labels], [value_of(a, batch) for a in args[1::2]])
-    if name in ("greatest", "least"):
-        return extreme(_beside_all(args, [value_of(a, batch) for a in args]), ">" if name == "greatest" else "<")
-    if name in ("to_date", "to_timestamp", "try_to_timestamp"):
-        return _moment(name, args, batch)
-    if name in LAMBDAS:
-        return lambdas.call(expr, batch, value_of)
-    if name in ("array", "map"):
-        values = [value_of(a, batch) for a in args]
-        if name == "map":
-            keys, others = (_beside_all(args[at::2], values[at::2]) for at in (0, 1))
-            values = [v for pair in zip(keys, others, strict=True) for v in pair]
-        return CALLS[name](values if name == "map" else _beside_all(args, values), [])
-    if name == "equal_null":
-        return _equal_null(_beside_all(args, [value_of(a, batch) for a in args]))
-    if name == "try_element_at":
-        return _try_element_at(*(value_of(a, batch) for a in args))
-    if name in ("hash", "xxhash64", "distinct_key"):
-        return CALLS[name]([value_of(a, batch) for a in args], [])
-    values = [value_of(args[0], batch)]
-    if name == "item" and pa.types.is_struct(values[0].type) and isinstance(args[1], Lit) and isinstance(args[1].value, str):
-        return _field(values[0], Field(args[0], args[1].value))
-    values += [guarded(a, batch, pc.is_valid(values[0])) for a in args[1:]]
-    if name == "nullif":
-        same = compare("==", *_beside_all(args, values))
-        return pc.if_else(pc.fill_null(same, False), pa.scalar(None, values[0].type), values[0])
-    plain = [a.value if isinstance(a, Lit) else None for a in args]
-    return CALLS[name](values, [plain[0], ddl.json_type(str(plain[1]))] if name == "from_json" else plain)
+    """The value of a function, by its definition: constants as plain Python, the others as values."""
+    known, args = FUNCTIONS[expr.name], expr.args
+    if known.later:
+        return known.compute(*(_Later(arg, batch) for arg in args))
+    given: list[Any] = []
+    needed: Value | None = None
+    for at, arg in enumerate(args):
+        param = known.param(at)
+        if param.constant is not None:
+            assert isinstance(arg, Lit)
+            given.append(ddl.json_type(str(arg.value)) if param.kind == "Schema" else arg.value)
+        elif isinstance(arg, Lambda):
+            given.append(lambdas.ElementFunction(arg, batch, value_of))
+        elif needed is None or known.nulls == "own":
+            given.append(value_of(arg, batch))
+            needed = pc.is_valid(given[-1]) if len(args) > 1 and known.nulls == "first" else given[-1]
+        else:
+            given.append(guarded(arg, batch, needed))
+    if known.of_elements:
+        given = [repeated(x, batch.num_rows) if isinstance(x, pa.Scalar) else x for x in given]
+    elif known.meets:
+        given = _beside_all(args, given) if known.by_turns is None else _by_turns(args, given)
+    elif (
+        expr.name == "item"
+        and pa.types.is_struct(given[0].type)
+        and isinstance(args[1], Lit)
+        and isinstance(args[1].value, str)
+    ):
+        return _field(given[0], Field(args[0], args[1].value))
+    return known.compute(*given)
 
 
-def _moment(name: str, args: tuple[Expr, ...], batch: Rows) -> Value:
-    """A text as a date or a time, by a pattern if there is one."""
-    value, target = value_of(args[0], batch), pa.date32() if name == "to_date" else INSTANT
-    tried = name.startswith("try_")
-    if len(args) == 1:
-        return cast(value, target, named=True, tried=tried)
-    assert isinstance(args[1], Lit)
-    return read_by(value, str(args[1].value), target, tried=tried)
-
-
-def _equal_null(values: list[Value]) -> Value:
-    """Whether both are equal, or both null; never null."""
-    left, right = values
-    same = pc.fill_null(compare("==", left, right), False)
-    return pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
-
-
-def _try_element_at(value: Value, at: Value) -> Value:
-    """The element of a list at a place from 1 on, or of a map at a key; null if there is none."""
-    if pa.types.is_map(value.type):
-        return CALLS["item"]([value, at], [])
-    if pa.types.is_list(value.type) and pc.any(pc.and_(pc.equal(at, 0), pc.is_valid(value))).as_py():
-        raise FaultError("try_element_at counts from 1: a list has no element 0")
-    return element_or_null(value, at, from_one=True)
+def _by_turns(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
+    keys, others = (_beside_all(args[at::2], values[at::2]) for at in (0, 1))
+    return [value for pair in zip(keys, others, strict=True) for value in pair]
 
 
 def _beside_all(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
-    """Constants in the types they mean beside the others."""
-    others = [v for a, v in zip(args, values, strict=True) if not isinstance(a, Lit)]
-    if not others:
-        return values
-    return [_beside(a, v, others[0]) if isinstance(a, Lit) else v for a, v in zip(args, values, strict=True)]
-
-
-def _if_else(args: tuple[Expr, ...], batch: Rows) -> Value:
-    """The second where the first is true, else (also where it is null) the third."""
-    holds = pc.fill_null(functions.boolean(value_of(args[0], batch)), False)
-    one = guarded(args[1], batch, holds)
-    other = guarded(args[2], batch, pc.invert(holds))
-    left, right = functions.alike(_beside_all(args[1:], [one, other]))
-    return pc.if_else(holds, left, right)
+    """Constants in the types they mean with the others."""
+    return met([_constant(arg) for arg in args], values)
 
 
 def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
@@ -264,25 +241,16 @@ def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
     open_: Value = pa.scalar(True)
     hits, values = [], []
     for at in range(0, len(args) - 1, 2):
-        holds = pc.and_(open_, pc.fill_null(functions.boolean(guarded(args[at], batch, open_)), False))
+        holds = pc.and_(open_, pc.fill_null(boolean(guarded(args[at], batch, open_)), False))
         hits.append(holds)
         values.append(guarded(args[at + 1], batch, holds))
         open_ = pc.and_(open_, pc.invert(holds))
     last = args[-1] if len(args) % 2 else Lit(None)
     values.append(guarded(last, batch, open_))
-    *values, found = functions.alike(_beside_all((*args[1::2], last), values))
+    *values, found = alike(_beside_all((*args[1::2], last), values))
     for holds, value in zip(reversed(hits), reversed(values), strict=True):
         found = pc.if_else(holds, value, found)
     return found
-
-
-def _coalesce(args: tuple[Expr, ...], batch: Rows) -> Value:
-    values = [value_of(args[0], batch)]
-    missing = pc.is_null(values[0])
-    for arg in args[1:]:
-        values.append(guarded(arg, batch, missing))
-        missing = pc.and_(missing, pc.is_null(values[-1]))
-    return pc.coalesce(*functions.alike(_beside_all(args, values)))
 
 
 def _field(value: Value, expr: Field) -> Value:

@@ -11,30 +11,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, message, shown
-from krishiv_py.functions.computing.formats import check_read, pieces_of
-from krishiv_py.functions.computing.jsonpath import json_path
-from krishiv_py.functions.computing.patterns import check_pattern
-from krishiv_py.functions.computing.zone_names import zone_of
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.expressions.known import FIXED, FUNCTIONS, LAMBDAS, PATTERNS, UNITS, ZONES
 from krishiv_py.plan.names import encodable
 from krishiv_py.types import nearest_type
 
 if TYPE_CHECKING:
+    from krishiv_py.functions import arguments
     from krishiv_py.plan.expressions import ddl
 else:
+    arguments = lazy("krishiv_py.functions.arguments")
     ddl = lazy("krishiv_py.plan.expressions.ddl")
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 _NUMPY_KINDS: Final = "biufmMSU"
 _SCALARS: Final = (bool, int, float, str, bytes, decimal.Decimal, dt.datetime, dt.date, dt.timedelta)
-_BY_TURNS: Final = ("named_struct", "map")
 _LONGEST: Final = dt.timedelta(microseconds=2**63 - 1)
 MAX_DIGITS: Final = 38
 """Digits of the longest number Spark and Arrow's decimals know."""
 
-_INT: Final = 2**31
-_LONGEST_PAD: Final = 10_000
 
 _TYPE_NAMES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -216,115 +210,8 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
     """Refuse an unknown function, and arguments it does not take; `args` are constants, or expressions."""
     if isinstance(name, str) and name in SPREADING:
         raise spreading(name)
-    if not isinstance(name, str) or name not in FUNCTIONS:
-        raise ExpressionError(
-            message(
-                "unknown function",
-                shown(name),
-                "it cannot be evaluated",
-                f"the functions are: {', '.join(sorted(FUNCTIONS))}; or use map_batches",
-            )
-        )
-    fewest, most = FUNCTIONS[name]
-    if not fewest <= len(args) <= most or (name in _BY_TURNS and len(args) % 2):
-        takes = (
-            "names and values by turns"
-            if name in _BY_TURNS
-            else f"{fewest} arguments"
-            if fewest == most
-            else f"{fewest} to {most} arguments"
-        )
-        raise ExpressionError(
-            message(
-                f"{name} takes {takes}",
-                f"{len(args)} arguments",
-                "it cannot be evaluated",
-                f"write {name}({', '.join('abc'[:fewest])})",
-            )
-        )
-    _check_lambdas(name, args)
-    _check_fixed(name, args)
-    for label in args[::2] if name == "named_struct" else ():
-        if type(plain(label)) is not str:
-            raise _not_fixed("a field of named_struct", "text", label)
+    arguments.check_arguments(arguments.definition_of(name), args, _read_schema)
 
 
-def _check_lambdas(name: str, args: Sequence[object]) -> None:
-    """Refuse a function of elements where none belongs, and anything else where one does."""
-    for at, arg in enumerate(args):
-        params, takes = getattr(arg, "params", None), LAMBDAS.get(name, {}).get(at)
-        if takes is None and params is None:
-            continue
-        if takes is None or params is None or not takes[0] <= len(params) <= takes[1]:
-            wanted = "a value" if takes is None else f"a function of {' or '.join(map(str, range(takes[0], takes[1] + 1)))}"
-            raise ExpressionError(
-                message(
-                    f"argument {at + 1} of {name} is {wanted}",
-                    shown(arg),
-                    "it cannot be evaluated",
-                    "write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)",
-                )
-            )
-
-
-def _check_fixed(name: str, args: Sequence[object]) -> None:
-    """Refuse arguments that must be constants and are not, or that no row could be computed with."""
-    for at, (type_, kind) in FIXED.get(name, {}).items():
-        if at >= len(args):
-            continue
-        if type(plain(args[at])) is not type_:
-            raise _not_fixed("the digits of round" if name == "round" else f"argument {at + 1} of {name}", kind, args[at])
-        got = args[at]
-        if name != "round" and isinstance(got, int) and not -_INT <= got < _INT:
-            raise ExpressionError(
-                message(f"{name} takes places of 32 bits", shown(got), "no text is so long", "pass a smaller one")
-            )
-    if name == "item" and isinstance(args[1], int) and args[1] < 0:
-        raise ExpressionError(message("a list has no element below 0", shown(args[1]), "every row would fail", "count from 0"))
-    if name == "timestampadd" and str(args[0]).lower() not in (*UNITS, "dayofyear"):
-        raise ExpressionError(
-            message("unknown unit of timestampadd", shown(args[0]), "nothing is added", f"use one of: {', '.join(UNITS)}")
-        )
-    zone = ZONES.get(name, len(args))
-    if zone < len(args) and zone_of(str(args[zone])) is None:
-        raise ExpressionError(
-            message(
-                "there is no such time zone",
-                shown(args[zone]),
-                "no clock shows its time",
-                'pass a name such as "Europe/Berlin", or an offset such as "+05:30"',
-            )
-        )
-    if name == "date_trunc" and str(args[0]).lower() not in UNITS:
-        raise ExpressionError(
-            message("unknown unit of date_trunc", shown(args[0]), "nothing is cut off", f"use one of: {', '.join(UNITS)}")
-        )
-    if name == "from_json":
-        ddl.json_type(str(args[1]))
-    if name in ("date_format", "from_unixtime") and len(args) > 1:
-        pieces_of(str(args[1]))
-    if name in ("to_date", "to_timestamp", "try_to_timestamp") and len(args) > 1:
-        check_read(str(args[1]))
-    if name == "get_json_object":
-        json_path(str(args[1]))
-    if name in ("lpad", "rpad", "repeat") and isinstance(args[1], int) and args[1] > _LONGEST_PAD:
-        raise ExpressionError(
-            message(f"{name} takes at most {_LONGEST_PAD}", shown(args[1]), "texts would be huge", "pass fewer")
-        )
-    if name == "split_part" and args[2] == 0:
-        raise ExpressionError(
-            message("split_part counts from 1", "0", "every row would fail", "pass 1, or -1 for the last part")
-        )
-    if name in PATTERNS:
-        check_pattern(name, tuple(args))
-
-
-def _not_fixed(what: str, kind: str, got: object) -> ExpressionError:
-    return ExpressionError(
-        message(
-            f"{what} must be a constant {kind}",
-            shown(got),
-            "the type of a result would depend on the row",
-            f"pass a plain {kind}",
-        )
-    )
+def _read_schema(text: str) -> object:
+    return ddl.json_type(text)

@@ -11,14 +11,15 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
-from krishiv_py.plan.expressions.known import LAMBDAS
 from krishiv_py.plan.expressions.methods import FunctionMethods, TruncUnit
 from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
 from krishiv_py.plan.names import checked_name, encodable, quoted
 
 if TYPE_CHECKING:
+    from krishiv_py.functions import known
     from krishiv_py.plan.expressions import elsewhere, lambdas
 else:  # whose expressions are a kind of those here
+    known = lazy("krishiv_py.functions.known")
     elsewhere = lazy("krishiv_py.plan.expressions.elsewhere")
     lambdas = lazy("krishiv_py.plan.expressions.lambdas")
 
@@ -336,7 +337,7 @@ class Field(Expr):
 
 @attrs.frozen(eq=False, repr=False)
 class Func(Expr):
-    """A function; those there are, and their arguments: :data:`~krishiv_py.plan.expressions.constants.FUNCTIONS`."""
+    """A function; those there are, and their arguments: :data:`~krishiv_py.functions.known.FUNCTIONS`."""
 
     name: str
     args: tuple[Expr, ...] = ()
@@ -422,5 +423,6 @@ def func(name: str, *args: object) -> Func:
 
 def _given(name: str, args: tuple[object, ...]) -> tuple[Expr, ...]:
     """The arguments of a function: columns, constants, and functions of elements where it takes them."""
-    takes = isinstance(name, str) and name in LAMBDAS
+    found = known.FUNCTIONS.get(name) if isinstance(name, str) else None
+    takes = found is not None and found.of_elements
     return tuple(lambdas.lambda_of(a) if takes and callable(a) else wrap(a) for a in args)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
+from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
 from krishiv_py.plan.expressions.further import UNIT_NAMES, further, further_by_name
-from krishiv_py.plan.expressions.known import FUNCTIONS
 from krishiv_py.plan.expressions.spans import part_of, times
 from krishiv_py.plan.expressions.sqltext import ZONED
 
@@ -147,7 +147,7 @@ _NAMED: Final = (
 
 def _zoned(name: str, args: list[Expr]) -> Expr:
     """A function whose last argument is a time zone."""
-    if name in FUNCTIONS and FUNCTIONS[name][1] >= len(args):
+    if name in FUNCTIONS and FUNCTIONS[name].limits[1] >= len(args):
         return Func(name, tuple(args))
     value, *more, zone = args
     return Func("day" if name == "dayofmonth" else name, (Func("from_utc_timestamp", (value, zone)), *more))

@@ -13,8 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.decimals import words
-from krishiv_py.functions.computing.functions import is_text, require
-from krishiv_py.functions.computing.values import Value, arrays, is_decimal, is_integer, joined, misfit
+from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.functions.computing.casts import cast
+from krishiv_py.functions.computing.checks import is_text, require
+from krishiv_py.functions.computing.values import arrays, is_decimal, is_integer, joined, misfit
+from krishiv_py.functions.definition import Node, Value, Whole, function
 
 U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -194,7 +197,7 @@ def _beside_nulls(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
     return out
 
 
-def hashed(values: list[Value], wide: bool) -> Value:
+def _hashed(values: tuple[Value, ...], *, wide: bool) -> Value:
     """``hash(...)``, an ``int``, or ``xxhash64(...)``, a ``bigint``; a null leaves the hash of what stands before it."""
     kernel: _Murmur | _XX = _XX() if wide else _Murmur()
     columns, single = arrays(*values)
@@ -205,7 +208,19 @@ def hashed(values: list[Value], wide: bool) -> Value:
     return joined(pa.array(out.view(np.int64 if wide else np.int32)), single)
 
 
-def digest(value: Value, how: str | None) -> Value:
+@function("hashes", "int", name="hash", nulls="own", method=False, example=("hash('a')", 1485273170))
+def hash_(value: Value, *more: Value) -> Value:
+    """Return the Murmur3 hash of Spark, with seed 42, of the values; nulls are passed over."""
+    return _hashed((value, *more), wide=False)
+
+
+@function("hashes", "bigint", nulls="own", method=False, example=("xxhash64('a')", -8582455328737087284))
+def xxhash64(value: Value, *more: Value) -> Value:
+    """Return the XXH64 hash of Spark, with seed 42, of the values; nulls are passed over."""
+    return _hashed((value, *more), wide=True)
+
+
+def _digest(value: Value, how: str | None) -> Value:
     """A digest as hexadecimal text, computed once for equal values; null for one that is not known."""
     require(is_text, value)
     (column,), single = arrays(pc.cast(value, pa.binary()))
@@ -217,6 +232,45 @@ def digest(value: Value, how: str | None) -> Value:
     return joined(pa.array(texts, pa.string()).take(distinct.indices), single)
 
 
-def sha2(value: Value, bits: int) -> Value:
-    """``sha2(x, bits)``."""
-    return digest(value, _DIGESTS.get(bits))
+@function("hashes", "string", node=Node("MD5"), method=False, example=("md5('a')", "0cc175b9c0f1b6a831c399e269772661"))
+def md5(value: Value) -> Value:
+    """Return the MD5 digest of text or bytes, hexadecimal."""
+    return _digest(value, "md5")
+
+
+@function(
+    "hashes",
+    "string",
+    node=Node("SHA2", "this length"),
+    method=False,
+    example=("sha2('a', 256)", "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"),
+)
+def sha2(value: Value, bits: Whole) -> Value:
+    """Return the SHA-2 digest of text or bytes, hexadecimal; `bits` is 0 (256), 224, 256, 384 or 512, others give null."""
+    return _digest(value, _DIGESTS.get(bits))
+
+
+@function("hashes", "binary", in_text=False, method=False, nulls="own", example=("", None))
+def distinct_key(value: Value, other: Value, *more: Value) -> Value:
+    """Return bytes that are equal if, and only if, the values are: each with its length before it; null where one is."""
+    columns, single = arrays(value, other, *more)
+    parts = [part for column in columns for part in _told(column)]
+    return joined(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())), single)
+
+
+def _told(column: pa.Array) -> tuple[pa.Array, pa.Scalar, pa.Array]:
+    """A column as bytes, with their number before it."""
+    type_ = column.type
+    if pa.types.is_nested(type_):
+        raise misfit(type_)
+    if pa.types.is_null(type_):
+        column = pa.nulls(len(column), pa.binary())
+    elif pa.types.is_date(type_):
+        column = column.cast(pa.int32())
+    elif pa.types.is_temporal(type_):
+        column = column.cast(pa.int64())
+    plain = normal_key(column)  # one zero, one NaN
+    if not pa.types.is_binary(plain.type):
+        plain = pc.cast(cast(plain, pa.string(), named=True), pa.binary())
+    length = pc.cast(pc.cast(pc.binary_length(plain), pa.string()), pa.binary())
+    return length, pa.scalar(b":", pa.binary()), plain

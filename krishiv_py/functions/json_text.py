@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from krishiv_py.functions.computing.jsonpath import json_path
 from krishiv_py.functions.computing.text import written
-from krishiv_py.functions.computing.values import Value, arrays, joined, misfit
+from krishiv_py.functions.computing.values import arrays, joined, misfit
+from krishiv_py.functions.definition import Node, Path, Schema, Value, function
 
 _ONE_LINE: Final = r"^[ \t]*\{[^\n\r]*\}[ \t]*$"
 _MINUS_ZERO: Final = r"-0[ \t]*[,}\]]"  # a whole number, so 0.0 as a double, where Arrow reads -0.0
@@ -23,8 +25,18 @@ _SPECIAL: Final = {"NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "
 _BLANKS: Final = " \t\n\r"
 
 
-def from_json(value: Value, type_: pa.DataType) -> Value:
-    """Structs of a type; null of null and of blank texts, all fields null where a text is no object."""
+@function(
+    "json",
+    "struct",
+    node=Node("FromJson", "this expression"),
+    example=("from_json('{\"a\": 1}', 'a bigint').a", 1),
+    elsewhere={"json_decode": 'from_json("a bigint")'},
+)
+def from_json(value: Value, schema: Schema) -> Value:
+    """Return the text as a struct of a DDL `schema`: ``col("body").from_json("id bigint, tags array<string>").field("id")``.
+
+    Fields that are missing or do not fit are null; of a text that is no JSON object, all are.
+    """
     if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
         raise misfit(value.type)
     (column,), single = arrays(pc.cast(value, pa.string()))
@@ -33,10 +45,10 @@ def from_json(value: Value, type_: pa.DataType) -> Value:
     simple = np.flatnonzero(plain.to_numpy(zero_copy_only=False))
     others = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
     parts, rows = [], []
-    for places, found in _read(column, simple, type_):
+    for places, found in _read(column, simple, schema):
         parts.append(found)
         rows.append(places)
-    parts.append(pa.array([None if x is None else _one(x, type_) for x in column.take(pa.array(others)).to_pylist()], type_))
+    parts.append(pa.array([None if x is None else _one(x, schema) for x in column.take(pa.array(others)).to_pylist()], schema))
     rows.append(others)
     order = np.argsort(np.concatenate(rows), kind="stable")
     return joined(pa.concat_arrays(parts).take(pa.array(order)), single)
@@ -111,12 +123,20 @@ def _one(text: str, type_: pa.DataType) -> dict[str, Any] | None:
     return _struct(found, type_) if isinstance(found, _Object) else _empty(type_)
 
 
-def get_json_object(value: Value, path: tuple[str | int, ...]) -> Value:
-    """What a path leads to, a text as it is and anything else as JSON; null where it leads nowhere, or a text is no JSON."""
+@function(
+    "json",
+    "string",
+    node=Node("JSONExtractScalar", "this expression"),
+    example=("get_json_object('{\"a\": [7]}', '$.a[0]')", "7"),
+    elsewhere={"json_path_match": 'get_json_object("$.a")'},
+)
+def get_json_object(value: Value, path: Path) -> Value:
+    """Return what a `path` such as ``"$.user.tags[0]"`` leads to: a text as it is, anything else as JSON; or null."""
     if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
         raise misfit(value.type)
     (column,), single = arrays(pc.cast(value, pa.string()))
-    return joined(pa.array([None if x is None else _at_path(x, path) for x in column.to_pylist()], pa.string()), single)
+    steps = json_path(path)
+    return joined(pa.array([None if x is None else _at_path(x, steps) for x in column.to_pylist()], pa.string()), single)
 
 
 def _at_path(text: str, path: tuple[str | int, ...]) -> str | None:

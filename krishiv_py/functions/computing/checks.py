@@ -1,0 +1,51 @@
+"""Functions of text, and those that choose between values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.functions.computing.values import Value, arrays, coerced, common, joined, misfit
+
+
+def require(holds: Callable[[pa.DataType], bool], *values: Value) -> None:
+    """Refuse values of other types; null has every type."""
+    for value in values:
+        if not holds(value.type) and not pa.types.is_null(value.type):
+            raise misfit(*(v.type for v in values))
+
+
+def boolean(value: Value) -> Value:
+    """A condition."""
+    require(pa.types.is_boolean, value)
+    return pc.cast(value, pa.bool_()) if pa.types.is_null(value.type) else value
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether values are texts or bytes."""
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def text(value: Value) -> Value:
+    """A text; null has every type."""
+    require(pa.types.is_string, value)
+    return pc.cast(value, pa.string())
+
+
+def alike(values: list[Value]) -> list[Value]:
+    """Values in the one type they meet in."""
+    type_ = values[0].type
+    for value in values[1:]:
+        met = common(type_, value.type)
+        if met is None:
+            raise misfit(type_, value.type)
+        type_ = met
+    return [coerced(v, type_) for v in values]
+
+
+def struct_of(labels: list[str], values: list[Value]) -> Value:
+    """A struct of values, of one length."""
+    columns, single = arrays(*values)
+    return joined(pa.StructArray.from_arrays(columns, names=labels), single)

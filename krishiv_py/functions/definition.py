@@ -1,0 +1,303 @@
+"""One definition a function: what is said of it once, and what readers of it take.
+
+A definition is a function of Arrow values with :func:`function` above it. Its parameters are the arguments: their annotations
+say what each takes, their defaults which may be left out::
+
+    @function("text", "string", node=Node("Pad", "this expression fill_pattern", is_left=True), example=(...))
+    def lpad(text: Value, length: Whole, by: Text = " ") -> Value:
+        \"\"\"Return the text with `by` before it, again and again, or cut, so that it has `length` characters.\"\"\"
+
+From it come ``func("lpad", ...)`` and its errors, the method ``col("x").lpad(...)``, what SQL text may call, the computation
+and the line of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.arrays.types import Ints
+from krishiv_py.errors import ExpressionError, message, shown
+
+Value: TypeAlias = "pa.Array | pa.Scalar"
+"""An argument that is a column or a constant."""
+Text: TypeAlias = str
+Whole: TypeAlias = int
+Switch: TypeAlias = bool
+Digits: TypeAlias = int
+"""A whole number that may have more than 32 bits."""
+Unit: TypeAlias = str
+AddUnit: TypeAlias = str
+Zone: TypeAlias = str
+Pattern: TypeAlias = str
+Written: TypeAlias = str
+"""The pattern by which a time is written."""
+Read: TypeAlias = str
+"""The pattern by which a text is read as a time."""
+Path: TypeAlias = str
+Schema: TypeAlias = pa.DataType
+"""The struct of a DDL schema, which is given as text."""
+Family: TypeAlias = Literal["text", "numbers", "times", "lists", "maps", "structs", "conditions", "hashes", "json"]
+Nulls: TypeAlias = Literal["first", "own"]
+"""``first``: null where the first argument is, and the others need no value there. ``own``: nulls are values as any other."""
+
+
+class Elements(Protocol):
+    """A function of elements as an argument: it is computed over the elements of all rows at once."""
+
+    text: str
+    """How it is written."""
+
+    def given(self, rows: Ints, *values: pa.Array) -> pa.Array:
+        """Return what it gives for `values`, which belong to these rows."""
+        ...
+
+
+OfOne: TypeAlias = Elements
+OfTwo: TypeAlias = Elements
+OfOneOrTwo: TypeAlias = Elements
+
+
+class Later(Protocol):
+    """An argument that is computed when it is known for which rows."""
+
+    constant: Any
+    """Its constant; :data:`~krishiv_py.functions.computing.meeting.COLUMN` if it is none."""
+
+    def value(self) -> Value:
+        """Return its value for all rows."""
+        ...
+
+    def where(self, needed: Value) -> Value:
+        """Return its value for rows where `needed` is true; null or any value for others."""
+        ...
+
+
+@attrs.frozen
+class Kind:
+    """What an argument may be: a constant, or a function of so many parameters; else a column or constant."""
+
+    type: type | None = None
+    said: str = ""
+    parameters: tuple[int, int] | None = None
+    python: str = "object"
+    """The annotation of the parameter of a method."""
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "Value": Kind(),
+    "Later": Kind(),
+    "Text": Kind(str, "text", python="str"),
+    "Whole": Kind(int, "whole number", python="int"),
+    "Digits": Kind(int, "whole number", python="int"),
+    "Switch": Kind(bool, "truth value", python="bool"),
+    "Unit": Kind(str, "text", python="TruncUnit"),
+    "AddUnit": Kind(str, "text", python="str"),
+    **{name: Kind(str, "text", python="str") for name in ("Zone", "Pattern", "Written", "Read", "Path", "Schema")},
+    "OfOne": Kind(parameters=(1, 1), python="Single"),
+    "OfTwo": Kind(parameters=(2, 2), python="Pair"),
+    "OfOneOrTwo": Kind(parameters=(1, 2), python="Single | Pair"),
+}
+MANY: Final = 255
+
+
+@attrs.frozen
+class Param:
+    """A parameter of a function."""
+
+    name: str
+    kind: str
+    optional: bool = False
+    default: Any = None
+    many: bool = False
+
+    @property
+    def constant(self) -> Kind | None:
+        """What constant it takes; None if it takes columns, or functions of elements."""
+        kind = KINDS[self.kind]
+        return None if kind.type is None else kind
+
+    @property
+    def parameters(self) -> tuple[int, int] | None:
+        """How many parameters a function of elements has in its place; None if it takes none."""
+        return KINDS[self.kind].parameters
+
+
+class Node:
+    """A node of sqlglot that is a call: the name of its class, the parts that are arguments, and what else it must say.
+
+    Parameters
+    ----------
+    kind : str
+        The name of the class; one that a version of sqlglot does not have is never met.
+    parts : str
+        Names of the parts, in the order of the arguments; ``*`` before one that is a list.
+    **says : object
+        Other parts and their values.
+    """
+
+    def __init__(self, kind: str, parts: str = "this", **says: object) -> None:
+        self.kind, self.parts, self.says = kind, tuple(parts.split()), says
+
+
+@attrs.frozen(eq=False)
+class Definition:
+    """All that is known of one function."""
+
+    name: str
+    family: Family
+    params: tuple[Param, ...]
+    returns: str
+    nulls: Nulls
+    meets: bool
+    """Whether constants take the type of the other arguments."""
+    later: bool
+    compute: Callable[..., Any]
+    doc: str
+    example: tuple[str, object]
+    nodes: tuple[Node, ...]
+    names: tuple[str, ...]
+    in_text: bool
+    method: str | None
+    subject: int
+    """Which argument a method is called on."""
+    short: bool
+    """Whether the method leaves out arguments that equal their defaults."""
+    zoned: bool
+    """Whether the method and SQL text take a time zone as well, by which the time is shown first."""
+    elsewhere: Mapping[str, str]
+    """Names of methods of PySpark, Polars and pandas, and what to write for them."""
+    check: Callable[[str, tuple[Any, ...]], None] | None
+    limits: tuple[int, int]
+    by_turns: str | None
+
+    @property
+    def of_elements(self) -> bool:
+        """Whether an argument is a function of elements."""
+        return any(p.parameters for p in self.params)
+
+    def param(self, at: int) -> Param:
+        """Return the parameter of the argument numbered `at`, from 0 on."""
+        return self.params[min(at, len(self.params) - 1)]
+
+
+def not_constant(what: str, kind: str, got: object) -> ExpressionError:
+    """Return the error for an argument that must be a constant and is none."""
+    return ExpressionError(
+        message(
+            f"{what} must be a constant {kind}",
+            shown(got),
+            "the type of a result would depend on the row",
+            f"pass a plain {kind}",
+        )
+    )
+
+
+DEFINED: Final[dict[str, Definition]] = {}
+"""The functions by name; :mod:`krishiv_py.functions.known` has loaded all files of them."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def function(
+    family: Family,
+    returns: str,
+    *,
+    example: tuple[str, object],
+    node: Node | tuple[Node, ...] = (),
+    name: str | None = None,
+    names: tuple[str, ...] = (),
+    nulls: Nulls = "first",
+    meets: bool = False,
+    in_text: bool = True,
+    method: bool | str = True,
+    subject: int = 0,
+    short: bool = False,
+    zoned: bool = False,
+    elsewhere: Mapping[str, str] | None = None,
+    check: Callable[[str, tuple[Any, ...]], None] | None = None,
+    most: int = MANY,
+    by_turns: str | None = None,
+) -> Callable[[F], F]:
+    """Define a function of expressions by a function of Arrow values.
+
+    Parameters
+    ----------
+    family : str
+        Of which page, and of which namespace of columns, it is a part.
+    returns : str
+        The type of what it gives, in words.
+    example : tuple
+        A SQL expression without columns, and its value.
+    node : Node, optional
+        How the parser reads it; without one, by its name.
+    name : str, optional
+        Its name, if a function of Python cannot have it.
+    names : tuple of str, optional
+        Other names in SQL text.
+    nulls : str, optional
+        Whether it is null where its first argument is.
+    meets : bool, optional
+        Whether constants take the type of the other arguments.
+    in_text : bool, optional
+        Whether SQL text may call it by its name.
+    method : bool or str, optional
+        Whether columns have a method for it, or the name of that.
+    subject : int, optional
+        Which argument the method is called on.
+    short : bool, optional
+        Whether the method leaves out arguments that equal their defaults; None is always left out.
+    zoned : bool, optional
+        Whether a time zone may follow, by whose clock the time is shown before.
+    elsewhere : mapping, optional
+        Other libraries' names of the method, with the call to write.
+    check : callable, optional
+        Refuses arguments: takes the name and all of them, constants as plain Python.
+    most : int, optional
+        How many arguments it takes where its last parameter takes many.
+    by_turns : str, optional
+        What its arguments are by turns, if they come in pairs.
+    """
+
+    def defined(compute: F) -> F:
+        code = compute.__code__
+        n, defaults = code.co_argcount, compute.__defaults__ or ()
+        needed = n - len(defaults)
+        told = compute.__annotations__
+        params = [
+            Param(p, told[p].removesuffix(" | None"), at >= needed, defaults[at - needed] if at >= needed else None)
+            for at, p in enumerate(code.co_varnames[:n])
+        ]
+        many = bool(code.co_flags & 0x04)
+        if many:
+            last = code.co_varnames[n]
+            params.append(Param(last, told[last], optional=True, many=True))
+        called = name or compute.__name__
+        DEFINED[called] = Definition(
+            name=called,
+            family=family,
+            params=tuple(params),
+            returns=returns,
+            nulls=nulls,
+            meets=meets,
+            later=any(p.kind == "Later" for p in params),
+            compute=compute,
+            doc=compute.__doc__ or "",
+            example=example,
+            nodes=node if isinstance(node, tuple) else (node,),
+            names=names,
+            in_text=in_text,
+            method=called if method is True else method or None,
+            subject=subject,
+            short=short,
+            zoned=zoned,
+            elsewhere=elsewhere or {},
+            check=check,
+            limits=(needed, most if many else n),
+            by_turns=by_turns,
+        )
+        return compute
+
+    return defined
