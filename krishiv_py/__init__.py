@@ -56,39 +56,20 @@ from krishiv_py.errors import (
     SpoolError,
 )
 from krishiv_py.plan.aggregates.binned import approx_percentile, histogram
-from krishiv_py.plan.aggregates.calls import (
-    AggCall,
-    Aggregator,
-    approx_count_distinct,
-    avg,
-    collect_list,
-    collect_set,
-    count,
-    count_distinct,
-    first,
-    last,
-    percentile,
-    stddev,
-    udaf,
-    variance,
-)
-from krishiv_py.plan.aggregates.calls import max as max
-from krishiv_py.plan.aggregates.calls import min as min
-from krishiv_py.plan.aggregates.calls import sum as sum
-from krishiv_py.plan.aggregates.more import (
-    any_value,
-    bool_and,
-    bool_or,
-    bottom_k,
-    count_if,
-    max_by,
-    median,
-    min_by,
-    mode,
-    stddev_pop,
-    top_k,
-    var_pop,
-)
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.collections import collect_list, collect_set, count_distinct
+from krishiv_py.plan.aggregates.counting import count, count_if
+from krishiv_py.plan.aggregates.extremes import any_value, bool_and, bool_or, first, last
+from krishiv_py.plan.aggregates.extremes import max as max
+from krishiv_py.plan.aggregates.extremes import min as min
+from krishiv_py.plan.aggregates.hyperloglog import approx_count_distinct
+from krishiv_py.plan.aggregates.modes import mode
+from krishiv_py.plan.aggregates.moments import stddev, stddev_pop, var_pop, variance
+from krishiv_py.plan.aggregates.percentiles import median, percentile
+from krishiv_py.plan.aggregates.ranked import bottom_k, max_by, min_by, top_k
+from krishiv_py.plan.aggregates.sums import avg
+from krishiv_py.plan.aggregates.sums import sum as sum
+from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
 from krishiv_py.plan.options.batches import Batches, QueryTrigger

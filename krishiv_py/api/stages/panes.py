@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.api.stages.aggregated import AggregatedStream, aggregated
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import OrderError, PlanError, message, shown
-from krishiv_py.plan.aggregates.calls import collect_list
+from krishiv_py.plan.aggregates.collections import collect_list
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import as_schema

@@ -12,9 +12,11 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.aggregated import AggregatedStream, aggregated
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
-from krishiv_py.plan.aggregates.calls import AggCall, count, udaf
-from krishiv_py.plan.aggregates.more import Then, bottom_k, top_k
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.counting import count
+from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
 from krishiv_py.plan.aggregates.reducing import Reduce
+from krishiv_py.plan.aggregates.user import udaf
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of

@@ -17,9 +17,11 @@ from krishiv_py.arrays.splitting import portions
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.extremes import ranks
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition, ListLimit
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, ListLimit, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.plan.aggregates.collections import CollectList as Listed
+from krishiv_py.plan.aggregates.collections import CollectSet, CountDistinct
 
 _PIECE: Final = 4_000_000
 
@@ -159,6 +161,16 @@ def _sets(codes: Ints, ordered: pa.Array, s: Spread, limit: ListLimit | None) ->
     return lists(ordered.take(pa.array(codes[at][order])), ids[order], n)
 
 
-COLLECT_LIST: Final = Definition(lambda call, type_: CollectList(type_))
-COLLECT_SET: Final = Definition(lambda call, type_: Distinct(type_, "set"), "comparable")
-COUNT_DISTINCT: Final = Definition(lambda call, type_: Distinct(type_, "count"), "comparable")
+@computes(Listed)
+def _collect_list(call: Listed, type_: pa.DataType) -> AggKernel:
+    return CollectList(type_)
+
+
+@computes(CollectSet)
+def _collect_set(call: CollectSet, type_: pa.DataType) -> AggKernel:
+    return Distinct(type_, "set")
+
+
+@computes(CountDistinct)
+def _count_distinct(call: CountDistinct, type_: pa.DataType) -> AggKernel:
+    return Distinct(type_, "count")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -11,9 +11,10 @@ import pyarrow as pa
 from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.plan.aggregates.counting import Count as Counted
 
 
 @attrs.frozen
@@ -49,4 +50,6 @@ class Count(AggKernel):
         return [pa.array(counts(column, r))]
 
 
-COUNT: Final = Definition(lambda call, type_: Count(), "rows")
+@computes(Counted)
+def _count(call: Counted, type_: pa.DataType) -> AggKernel:
+    return Count()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 import attrs
 import numpy as np
@@ -14,9 +14,10 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.sorting import close_ranks
 from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import valid
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.plan.aggregates.extremes import BoolAnd, BoolOr, First, Last, Max, Min
 
 
 def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:
@@ -166,9 +167,21 @@ class ByTime(AggKernel):
         return [pa.array(times).take(picked), values.take(picked)]
 
 
-MIN: Final = Definition(lambda call, type_: Extreme(type_, "min"), "comparable")
-MAX: Final = Definition(lambda call, type_: Extreme(type_, "max"), "comparable")
-BOOL_AND: Final = Definition(lambda call, type_: Extreme(type_, "min"), "conditions")
-BOOL_OR: Final = Definition(lambda call, type_: Extreme(type_, "max"), "conditions")
-FIRST: Final = Definition(lambda call, type_: ByTime(type_, "min"))
-LAST: Final = Definition(lambda call, type_: ByTime(type_, "max"))
+@computes(Min, BoolAnd)
+def _least(call: Min | BoolAnd, type_: pa.DataType) -> AggKernel:
+    return Extreme(type_, "min")
+
+
+@computes(Max, BoolOr)
+def _greatest(call: Max | BoolOr, type_: pa.DataType) -> AggKernel:
+    return Extreme(type_, "max")
+
+
+@computes(First)
+def _first(call: First, type_: pa.DataType) -> AggKernel:
+    return ByTime(type_, "min")
+
+
+@computes(Last)
+def _last(call: Last, type_: pa.DataType) -> AggKernel:
+    return ByTime(type_, "max")

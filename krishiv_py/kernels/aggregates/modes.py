@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -12,7 +12,8 @@ from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.extremes import ranks
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
+from krishiv_py.plan.aggregates.modes import Mode as MostFrequent
 
 
 @attrs.frozen
@@ -59,4 +60,6 @@ class Mode(AggKernel):
         return values.take(pa.array(at, mask=lengths == 0))
 
 
-MODE: Final = Definition(lambda call, type_: Mode(type_), "comparable")
+@computes(MostFrequent)
+def _mode(call: MostFrequent, type_: pa.DataType) -> AggKernel:
+    return Mode(type_)

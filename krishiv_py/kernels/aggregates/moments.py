@@ -20,8 +20,10 @@ from krishiv_py.kernels.aggregates.exact.expansions import nearest, two_product
 from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, ByRange, Reducer
 from krishiv_py.kernels.aggregates.floats import EXACT, columns_of, merge_groups, running_sums
 from krishiv_py.kernels.aggregates.generic import ranges
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
+from krishiv_py.plan.aggregates.moments import Stddev, StddevPop, VarPop
+from krishiv_py.plan.aggregates.moments import Variance as SampleVariance
 
 _SQUARES: Final = [*[pa.float64()] * 4, limbs.TYPE]
 _LARGE: Final = 2.0**500
@@ -122,12 +124,6 @@ class Variance(AggKernel):
         return [pa.array(counts), *moments(filled, ByRange(r.low, r.high, len(values)), None if valid is None else counts > 0)]
 
 
-STDDEV: Final = Definition(lambda call, type_: Variance(root=True), "numbers")
-VARIANCE: Final = Definition(lambda call, type_: Variance(root=False), "numbers")
-STDDEV_POP: Final = Definition(lambda call, type_: Variance(root=True, least=1), "numbers")
-VAR_POP: Final = Definition(lambda call, type_: Variance(root=False, least=1), "numbers")
-
-
 def _variances(partials: list[pa.Array], less: int) -> NumPy:
     """(n * sum of squares - square of the sum) / n / (n - `less`), the numerator rounded once."""
     n = numbers(partials[0]).astype(np.float64)
@@ -171,3 +167,23 @@ def _one(partials: list[int | float | list[int] | None], less: int) -> float:
 def _exact(columns: list[int | float | list[int] | None]) -> Fraction:
     *terms, wide = columns
     return limbs.as_fraction(wide) if isinstance(wide, list) else sum((Fraction(t) for t in terms if t), Fraction())  # type: ignore[arg-type]
+
+
+@computes(Stddev)
+def _stddev(call: Stddev, type_: pa.DataType) -> AggKernel:
+    return Variance(root=True)
+
+
+@computes(SampleVariance)
+def _variance(call: SampleVariance, type_: pa.DataType) -> AggKernel:
+    return Variance(root=False)
+
+
+@computes(StddevPop)
+def _stddev_pop(call: StddevPop, type_: pa.DataType) -> AggKernel:
+    return Variance(root=True, least=1)
+
+
+@computes(VarPop)
+def _var_pop(call: VarPop, type_: pa.DataType) -> AggKernel:
+    return Variance(root=False, least=1)

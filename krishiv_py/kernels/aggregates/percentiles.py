@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -15,9 +15,10 @@ from krishiv_py.arrays.ranges import Ranges, running
 from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.arrays.wavelet import below, smallest
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition, ListLimit
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, ListLimit, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
 from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.plan.aggregates.percentiles import Percentile as ExactPercentile
 
 
 @attrs.frozen
@@ -107,4 +108,6 @@ def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
     return pa.array(result, mask=lengths == 0)
 
 
-PERCENTILE: Final = Definition(lambda call, type_: Percentile(call.percentage), "numbers")
+@computes(ExactPercentile)
+def _percentile(call: ExactPercentile, type_: pa.DataType) -> AggKernel:
+    return Percentile(call.percentage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 import attrs
 import numpy as np
@@ -14,8 +14,8 @@ from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import ExpressionError, message
 from krishiv_py.kernels.aggregates.collections import TimedLists
 from krishiv_py.kernels.aggregates.extremes import ranks
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
-from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
+from krishiv_py.plan.aggregates.ranked import BottomK, MaxBy, MinBy, TopK
 
 
 def _places(by: pa.Array, side: Literal["min", "max"]) -> Ints:
@@ -65,8 +65,10 @@ class ValueBy(Ranked):
         return pc.if_else(by.is_valid(), values, pa.scalar(None, values.type))
 
 
-def _made(call: AggCall, type_: pa.DataType) -> AggKernel:
-    for at in range(1 + len(call.then)):
+@computes(TopK, BottomK, MaxBy, MinBy)
+def _ranked(call: TopK | BottomK | MaxBy | MinBy, type_: pa.DataType) -> AggKernel:
+    then = call.then if isinstance(call, (TopK, BottomK)) else ()
+    for at in range(1 + len(then)):
         by = type_.field(at).type
         if pa.types.is_nested(by) or pa.types.is_null(by):
             raise ExpressionError(
@@ -77,9 +79,9 @@ def _made(call: AggCall, type_: pa.DataType) -> AggKernel:
                     "rank by a number, a text, a time or a field of the value",
                 )
             )
-    side: Literal["min", "max"] = "max" if call.func in ("max_by", "top_k") else "min"
-    if call.func in ("top_k", "bottom_k"):
-        return Ranked(type_, side, call.k, tuple("min" if first == "smallest" else "max" for first in call.then))
+    side: Literal["min", "max"] = "max" if isinstance(call, (MaxBy, TopK)) else "min"
+    if isinstance(call, (TopK, BottomK)):
+        return Ranked(type_, side, call.k, tuple("min" if first == "smallest" else "max" for first in then))
     if pa.types.is_null(type_.field(1).type):
         raise ExpressionError(
             message(
@@ -90,6 +92,3 @@ def _made(call: AggCall, type_: pa.DataType) -> AggKernel:
             )
         )
     return ValueBy(type_, side, 1)
-
-
-RANKED: Final = Definition(_made)

@@ -15,10 +15,10 @@ from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import AggregateOverflowError, message
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid, with_presence
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
-from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.sums import Avg, Sum
 
 _LIMIT: Final = 2**63
 _SAFE: Final = float(2**62)
@@ -225,19 +225,15 @@ class DecimalAvg(AggKernel):
         return quotients(partials[0], numbers(partials[1]))
 
 
-def _sum(call: AggCall, type_: pa.DataType) -> AggKernel:
+@computes(Sum)
+def _sum(call: Sum, type_: pa.DataType) -> AggKernel:
     if pa.types.is_integer(type_):
         return IntSum(str(call))
     return DecimalSum(str(call), type_.scale) if pa.types.is_decimal(type_) else FloatSum()
 
 
-SUM: Final = Definition(_sum, "numbers")
-
-
-def _avg(_: AggCall, type_: pa.DataType) -> AggKernel:
+@computes(Avg)
+def _avg(call: Avg, type_: pa.DataType) -> AggKernel:
     if pa.types.is_integer(type_):
         return IntAvg()
     return DecimalAvg(type_.scale) if pa.types.is_decimal(type_) else FloatAvg()
-
-
-AVG: Final = Definition(_avg, "numbers")

@@ -5,14 +5,34 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import ClassVar
+
+import attrs
 
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.aggregates.calls import AggCall, call_of
+from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.expressions.expr import Expr
 
 _MOST = 10_000
 
 
+@attrs.frozen(eq=False, repr=False)
+class ApproxPercentile(AggCall):
+    """Values close to those of ranks."""
+
+    func: ClassVar[str] = "approx_percentile"
+    takes: ClassVar[Takes] = "numbers"
+    percentage: float = 0.5
+    percentages: tuple[float, ...] = ()
+    """Several ranks, which make a list of the result."""
+    relative_error: float = 0.01
+
+    def _settings(self) -> list[str]:
+        ranks = list(self.percentages) if self.percentages else self.percentage
+        return [repr(ranks), f"relative_error={self.relative_error}"]
+
+
+@aggregate("APPROX_PERCENTILE", "PERCENTILE_APPROX")
 def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5, relative_error: float = 0.01) -> AggCall:
     """A value at most `relative_error` away from the one of a rank, ``float64``: a DDSketch, mergeable and of bounded size.
 
@@ -59,11 +79,26 @@ def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5
     if isinstance(error, bool) or not isinstance(error, (int, float)) or not 0.0001 <= error <= 0.25:
         hint = "use 0.0001 to 0.25; percentile(...) is exact, and keeps every value"
         raise PlanError(message("`relative_error` is out of range", shown(error), "there are no bins of that size", hint))
+    value = column_of(arg, "approx_percentile")
     if several:
-        return call_of("approx_percentile", arg, percentages=tuple(map(float, ranks)), relative_error=float(error))  # type: ignore[arg-type]
-    return call_of("approx_percentile", arg, percentage=float(ranks[0]), relative_error=float(error))  # type: ignore[arg-type]
+        return ApproxPercentile(value, percentages=tuple(map(float, ranks)), relative_error=float(error))  # type: ignore[arg-type]
+    return ApproxPercentile(value, percentage=float(ranks[0]), relative_error=float(error))  # type: ignore[arg-type]
 
 
+@attrs.frozen(eq=False, repr=False)
+class Histogram(AggCall):
+    """How many values are in each bin."""
+
+    func: ClassVar[str] = "histogram"
+    takes: ClassVar[Takes] = "numbers"
+    bounds: tuple[float, ...] = ()
+    """Where bins begin."""
+
+    def _settings(self) -> list[str]:
+        return [repr(list(self.bounds))]
+
+
+@aggregate()
 def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
     """How many values lie in each bin, a list of ``int64``: below ``bounds[0]``, from each bound to the next, from the last on.
 
@@ -101,4 +136,4 @@ def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
         if not below < above:
             got = f"{below!r}, {above!r}"
             raise PlanError(message("`bounds` do not ascend", got, "a value would belong to no bin", hint))
-    return call_of("histogram", arg, bounds=tuple(bounds))
+    return Histogram(column_of(arg, "histogram"), bounds=tuple(bounds))

@@ -9,6 +9,7 @@ import attrs
 
 from krishiv_py.errors import ColumnError, PlanError, message
 from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import columns_of, identity_of, name_of, replaced, unnamed
 from krishiv_py.plan.expressions.trees import walk
@@ -61,7 +62,7 @@ class Calls:
 
 def _identity(call: AggCall) -> tuple[object, ...]:
     """Return a value that calls share only if they give the same, whatever they are called."""
-    return (*identity_of(attrs.evolve(call, name=None)), id(call.udaf))
+    return (*identity_of(attrs.evolve(call, name=None)), id(call.udaf) if isinstance(call, Udaf) else 0)
 
 
 def outputs(items: Sequence[Expr], keys: Sequence[str], more: Sequence[str] = ()) -> tuple[tuple[AggCall, ...], Output | None]:

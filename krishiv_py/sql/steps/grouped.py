@@ -10,7 +10,8 @@ from sqlglot import expressions as sg
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.aggregates.calls import AggCall, count
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.plan.aggregates.outputs import Calls
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of

@@ -12,7 +12,7 @@ from sqlglot import expressions as sg
 from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.aggregates.more import Then
+from krishiv_py.plan.aggregates.ranked import Then
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of

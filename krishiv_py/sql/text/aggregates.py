@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import Final
 
+import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, message
-from krishiv_py.plan.aggregates import binned, more
-from krishiv_py.plan.aggregates import calls as agg
-from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.binned import approx_percentile
+from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, Definition
+from krishiv_py.plan.aggregates.collections import count_distinct
+from krishiv_py.plan.aggregates.counting import count
+from krishiv_py.plan.aggregates.extremes import bool_or
+from krishiv_py.plan.aggregates.percentiles import percentile
 from krishiv_py.plan.expressions.expr import Expr, Lit
 from krishiv_py.plan.expressions.parse import expr_of
-from krishiv_py.plan.expressions.sqltext import spelled
+from krishiv_py.plan.expressions.sqltext import quiet_parser, spelled
 
-_TYPES: Final[dict[type[sg.Expression], Callable[[Expr], AggCall]]] = {
-    sg.Sum: agg.sum,
-    sg.Avg: agg.avg,
-    sg.Min: agg.min,
-    sg.Max: agg.max,
-    sg.Stddev: agg.stddev,
-    sg.StddevSamp: agg.stddev,
-    sg.StddevPop: more.stddev_pop,
-    sg.Variance: agg.variance,
-    sg.VariancePop: more.var_pop,
-    sg.First: agg.first,
-    sg.FirstValue: agg.first,
-    sg.Last: agg.last,
-    sg.LastValue: agg.last,
-    sg.ApproxDistinct: agg.approx_count_distinct,
-    sg.ArrayAgg: agg.collect_list,
-    sg.ArrayUniqueAgg: agg.collect_set,
-    sg.Median: agg.percentile,
-    sg.AnyValue: more.any_value,
-    sg.CountIf: more.count_if,
-    sg.LogicalAnd: more.bool_and,
-    sg.LogicalOr: more.bool_or,
-    sg.Mode: more.mode,
-}
-_RANKED: Final[dict[type[sg.Expression], Callable[[Expr, Expr], AggCall]]] = {sg.ArgMax: more.max_by, sg.ArgMin: more.min_by}
-_NAMES: Final[dict[str, Callable[[Expr], AggCall]]] = {
-    "count_distinct": agg.count_distinct,
-    "every": more.bool_and,
-    "mean": agg.avg,
-    "some": more.bool_or,
-    "std": agg.stddev,
-    "stddev_pop": more.stddev_pop,
-    "var_pop": more.var_pop,
-}
 _WRAPPERS: Final = (sg.Filter, sg.IgnoreNulls, sg.RespectNulls, sg.WithinGroup)
-_FLAGS: Final = frozenset({"this", "big_int", "nulls_excluded"})
-_HINT: Final = (
-    "the aggregates are COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, STDDEV_POP, VAR_POP, FIRST, LAST, "
-    "COUNT(DISTINCT x), APPROX_COUNT_DISTINCT, COLLECT_LIST, COLLECT_SET, PERCENTILE(x, p), APPROX_PERCENTILE(x, p), MEDIAN, "
-    "MODE, COUNT_IF, BOOL_AND, BOOL_OR, ANY_VALUE, MAX_BY(x, y), MIN_BY(x, y)"
-)
+_FLAGS: Final = frozenset({"big_int", "nulls_excluded"})
+_READ: Final = (sg.Count, sg.Quantile, sg.ApproxQuantile, sg.Any)
+"""Aggregates with arguments that are no plain values."""
 
 
-def _refused(node: sg.Expression, what: str, hint: str = _HINT) -> PlanError:
+@cache
+def _known() -> tuple[dict[type[sg.Expression], Definition], dict[str, Definition]]:
+    """Return the aggregates by the node that the parser makes of a name in SQL, and by the names it makes no node of."""
+    nodes: dict[type[sg.Expression], Definition] = {}
+    names: dict[str, Definition] = {}
+    with quiet_parser():
+        for definition in DEFINITIONS.values():
+            for name in definition.sql:
+                node = sqlglot.parse_one(f"{name}({', '.join('x' * definition.arity)})", dialect="spark")
+                if isinstance(node, sg.Anonymous):
+                    names[name.lower()] = definition
+                elif type(node) not in _READ:
+                    nodes[type(node)] = definition  # type: ignore[index]  # it says Expr, which has what is used here
+    return nodes, names
+
+
+def _refused(node: sg.Expression, what: str, hint: str | None = None) -> PlanError:
+    if hint is None:
+        hint = f"the aggregates are {', '.join(name for d in DEFINITIONS.values() for name in d.sql[:1])}, COUNT(DISTINCT x)"
     return PlanError(message(what, spelled(node), "the window would have no such result", hint))
 
 
@@ -84,19 +69,14 @@ def aggregate(node: sg.Expression) -> AggCall | None:
     if isinstance(node, sg.ApproxQuantile):
         return _approximate(node)
     if isinstance(node, sg.Quantile):
-        return agg.percentile(_value(node, node.this), _rank(node))
-    if type(node) in _TYPES:
-        return _TYPES[type(node)](_argument(node))
-    if type(node) in _RANKED:
-        if node.args.get("count"):
-            raise _refused(node, "MAX_BY and MIN_BY give one value")
-        return _RANKED[type(node)](_value(node, node.this), _value(node, node.expression))
-    if isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES:
-        if len(node.expressions) != 1:
-            raise _refused(node, f"{node.name} takes one argument")
-        return _NAMES[node.name.lower()](expr_of(node.expressions[0]))
+        return percentile(_value(node, node.this), _rank(node))
+    nodes, names = _known()
+    if type(node) in nodes:
+        return _call(nodes[type(node)], node, _arguments(node))
+    if isinstance(node, sg.Anonymous) and node.name.lower() in names:
+        return _call(names[node.name.lower()], node, node.expressions)
     if _any(node):
-        return more.bool_or(expr_of(node.this.unnest()))
+        return bool_or(expr_of(node.this.unnest()))
     if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup)):
         raise _refused(node, "this aggregate is not supported")
     return None
@@ -110,8 +90,8 @@ def aggregates(node: sg.Expression) -> bool:
 
 def is_aggregate(node: object) -> bool:
     """Whether a node is an aggregate, one the library has or not."""
-    named = isinstance(node, sg.Anonymous) and node.name.lower() in _NAMES
-    return named or isinstance(node, (sg.AggFunc, *_WRAPPERS)) or _any(node)
+    named = isinstance(node, sg.Anonymous) and node.name.lower() in _known()[1]
+    return named or type(node) in _known()[0] or isinstance(node, (sg.AggFunc, *_WRAPPERS)) or _any(node)
 
 
 def _any(node: object) -> bool:
@@ -122,16 +102,25 @@ def _any(node: object) -> bool:
     return not (compares and node.arg_key == "expression")
 
 
-def _argument(node: sg.Expression) -> Expr:
-    """The one argument."""
-    more = [key for key, value in node.args.items() if value and key not in _FLAGS]
-    if more:
-        raise _refused(node, "this aggregate takes one argument")
-    if isinstance(node.this, sg.Distinct):
-        raise _refused(node, "DISTINCT is for COUNT only", "write COUNT(DISTINCT x), or COLLECT_SET(x)")
-    if not isinstance(node.this, sg.Expression):
-        raise _refused(node, "this aggregate takes one argument")
-    return expr_of(node.this)
+def _call(definition: Definition, node: sg.Expression, arguments: list[sg.Expression], takes: int | None = None) -> AggCall:
+    """Return the aggregate of a name that takes nothing but values, by default as many as its function needs."""
+    wanted = definition.arity if takes is None else takes
+    if 0 < len(arguments) < wanted:
+        raise _refused(node, "an argument of this aggregate is left out")
+    if len(arguments) != wanted:
+        raise _refused(node, f"this aggregate takes {'one argument' if wanted == 1 else f'{wanted} arguments'}")
+    return definition.function(*map(expr_of, arguments))
+
+
+def _arguments(node: sg.Expression) -> list[sg.Expression]:
+    """Return the values a node is called with."""
+    found: list[sg.Expression] = []
+    for key, value in node.args.items():
+        if isinstance(value, sg.Distinct):
+            raise _refused(node, "DISTINCT is for COUNT only", "write COUNT(DISTINCT x), or COLLECT_SET(x)")
+        if value and key not in _FLAGS:
+            found += value if isinstance(value, list) else [value]
+    return found
 
 
 def _value(node: sg.Expression, part: object) -> Expr:
@@ -158,7 +147,7 @@ def _within_group(node: sg.WithinGroup) -> AggCall:
     if len(by) != 1 or not isinstance(rank, sg.Literal) or rank.is_string:
         raise _refused(node, "PERCENTILE_CONT takes one constant rank, and one value", "write PERCENTILE(x, 0.95)")
     part = _number(rank)
-    return agg.percentile(_value(node, by[0].this), 1 - part if by[0].args.get("desc") else part)
+    return percentile(_value(node, by[0].this), 1 - part if by[0].args.get("desc") else part)
 
 
 def _count(node: sg.Count) -> AggCall:
@@ -166,10 +155,10 @@ def _count(node: sg.Count) -> AggCall:
     if isinstance(node.this, sg.Distinct):
         if not node.this.expressions or node.expressions:
             raise _refused(node, "COUNT(DISTINCT ...) takes values", "write COUNT(DISTINCT x), or COUNT(DISTINCT x, y)")
-        return agg.count_distinct(*map(expr_of, node.this.expressions))
+        return count_distinct(*map(expr_of, node.this.expressions))
     if isinstance(node.this, sg.Literal) and not node.expressions:
-        return agg.count()
-    return agg.count(_argument(node))
+        return count()
+    return _call(DEFINITIONS["count"], node, _arguments(node), 1)
 
 
 def _rank(node: sg.Quantile) -> float:
@@ -196,4 +185,4 @@ def _approximate(node: sg.ApproxQuantile) -> AggCall:
     ranks = [_number(rank) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
     if len(ranks) < len(found):
         raise _refused(node, "APPROX_PERCENTILE takes constant ranks", "write APPROX_PERCENTILE(x, 0.95)")
-    return binned.approx_percentile(_value(node, node.this), ranks if isinstance(asked, sg.Array) else ranks[0])
+    return approx_percentile(_value(node, node.this), ranks if isinstance(asked, sg.Array) else ranks[0])

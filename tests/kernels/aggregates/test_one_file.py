@@ -1,10 +1,10 @@
-"""An aggregate of four methods and a line of the registry runs in every kind of window, with every trigger."""
+"""An aggregate that is a call of one line and a kernel of four methods runs in every kind of window, with every trigger."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, get_args
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -13,10 +13,10 @@ import pytest
 
 from krishiv_py import SlidingWindows, Trigger, col
 from krishiv_py.arrays.types import Ints
-from krishiv_py.kernels.aggregates import REGISTRY, AggKernel, Rows
+from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import numbers
-from krishiv_py.kernels.aggregates.generic.kernel import Definition
-from krishiv_py.plan.aggregates.calls import AggCall, AggName
+from krishiv_py.kernels.aggregates.generic.kernel import KERNELS
+from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, Takes
 from krishiv_py.testing import Driver, stream_of
 
 TIMES = [0, 3, 3, 7, 20, 21, 26, 40, 41, 44]
@@ -48,6 +48,14 @@ class Xor(AggKernel):
         return partials[0]
 
 
+@attrs.frozen(eq=False, repr=False)
+class XorCall(AggCall):
+    """A call of it."""
+
+    func: ClassVar[str] = "xor"
+    takes: ClassVar[Takes] = "numbers"
+
+
 def plain(rows: Any) -> int:
     """The same, value by value."""
     return functools.reduce(operator.xor, rows, 0)
@@ -55,9 +63,8 @@ def plain(rows: Any) -> int:
 
 @pytest.fixture
 def xor(monkeypatch: pytest.MonkeyPatch) -> AggCall:
-    name: Any = "xor"
-    monkeypatch.setitem(REGISTRY, name, Definition(lambda call, type_: Xor(), "numbers"))
-    return AggCall(name, col("n"), "x")
+    monkeypatch.setitem(KERNELS, XorCall, lambda call, type_: Xor())
+    return XorCall(col("n"), "x")
 
 
 def sent(stream: Any) -> list[dict[str, Any]]:
@@ -108,5 +115,22 @@ def test_it_runs_with_triggers_that_count(kind: str, n: int, xor: AggCall) -> No
     assert len(found) >= len(early)
 
 
-def test_the_registry_has_every_aggregate_of_the_plan() -> None:
-    assert REGISTRY.keys() == set(get_args(AggName))
+def calls_there_are(of: type[AggCall] = AggCall) -> list[type[AggCall]]:
+    return [call for sub in of.__subclasses__() for call in (sub, *calls_there_are(sub)) if call.__module__ != __name__]
+
+
+@pytest.mark.parametrize("call", calls_there_are(), ids=lambda call: call.__name__)
+def test_every_call_has_a_kernel_and_a_function_of_its_name(call: type[AggCall]) -> None:
+    assert call.func in DEFINITIONS
+    struct = pa.struct({"by": pa.int64(), "value": pa.int64()})
+    type_ = {"conditions": pa.bool_(), "numbers": pa.int64()}.get(call.takes, struct if "_" in call.func else pa.int64())
+    made: Any = call(col("x"))
+    if call.func == "udaf":
+        made = attrs.evolve(made, udaf=object(), result_type=pa.int64())
+    assert isinstance(kernel_for(made, pa.int64() if call.takes == "comparable" else type_), AggKernel)
+
+
+def test_a_name_in_sql_is_of_one_aggregate() -> None:
+    names = [name for definition in DEFINITIONS.values() for name in definition.sql]
+    assert len(names) == len(set(names))
+    assert all(definition.function.__doc__ for definition in DEFINITIONS.values())

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
-import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import Ranges
@@ -28,8 +27,8 @@ class ListLimit(Protocol):
 class AggKernel(ABC):
     """One aggregate, vectorised over groups: columns of partials that are made of rows, merged and finished.
 
-    A new aggregate is a subclass in a file of its own, a :class:`Definition` there, and a line of the registry
-    (``krishiv_py/kernels/aggregates/__init__.py``). Types and ``create``, ``merge`` and ``finish`` are enough. All else has
+    A new aggregate is a call, with its function, in ``plan/aggregates``, and a subclass of this one in the file of the same
+    name here, with a function under :func:`computes`. Types and ``create``, ``merge`` and ``finish`` are enough. All else has
     an answer for any aggregate; override it where this one does better.
 
     Attributes
@@ -125,18 +124,17 @@ class AggKernel(ABC):
         return None
 
 
-@attrs.frozen
-class Definition:
-    """How a call becomes a kernel.
+Make: TypeAlias = "Callable[[Any, pa.DataType], AggKernel]"
+M = TypeVar("M", bound=Make)
+KERNELS: Final[dict[type[AggCall], Make]] = {}
+"""What makes the kernel of a call over values of a type, by the class of the call."""
 
-    Attributes
-    ----------
-    make : callable
-        The kernel of a call over values of a type.
-    takes : {"rows", "values", "comparable", "numbers", "conditions"}
-        What it can be given: also rows as such and columns without a type, values of any type, values that have an order,
-        numbers, or booleans.
-    """
 
-    make: Callable[[AggCall, pa.DataType], AggKernel]
-    takes: Literal["rows", "values", "comparable", "numbers", "conditions"] = "values"
+def computes(*calls: type[AggCall]) -> Callable[[M], M]:
+    """Return what enters a function as the one that makes the kernels of these `calls`."""
+
+    def enter(make: M) -> M:
+        KERNELS.update(dict.fromkeys(calls, make))
+        return make
+
+    return enter

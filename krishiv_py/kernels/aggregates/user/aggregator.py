@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -15,9 +15,9 @@ from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, shown, told
 from krishiv_py.kernels.aggregates.base import Rows, valid_rows
 from krishiv_py.kernels.aggregates.failed import GroupError
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.user.accumulators import StateTypes
-from krishiv_py.plan.aggregates.calls import AggCall, Aggregator
+from krishiv_py.plan.aggregates.user import Aggregator, Udaf
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.redaction import HIDDEN, is_secret
@@ -154,9 +154,7 @@ def _is_secret(expr: Expr) -> bool:
     return any(is_secret(node.name) for node in walk(expr) if isinstance(node, (Col, Field)))
 
 
-def _user(call: AggCall, type_: pa.DataType) -> User:
+@computes(Udaf)
+def _user(call: Udaf, type_: pa.DataType) -> User:
     assert call.udaf is not None and call.result_type is not None
     return User(call.udaf, call.result_type, str(call), _is_secret(call.arg))
-
-
-UDAF: Final = Definition(_user)

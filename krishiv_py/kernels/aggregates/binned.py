@@ -22,8 +22,9 @@ from krishiv_py.arrays.decimals import doubles
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition
-from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
+from krishiv_py.plan.aggregates.binned import ApproxPercentile
+from krishiv_py.plan.aggregates.binned import Histogram as Bins
 
 _FRACTION: Final = 52
 _NORMAL: Final = 1 << _FRACTION  # the bits of the smallest number with all its digits
@@ -182,9 +183,11 @@ class Histogram(Binned):
         return pa.ListArray.from_arrays(pa.array(np.arange(n + 1) * width, pa.int32()), pa.array(counts))
 
 
-def _quantiles(call: AggCall, type_: pa.DataType) -> AggKernel:
+@computes(ApproxPercentile)
+def _quantiles(call: ApproxPercentile, type_: pa.DataType) -> AggKernel:
     return Quantiles(call.percentages or (call.percentage,), call.relative_error, bool(call.percentages))
 
 
-APPROX_PERCENTILE: Final = Definition(_quantiles, "numbers")
-HISTOGRAM: Final = Definition(lambda call, type_: Histogram(call.bounds), "numbers")
+@computes(Bins)
+def _histogram(call: Bins, type_: pa.DataType) -> AggKernel:
+    return Histogram(call.bounds)

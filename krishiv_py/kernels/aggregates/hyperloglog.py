@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 import numpy as np
 import pyarrow as pa
@@ -14,8 +12,9 @@ from krishiv_py.arrays.ranges import Ranges, overlapping
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, Definition, ListLimit
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, ListLimit, computes
 from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.plan.aggregates.hyperloglog import ApproxCountDistinct
 
 
 @attrs.frozen
@@ -142,4 +141,6 @@ def _lost(s: Spread, order: Ints, register: Ints, rank: Ints, before: Ints, afte
     return lost, instead
 
 
-APPROX_COUNT_DISTINCT: Final = Definition(lambda call, type_: HyperLogLog(call.precision), "comparable")
+@computes(ApproxCountDistinct)
+def _approx_count_distinct(call: ApproxCountDistinct, type_: pa.DataType) -> AggKernel:
+    return HyperLogLog(call.precision)

@@ -1,70 +1,80 @@
-"""Aggregate calls that rank rows, count values or ask conditions (SEMANTICS §5.6)."""
+"""Rows of a window by their rank (SEMANTICS §5.6)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import attrs
 
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
-from krishiv_py.plan.aggregates.calls import AggCall, AggName, call_of, count, first, percentile
-from krishiv_py.plan.checks import a_number, expression
+from krishiv_py.plan.aggregates.calls import AggCall, aggregate
+from krishiv_py.plan.checks import a_number
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 
 
-def count_if(condition: Expr | str) -> AggCall:
-    """Number of rows for which `condition` is true, ``int64``, never null."""
-    asked = expression(condition, "count_if")
-    return attrs.evolve(count().filter(asked), name=f"count_if_{name_of(asked)}")
+@attrs.frozen(eq=False, repr=False)
+class MaxBy(AggCall):
+    """The value of the row with the largest other value; the argument is a struct of that one and the value."""
+
+    func: ClassVar[str] = "max_by"
 
 
-def bool_and(condition: Expr | str) -> AggCall:
-    """Whether `condition` is true for every row; rows where it is null are left out, null if none is left."""
-    return call_of("bool_and", expression(condition, "bool_and"))
+@attrs.frozen(eq=False, repr=False)
+class MinBy(AggCall):
+    """The value of the row with the smallest other value; the argument is a struct of that one and the value."""
+
+    func: ClassVar[str] = "min_by"
 
 
-def bool_or(condition: Expr | str) -> AggCall:
-    """Whether `condition` is true for any row; rows where it is null are left out, null if none is left."""
-    return call_of("bool_or", expression(condition, "bool_or"))
+@attrs.frozen(eq=False, repr=False)
+class TopK(AggCall):
+    """The rows with the largest value, which is the first field of the argument."""
+
+    func: ClassVar[str] = "top_k"
+    k: int = 1
+    then: tuple[Literal["smallest", "largest"], ...] = ()
+    """What comes first of rows that are equal so far, by the second field, the third and so on."""
+
+    def _settings(self) -> list[str]:
+        return [f"k={self.k}", *([f"then by {', '.join(self.then)}"] if self.then else [])]
 
 
-def any_value(arg: Expr | str) -> AggCall:
-    """Some non-null value of `arg`: that of :func:`first`, so that every engine gives the same one."""
-    call = first(arg)
-    return attrs.evolve(call, name=f"any_value_{name_of(call.arg)}")
+@attrs.frozen(eq=False, repr=False)
+class BottomK(AggCall):
+    """The rows with the smallest value, which is the first field of the argument."""
+
+    func: ClassVar[str] = "bottom_k"
+    k: int = 1
+    then: tuple[Literal["smallest", "largest"], ...] = ()
+    """What comes first of rows that are equal so far, by the second field, the third and so on."""
+
+    def _settings(self) -> list[str]:
+        return [f"k={self.k}", *([f"then by {', '.join(self.then)}"] if self.then else [])]
 
 
-def median(arg: Expr | str) -> AggCall:
-    """The exact median of `arg`, ``float64``: ``percentile(arg, 0.5)``, which keeps every value until the window ends."""
-    call = percentile(arg)
-    return attrs.evolve(call, name=f"median_{name_of(call.arg)}")
-
-
-def mode(arg: Expr | str) -> AggCall:
-    """The most frequent non-null value of `arg`, in its type; of several the smallest. It keeps the distinct values."""
-    return call_of("mode", arg)
-
-
+@aggregate("MAX_BY")
 def max_by(arg: Expr | str, by: Expr | str) -> AggCall:
     """The value of `arg` in the row with the largest `by` (§5.6).
 
     Rows whose `by` is null are ignored. NaN is above all numbers. Of equal rows the one with the smaller event time counts,
     then the earlier arrival. The result may be null, as `arg` may be.
     """
-    return _value_by("max_by", arg, by)
+    return _value_by(MaxBy, arg, by)
 
 
+@aggregate("MIN_BY")
 def min_by(arg: Expr | str, by: Expr | str) -> AggCall:
     """The value of `arg` in the row with the smallest `by`, see :func:`max_by`."""
-    return _value_by("min_by", arg, by)
+    return _value_by(MinBy, arg, by)
 
 
 Then: TypeAlias = 'Sequence[tuple[Expr | str, Literal["smallest", "largest"]]]'
 """What ranks rows that are equal so far, and which of its values come first."""
 
 
+@aggregate()
 def top_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggCall:
     """The `k` rows with the largest `by`, as a list of structs, the largest first (§5.6).
 
@@ -98,12 +108,13 @@ def top_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggC
     >>> driver.close().results["best"].to_pylist()
     [[{'n': 7, 'user': 'c'}, {'n': 5, 'user': 'a'}]]
     """
-    return _ranking("top_k", k, by, columns, then)
+    return _ranking(TopK, k, by, columns, then)
 
 
+@aggregate()
 def bottom_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggCall:
     """The `k` rows with the smallest `by`, the smallest first; `columns` and `then` are those of :func:`top_k`."""
-    return _ranking("bottom_k", k, by, columns, then)
+    return _ranking(BottomK, k, by, columns, then)
 
 
 def _column(func: str, given: Expr | str) -> Expr:
@@ -115,13 +126,14 @@ def _column(func: str, given: Expr | str) -> Expr:
     return found
 
 
-def _value_by(func: AggName, arg: Expr | str, by: Expr | str) -> AggCall:
-    value, rank = _column(func, arg), _column(func, by)
+def _value_by(call: type[MaxBy | MinBy], arg: Expr | str, by: Expr | str) -> AggCall:
+    value, rank = _column(call.func, arg), _column(call.func, by)
     pair = Func("named_struct", (lit("by"), rank, lit("value"), value))
-    return call_of(func, pair, name=f"{func}_{name_of(value)}_{name_of(rank)}")
+    return call(pair, name=f"{call.func}_{name_of(value)}_{name_of(rank)}")
 
 
-def _ranking(func: AggName, k: int, by: Expr | str, columns: tuple[Expr | str, ...], then: Then) -> AggCall:
+def _ranking(call: type[TopK | BottomK], k: int, by: Expr | str, columns: tuple[Expr | str, ...], then: Then) -> AggCall:
+    func = call.func
     a_number(k, "k", 1, f'write {func}(10, "amount")', most=10_000)
     further = _further(func, then)
     fields = [_column(func, c) for c in (by, *(column for column, _ in further), *columns)]
@@ -133,7 +145,7 @@ def _ranking(func: AggName, k: int, by: Expr | str, columns: tuple[Expr | str, .
                 message(f"{func} has one name twice", f"`{name}`", "a struct has one field of a name", 'write .alias("y")')
             )
     row = Func("named_struct", tuple(e for name, f in zip(names, fields, strict=True) for e in (lit(name), f)))
-    return call_of(func, row, k=k, then=tuple(first for _, first in further), name=f"{func}_{names[0]}")
+    return call(row, k=k, then=tuple(first for _, first in further), name=f"{func}_{names[0]}")
 
 
 def _further(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest", "largest"]]]:
@@ -146,13 +158,3 @@ def _further(func: str, then: object) -> list[tuple[Expr | str, Literal["smalles
             raise PlanError(message("`then` is a list of columns, each with what comes first", got, "rows have no order", hint))
         found.append((item[0], item[1]))
     return found
-
-
-def stddev_pop(arg: Expr | str) -> AggCall:
-    """Standard deviation of the population (n) of `arg`, ``float64``: the root of :func:`var_pop`; null without values."""
-    return call_of("stddev_pop", arg)
-
-
-def var_pop(arg: Expr | str) -> AggCall:
-    """Variance of the population (n) of `arg`, ``float64``; 0 for one value, null without values. Exact as :func:`variance`."""
-    return call_of("var_pop", arg)

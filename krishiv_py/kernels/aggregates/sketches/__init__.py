@@ -1,1 +1,0 @@
-"""Aggregates of bounded size: distinct counts, quantiles and histograms."""

@@ -1,0 +1,101 @@
+"""User-defined aggregates."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.types import normal_type
+
+A = TypeVar("A")
+
+
+@runtime_checkable
+class Aggregator(Protocol[A]):
+    """A user-defined aggregate.
+
+    ``merge`` must be associative and agree with ``add``: the library combines accumulators in any grouping.
+    Accumulators are stored in the checkpoint, in a form that runs no code when it is read. They may contain plain Python
+    values (numbers, text, bytes, lists, tuples, dicts, sets), dates and times, ``Decimal``, ``Fraction``, ``UUID``, the types
+    of ``collections`` and NumPy arrays. They may be of the class that `create` returns. List any other class in a tuple
+    ``state_types`` on the aggregator. An aggregator may also define
+    ``partial(values: pyarrow.Array, groups: numpy.ndarray, n_groups: int) -> list[A]`` as a vectorised form of ``create``
+    followed by ``add`` for every value.
+    """
+
+    def create(self) -> A:
+        """A fresh accumulator."""
+        ...
+
+    def add(self, accumulator: A, value: Any) -> A:
+        """The `accumulator` with one non-null `value` added; it may be changed in place."""
+        ...
+
+    def merge(self, left: A, right: A) -> A:
+        """Combine two accumulators; in some windows `left` holds earlier arrivals than `right`.
+
+        This is so in tumbling windows, count windows and windows that fire by rows. Hopping windows combine slices of time.
+        Look-back and distinct-set windows combine rows in order of time. A row may join two sessions, and a longest duration
+        may divide them differently. In these windows arrivals on both sides may alternate, so the aggregate should not
+        depend on the order of arrival.
+        """
+        ...
+
+    def finish(self, accumulator: A) -> Any:
+        """The result of an `accumulator`, None for null."""
+        ...
+
+
+@attrs.frozen(eq=False, repr=False)
+class Udaf(AggCall):
+    """A user-defined aggregate."""
+
+    func: ClassVar[str] = "udaf"
+    udaf: Aggregator[Any] | None = None
+    result_type: pa.DataType | None = None
+
+    @property
+    def _title(self) -> str:
+        return type(self.udaf).__name__
+
+    def _settings(self) -> list[str]:
+        return [f"user-defined, {self.result_type}"]
+
+
+@aggregate()
+def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType) -> AggCall:
+    """A user-defined aggregate, see :class:`Aggregator`; the result has `result_type`.
+
+    Parameters
+    ----------
+    aggregator : Aggregator
+        An instance with ``create``, ``add``, ``merge`` and ``finish``; it is pickled to the workers.
+    arg : Expr or str
+        The column; nulls are skipped.
+    result_type : pyarrow.DataType
+        Type of what ``finish`` returns.
+    """
+    if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
+        raise PlanError(
+            message(
+                "not an Aggregator",
+                shown(aggregator),
+                "it cannot be run",
+                "pass an instance with create, add, merge and finish",
+            )
+        )
+    if not isinstance(result_type, pa.DataType):
+        raise PlanError(
+            message(
+                "`result_type` is no Arrow type",
+                shown(result_type),
+                "results have no column type",
+                "pass for instance pyarrow.float64()",
+            )
+        )
+    return Udaf(column_of(arg, "udaf"), udaf=aggregator, result_type=normal_type(result_type))
