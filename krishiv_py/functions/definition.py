@@ -135,12 +135,14 @@ class Node:
         The name of the class; one that a version of sqlglot does not have is never met.
     parts : str
         Names of the parts, in the order of the arguments; ``*`` before one that is a list.
+    fill : str, optional
+        The last argument where its part is left out.
     **says : object
         Other parts and their values.
     """
 
-    def __init__(self, kind: str, parts: str = "this", **says: object) -> None:
-        self.kind, self.parts, self.says = kind, tuple(parts.split()), says
+    def __init__(self, kind: str, parts: str = "this", fill: str | None = None, **says: object) -> None:
+        self.kind, self.parts, self.fill, self.says = kind, tuple(parts.split()), fill, says
 
 
 @attrs.frozen(eq=False)

@@ -126,7 +126,6 @@ def _one(text: str, type_: pa.DataType) -> dict[str, Any] | None:
 @function(
     "json",
     "string",
-    node=Node("JSONExtractScalar", "this expression"),
     example=("get_json_object('{\"a\": [7]}', '$.a[0]')", "7"),
     elsewhere={"json_path_match": 'get_json_object("$.a")'},
 )

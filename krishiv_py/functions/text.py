@@ -419,7 +419,7 @@ def instr(value: Value, part: Value) -> Value:
 @function(
     "text",
     "string",
-    node=Node("Replace", "this expression replacement"),
+    node=Node("Replace", "this expression replacement", fill=""),
     example=("replace('aXb', 'X', '-')", "a-b"),
     elsewhere={"replace_all": 'replace("a", "b")'},
 )
@@ -428,7 +428,7 @@ def replace(value: Value, part: Text, by: Text = "") -> Value:
     return pc.replace_substring(text(value), part, by) if part else text(value)
 
 
-@function("text", "string", node=Node("Translate", "this from_ to"), example=("translate('abc', 'ab', 'x')", "xc"))
+@function("text", "string", node=Node("Translate", "this from to"), example=("translate('abc', 'ab', 'x')", "xc"))
 def translate(value: Value, characters: Text, by: Text) -> Value:
     """Return the text with each of the `characters` exchanged for the one at its place in `by`, or left out."""
     table: dict[int, str | None] = {}

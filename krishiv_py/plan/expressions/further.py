@@ -10,7 +10,8 @@ import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, message
-from krishiv_py.plan.expressions.collections import named_collection, of_collections
+from krishiv_py.plan.expressions.collections import of_collections
+from krishiv_py.plan.expressions.constants import SPREADING, spreading
 from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
@@ -20,29 +21,6 @@ UNIT_NAMES: Final = {
 }
 """Other names of the units of ``date_trunc`` and ``trunc``."""
 _DATE_UNITS: Final = ("year", "quarter", "month", "week")
-_CALLS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "BitwiseAnd": ("bit_and", ("this", "expression")),
-    "BitwiseNot": ("bit_not", ("this",)),
-    "BitwiseOr": ("bit_or", ("this", "expression")),
-    "BitwiseXor": ("bit_xor", ("this", "expression")),
-    "Ceil": ("ceil", ("this",)),
-    "EqualNull": ("equal_null", ("this", "expression")),
-    "Exp": ("exp", ("this",)),
-    "Floor": ("floor", ("this",)),
-    "IntDiv": ("div", ("this", "expression")),
-    "IsNan": ("isnan", ("this",)),
-    "Ln": ("ln", ("this",)),
-    "NullSafeEQ": ("equal_null", ("this", "expression")),
-    "Pow": ("pow", ("this", "expression")),
-    "Repeat": ("repeat", ("this", "times")),
-    "Replace": ("replace", ("this", "expression", "replacement")),
-    "Reverse": ("reverse", ("this",)),
-    "Sign": ("sign", ("this",)),
-    "Sqrt": ("sqrt", ("this",)),
-    "StrPosition": ("instr", ("this", "substr")),
-    "Translate": ("translate", ("this", "from_", "to")),
-}
-"""Functions by the name of sqlglot's class, and its arguments; a class that a version of it has not is never met."""
 _MIXED: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 _LENGTHS: Final = {
     **{"microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000},
@@ -56,8 +34,8 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 }
 
 
-def further(node: sg.Expression, read: Read) -> Expr | None:
-    """The expression of a node; None for one that is not known here either."""
+def check_bits(node: sg.Expression) -> None:
+    """Refuse different operators of bits of which it is not the same everywhere which comes first."""
     kind = type(node).__name__
     if kind in _MIXED and type(node.this).__name__ in _MIXED - {kind}:
         raise ExpressionError(
@@ -68,11 +46,14 @@ def further(node: sg.Expression, read: Read) -> Expr | None:
                 "write parentheses: (a & b) | c",
             )
         )
+
+
+def further(node: sg.Expression, read: Read) -> Expr | None:
+    """The expression of a node; None for one that is not known here either."""
+    kind = type(node).__name__
     found = of_collections(kind, node, read)
     if found is not None:
         return found
-    if kind in _CALLS:
-        return _call(*_CALLS[kind], node, read)
     for known in (_of_nulls, _of_patterns, _of_places, _of_time, _of_numbers):
         found = known(kind, node, read)
         if found is not None:
@@ -93,23 +74,12 @@ def further_by_name(name: str, args: list[Expr]) -> Expr | None:
         "nullifzero": lambda x: Func("nullif", (x, Lit(0))),
         "negative": lambda x: UnOp("-", x),
         "positive": lambda x: x,
-        "signum": lambda x: Func("sign", (x,)),
     }
     if name in one and len(args) == 1:
         return one[name](args[0])
-    return Func("trim", tuple(args)) if name == "btrim" else named_collection(name, args)
-
-
-def _call(name: str, parts: tuple[str, ...], node: sg.Expression, read: Read) -> Expr | None:
-    """A call with these parts of a node, if it has no others."""
-    told = {key: value for key, value in node.args.items() if value not in (None, [], False)}
-    if "from" in told:  # as versions of sqlglot name it
-        told["from_"] = told.pop("from")
-    if name == "replace":
-        told.setdefault("replacement", sg.Literal.string(""))
-    if set(told) - set(parts) or not set(parts) <= set(told):
-        return None
-    return Func(name, tuple(read(told[part]) for part in parts))
+    if name in SPREADING:
+        raise spreading(name)
+    return None
 
 
 def _of_nulls(kind: str, node: sg.Expression, read: Read) -> Expr | None:
@@ -185,8 +155,6 @@ def _of_places(kind: str, node: sg.Expression, read: Read) -> Expr | None:
         return Func("substring", (read(node.this), *places))
     if kind == "JSONExtractScalar" and type(node.expression).__name__ in ("JSONPath", "Literal"):
         return Func("get_json_object", (read(node.this), Lit(_path(node.expression))))
-    if kind == "Array":
-        return Func("array", tuple(map(read, node.expressions)))
     return None
 
 

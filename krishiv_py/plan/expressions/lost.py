@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import sqlglot
 from sqlglot.errors import ParseError
 
+from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.durations import to_us
 
 _CAPITAL_M: Final = re.compile(r"\s*[\d.]+\s*M\s*")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _UNITS: Final = re.compile(r"(\s*[+-]?\s*\d+(\.\d+)?\s*[A-Za-z]+)+\s*")
 _POINT: Final = re.compile(r"\.\s*[0-9]")
-_MOST: Final[dict[str, int]] = {
+_OTHERS: Final[dict[str, int]] = {
     **dict.fromkeys(("boolean", "date", "double", "float", "int", "string", "timestamp", "timestamp_ltz", "timestamp_ntz"), 1),
-    **dict.fromkeys(("array_agg", "array_size", "collect_list", "log10", "log2", "size"), 1),
-    **dict.fromkeys(("add_months", "array_append", "array_prepend", "array_remove", "date_sub"), 2),
-    **dict.fromkeys(
-        ("div", "element_at", "exists", "filter", "forall", "get_json_object", "ilike", "left", "like", "ltrim"), 2
-    ),
-    **dict.fromkeys(("mod", "percentile", "right", "round", "rtrim", "shiftleft", "shiftright", "sort_array", "to_date"), 2),
-    **dict.fromkeys(("to_timestamp", "transform", "trunc", "try_element_at"), 2),
+    **dict.fromkeys(("array_agg", "array_size", "collect_list"), 1),
+    **dict.fromkeys(("array_append", "array_prepend", "left", "mod", "percentile", "right", "trunc"), 2),
     **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), 2),
-    **dict.fromkeys(("date_diff", "date_format", "date_trunc", "datediff", "lpad", "rpad", "sequence", "slice"), 3),
+    **dict.fromkeys(("date_diff", "datediff"), 3),
 }
-"""Functions of which the parser takes further arguments and forgets them, and how many arguments they have."""
+"""How many arguments other calls have of which the parser takes more and forgets them."""
 _SKIPPING: Final = ("any_value", "first", "first_value", "last", "last_value")
-_COUNTED: Final = frozenset({*_MOST, "named_struct"})
-_CALL: Final = re.compile(rf"\b(?:{'|'.join(sorted(_COUNTED))})\s*\(", re.IGNORECASE)
+_CALL: Final = re.compile(r"\w\s*\(")
+
+
+@functools.cache
+def _most() -> Mapping[str, int]:
+    """How many arguments calls of SQL text have; the parser takes more of some and forgets them."""
+    known = {name: f.limits[1] + f.zoned for f in FUNCTIONS.values() if f.in_text for name in (f.name, *f.names)}
+    return known | _OTHERS
 
 
 def check_whole(text: str) -> None:
@@ -49,7 +52,7 @@ def check_whole(text: str) -> None:
         kind, before = token.token_type, tokens[at - 1] if at else None
         if kind is sqlglot.TokenType.NUMBER and before is not None and before.token_type is sqlglot.TokenType.DOT and at > 1:
             _check_point(tokens[at - 2], before, token, text)
-        if kind is sqlglot.TokenType.L_PAREN and before is not None and before.text.lower() in _COUNTED:
+        if kind is sqlglot.TokenType.L_PAREN and before is not None and before.text.lower() in _most():
             _check_call(before.text.lower(), _arguments(tokens, at + 1))
 
 
@@ -81,7 +84,7 @@ def _arguments(tokens: Sequence[Any], at: int) -> list[list[str]]:
 def _check_call(name: str, arguments: list[list[str]]) -> None:
     if name == "exists" and arguments and arguments[0][:1] and arguments[0][0].upper() in ("SELECT", "WITH"):
         return
-    most = _MOST.get(name)
+    most = _most().get(name)
     if most is not None and len(arguments) > most:
         raise ParseError(f"{name} takes at most {most} argument{'s' if most > 1 else ''}, not {len(arguments)}")
     if name in _SKIPPING and len(arguments) == 2 and [a.lower() for a in arguments[1]] != ["true"]:

@@ -36,12 +36,6 @@ _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
     sg.And: "and",
     sg.Or: "or",
 }
-_CALLS: Final[dict[type[sg.Expression], str]] = {
-    sg.Round: "round",
-    sg.Nullif: "nullif",
-}
-
-
 _BEGINS: Final = re.compile(
     r"\s*(alter|analyze|begin|cache|call|comment|commit|copy|create|declare|delete|desc|describe|drop|execute|explain|fetch|grant"
     r"|insert|kill|load|merge|optimize|pivot|pragma|prepare|refresh|rename|revoke|rollback|set|show|truncate|uncache|unpivot"
@@ -180,9 +174,6 @@ def expr_of(node: sg.Expression | None) -> Expr:
         raise ExpressionError(message("an argument is left out", "nothing", "the function has no value", "name all of them"))
     if type(node) in _BINARY:
         return _chain(node)
-    if type(node) in _CALLS:
-        arguments = [node.this, node.args.get("expression"), node.args.get("decimals")]
-        return Func(_CALLS[type(node)], tuple(expr_of(a) for a in arguments if a is not None))
     if isinstance(node, sg.Column):
         return _column(node)
     if isinstance(node, sg.Star):
@@ -256,8 +247,6 @@ def _compound(node: sg.Expression) -> Expr:
         return Cast(expr_of(node.this), type_of(node.to), named=True, tried=bool(node.args.get("safe")))
     if isinstance(node, sg.Dot) and isinstance(node.expression, sg.Identifier):
         return Field(expr_of(node.this), node.expression.name)
-    if isinstance(node, sg.If) and node.args.get("false") is not None:
-        return Func("if_else", tuple(expr_of(node.args[part]) for part in ("this", "true", "false")))
     if isinstance(node, sg.Struct) and all(isinstance(e, sg.PropertyEQ) for e in node.expressions):
         return Func("named_struct", tuple(x for e in node.expressions for x in (Lit(e.this.name), expr_of(e.expression))))
     if isinstance(node, sg.Alias):

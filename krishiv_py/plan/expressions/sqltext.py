@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
@@ -12,6 +13,8 @@ from typing import Any, Final
 import sqlglot
 from sqlglot import expressions as sg
 from sqlglot.errors import ParseError
+
+from krishiv_py.functions.known import FUNCTIONS
 
 _ZONELESS: Final = re.compile(r"\bwithout\s+time\s+zone\b", re.IGNORECASE)
 _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
@@ -75,19 +78,23 @@ def respelled(text: str) -> str:
 
 ZONED: Final = "krishiv_zoned_"
 """In front of the names of functions whose last argument is a time zone."""
-_OF_TIMES: Final = {
-    **dict.fromkeys(("year", "quarter", "month", "weekofyear", "day", "dayofmonth", "dayofyear", "dayofweek"), 2),
-    **dict.fromkeys(("hour", "minute", "second"), 2),
-    **dict.fromkeys(("date_format", "date_trunc"), 3),
-    **dict.fromkeys(("from_utc_timestamp", "to_utc_timestamp"), 0),
-}
-"""How many arguments they have then; 0: always."""
-_ZONED_CALL: Final = re.compile(rf"\b(?:{'|'.join(_OF_TIMES)})\s*\(", re.IGNORECASE)
+
+
+@functools.cache
+def _of_zones() -> tuple[Mapping[str, int], re.Pattern[str]]:
+    """How many arguments functions have that end with a time zone, 0 for those that always do; and how a call begins."""
+    found: dict[str, int] = {}
+    for known in FUNCTIONS.values():
+        zone = known.params[-1]
+        if known.in_text and (known.zoned or zone.kind == "Zone"):
+            many = known.limits[1] + known.zoned if known.zoned or zone.optional else 0
+            found |= dict.fromkeys((known.name, *known.names), many)
+    return found, re.compile(rf"\b(?:{'|'.join(found)})\s*\(", re.IGNORECASE)
 
 
 def _with_zones(text: str) -> str:
     """The same with functions that have a time zone under names of ours."""
-    if _ZONED_CALL.search(text) is None:
+    if "(" not in text or _of_zones()[1].search(text) is None:
         return text
     tokens = sqlglot.tokenize(text, dialect="spark")
     calls: list[list[int]] = []  # of open brackets: where the function stands before it, and how many arguments so far
@@ -100,7 +107,7 @@ def _with_zones(text: str) -> str:
             calls[-1][1] += 1
         elif kind in (sqlglot.TokenType.R_PAREN, sqlglot.TokenType.R_BRACKET) and calls:
             name, n = calls.pop()
-            wanted = _OF_TIMES.get(text[tokens[name].start : tokens[name].end + 1].lower()) if name >= 0 else None
+            wanted = _of_zones()[0].get(text[tokens[name].start : tokens[name].end + 1].lower()) if name >= 0 else None
             if wanted is not None and wanted in (0, n):
                 found.append(tokens[name].start)
     for start in sorted(found, reverse=True):
