@@ -16,8 +16,8 @@ name                                  kind     meaning
 ``firings_total``                     counter  result rows fired
 ``ttl_dropped_total``                 counter  windows (look-back windows: rows) dropped with the state of their key
 ``duplicate_events_total``            counter  rows that ``drop_duplicates`` did not let pass
-``limited_rows_total``                counter  rows dropped by ``max_rows_per_key``
-``limited_unfired_rows_total``        counter  rows dropped by ``max_rows_per_key`` before they had a result
+``limited_rows_total``                counter  rows refused by ``max_rows_per_window``, or ``max_rows_per_key`` of a join
+``limited_results_total``             counter  look-back results over the newest ``max_rows_per_key`` rows of their range only
 ``pending_window_count``              untyped   ``progress.open_windows``
 ``state_rows``                        gauge    rows and partial aggregates in state; the number of keys is not known
 ``state_bytes``                       gauge    bytes of state
@@ -173,8 +173,8 @@ SHOWN: Final = (
     _counted("firings", "Result rows fired", "firings"),
     _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),
     _counted("duplicate_events", "Rows that drop_duplicates did not let pass", "duplicates", always=False),
-    _counted("limited_rows", "Rows dropped by max_rows_per_key", "limited", always=False),
-    _counted("limited_unfired_rows", "Rows dropped by max_rows_per_key without a result", "limited_unfired", always=False),
+    _counted("limited_rows", "Rows refused by max_rows_per_window, or by max_rows_per_key of a join", "limited", always=False),
+    _counted("limited_results", "Results over the newest max_rows_per_key rows only", "limited_results", always=False),
     # a gauge but in name: the ending is one of histograms, which Prometheus' own check lets pass only where no type is given
     Shown("pending_window_count", "Windows open, as in the progress", "untyped", lambda p: {"": p.open_windows}),
     _gauge("state_rows", "Rows and partial aggregates in state", lambda p: p.open_rows),

@@ -186,9 +186,9 @@ class WindowMethods(OptionMethods):
         two_sided : bool
             Look ahead as well: ``[t - size, t + size]``.
         max_rows_per_key : int, optional
-            Keep at most this many rows of a key. The oldest rows beyond it are dropped and counted as ``limited``. Dropped rows
-            without a result (they get none) also count as ``limited_unfired``. The limit is applied after each batch, so
-            batches decide what is dropped; ``max_rows_per_window`` does not depend on them.
+            Let a window be the newest rows of its range, at most so many, the row itself always among them. Every row has a
+            result; results over a part of their range are counted as ``limited_results``. Of each key so many rows are kept,
+            and those that wait for their result. How rows are divided into batches does not matter.
         with_row : bool
             Add the whole row to each result: after the aggregates, every other column of the row under its own name. You can
             then distinguish results of rows of equal time.

@@ -132,6 +132,15 @@ class LookBackWindow(Window):
                     'use emit("updates") or emit("final")',
                 )
             )
+        if self.max_rows_per_key is not None and self.emit == "arrival" and self.output == "pairs":
+            raise PlanError(
+                message(
+                    "pairs on arrival do not work with max_rows_per_key",
+                    self.describe(),
+                    "a pair that was given could be one too many when rows between its two come later",
+                    'use max_rows_per_window, or leave emit="arrival" out',
+                )
+            )
 
     def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
         return tuple(n for n in row.names if n not in keys) if self.with_row and self.output == "aggregates" else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations, pairwise
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, ExpressionError, PlanError
+from krishiv_py.kernels.windows.ranged import lookback
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.kernels.ranged.per_row import AGGS, Plan, Seen, expected, observed, plans
@@ -142,16 +144,82 @@ def test_state_stays_bounded_by_rate_times_size() -> None:
     assert max(held) < 4 * (1_000 + 100 + 900)  # one row a millisecond, over lag, size and the runner ahead
 
 
-def test_a_row_limit_drops_the_oldest_and_counts_them() -> None:
+def test_a_row_limit_leaves_the_newest_rows_in_a_window() -> None:
     limited = stream_of(SCHEMA).watermark("at", 0).key_by("key").lookback_window(100, max_rows_per_key=3).agg(kv.count())
     driver = Driver(limited)
     first = [{"key": "a", "at": t, "value": 1} for t in range(10)] + [{"key": "b", "at": 5, "value": 1}]
     out = driver.send(first)
-    assert [(r["key"], r["window_end"], r["count"]) for r in out.results.to_pylist()] == [("b", 5, 1), ("a", 7, 1), ("a", 8, 2)]
-    assert (driver.counters["limited"], driver.counters["limited_unfired"]) == (7, 7)
-    assert driver.send([{"key": "a", "at": 20, "value": 1}]).results["count"].to_pylist() == [2]
-    assert (driver.counters["limited"], driver.counters["limited_unfired"]) == (8, 7)
+    counts = [(r["window_end"], r["count"]) for r in out.results.to_pylist() if r["key"] == "a"]
+    assert counts == [(0, 1), (1, 2), *((t, 3) for t in range(2, 9))]
+    assert driver.counters["limited_results"] == 6
+    assert driver.send([{"key": "a", "at": 20, "value": 1}]).results["count"].to_pylist() == [3]
     assert driver.close().results["count"].to_pylist() == [3]
+    assert driver.counters["limited_results"] == 8
+
+
+@pytest.mark.parametrize("emit", ["watermark", "arrival"])
+@pytest.mark.parametrize("two_sided", [False, True])
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 60)), max_size=40),
+    st.lists(st.integers(1, 39), max_size=6, unique=True),
+    st.integers(1, 4),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_limit_of_keys_does_not_depend_on_batches(
+    emit: Any, two_sided: bool, rows: list[tuple[str | None, int]], cuts: list[int], most: int, exclude: bool, in_order: bool
+) -> None:
+    """Every row against those of its key that it sees; rows in order fire, and are let go of, batch by batch."""
+    size, expected, cut = 20, Counter[Any](), 0
+    rows = sorted(rows, key=itemgetter(1)) if in_order else rows
+    for number, (key, at) in enumerate(rows):
+        near = [
+            (t, n)
+            for n, (k, t) in enumerate(rows)
+            if k == key and at - size <= t <= at + size * two_sided and (n <= number or emit == "watermark")
+        ]
+        near.sort()
+        own = near.index((at, number))
+        low = min(max(len(near) - most, 0), own)
+        seen = near[low : low + most]
+        cut += len(near) > most
+        expected[key, at, tuple(n for _, n in seen if n != number or not exclude)] += 1
+    keyed = stream_of(SCHEMA).watermark("at", 0 if in_order else 1_000).key_by("key")
+    window = keyed.lookback_window(size, two_sided=two_sided, max_rows_per_key=most, emit=emit, exclude_self=exclude)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookback, "_FEW", 0)
+        driver = Driver(window.agg(kv.collect_list("value").alias("seen")))
+        given = []
+        ends = [0, *sorted(c for c in cuts if c < len(rows)), len(rows)]
+        for low, high in pairwise(ends):
+            batch = [{"key": k, "at": t, "value": n} for n, (k, t) in enumerate(rows)][low:high]
+            given += driver.send(batch).results.to_pylist()
+            if low and two_sided:
+                driver = driver.restarted()
+        given += driver.close().results.to_pylist()
+    found = Counter((r["key"], r["window_end"] - size * two_sided, tuple(r["seen"])) for r in given)
+    assert found == expected
+    assert driver.counters.get("limited_results", 0) == cut
+
+
+@pytest.mark.parametrize("emit", ["watermark", "arrival"])
+def test_of_a_hot_key_so_many_rows_are_kept_and_read_a_few_times(emit: Any) -> None:
+    """Rows come in order of time, and the windows of hours hold a hundred of them; 50 other keys have a row each."""
+    keyed = stream_of(SCHEMA).watermark("at", 10).key_by("key")
+    driver = Driver(keyed.lookback_window("10 h", max_rows_per_key=100, emit=emit).agg(kv.sum("value")))
+    driver.send([{"key": str(i), "at": 0, "value": 1} for i in range(50)])
+    held, rewritten = [], 0
+    for batch in range(100):
+        before = set(driver._store.tables)
+        results = driver.send([{"key": "a", "at": 100 * batch + i, "value": 1} for i in range(100)]).results
+        held.append(sum(t.num_rows for t in driver._store.tables.values()))
+        rewritten += sum(driver._store.tables[name].num_rows for name in set(driver._store.tables) - before)
+        if batch > 2:
+            assert set(results["sum_value"].to_pylist()) == {100}
+    assert max(held) <= 1_024 + 100 + 50
+    assert rewritten <= 4 * 100 * 100
+    assert driver.counters["limited_results"] > 9_000
 
 
 @pytest.mark.parametrize("emit", ["watermark", "arrival"])

@@ -65,6 +65,9 @@ class ArrivalOperator(LookBackOperator):
         log.append(fresh, END_OF_TIME)
         return found
 
+    def _trim(self, bucket: Bucket, log: TimeLog, settled: int, frontier: int) -> None:
+        super()._trim(bucket, log, settled, END_OF_TIME)
+
     def _fire(self, log: TimeLog, low: int, high: int) -> list[pa.Table]:
         return []
 
@@ -80,14 +83,15 @@ class ArrivalOperator(LookBackOperator):
     def _give(self, log: TimeLog, fresh: pa.Table) -> list[pa.Table]:
         o, new = self._laid_out(log, fresh, self.before, self.after)
         anchors = np.flatnonzero(new)
-        r = self._ranges(o, anchors)
+        r = self._spans(o, anchors)
         if not self.after:
             r = attrs.evolve(r, high=anchors + 1)  # of equal times those that came later are behind it
         later = self._disturbed(o, anchors, r)
         if not later.any():
-            return [self.product(o, anchors, r, "+I", self.pane)]
+            return [self.product(o, anchors, self._newest(r, anchors), "+I", self.pane)]
         plain = np.flatnonzero(~later)
-        tables = [self.product(o, anchors[plain], Ranges(r.low[plain], r.high[plain], r.block), "+I", self.pane)]
+        seen = self._newest(Ranges(r.low[plain], r.high[plain], r.block), anchors[plain])
+        tables = [self.product(o, anchors[plain], seen, "+I", self.pane)]
         given = [anchors[plain]]
         disturbed = np.flatnonzero(later)
         lengths = r.high[disturbed] - r.low[disturbed]
@@ -117,7 +121,7 @@ class ArrivalOperator(LookBackOperator):
             bounds = running(np.bincount(ids, minlength=len(some)))
             copy = attrs.evolve(o, rows=pick(o.rows, at), ids=o.ids[at], times=o.times[at], picked=o.picked[at])
             own = np.flatnonzero(at == some[ids])
-            yield some, copy, own, Ranges(bounds[:-1], bounds[1:], copy.times // self.block_us)
+            yield some, copy, own, self._newest(Ranges(bounds[:-1], bounds[1:], copy.times // self.block_us), own)
 
     def _pairs(self, log: TimeLog, fresh: pa.Table) -> list[pa.Table]:
         """Every pair of a new row and one that came before it, on whichever side of it."""

@@ -1,6 +1,10 @@
 """Look-back windows (SEMANTICS §3.4, §4.2, §5): rows are kept as they came, until no row to come can meet them.
 
 A batch reads the rows that fire and those they look back at. With updates it also reads what mildly late rows touch.
+
+With `max_rows_per_key` a window is the newest rows of its range, as it is worked out. What is kept follows from that: rows that
+no window to come can hold are looked for when twice as many rows are held as were left the last time, so that a row is read a
+few times for it.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.state_table import Opened
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.sections import Fired
+from krishiv_py.kernels.state.sections import Fired, Section
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.windows.ranged.listed import Listing
@@ -42,13 +46,20 @@ BLOCKS: Final = 64
 """Into how many stretches of time a window of very many rows is cut to be reduced."""
 
 
+_FEW: Final = 1_024
+"""So many rows are never looked through for those that are not needed any more."""
+
+
+@attrs.define
+class _Trimmed(Section):
+    """How many rows were left when it was last looked for those that are not needed any more."""
+
+    rows_needed: int = 0
+
+
 def shift(time_us: int, by_us: int) -> int:
     """A bound moved, without leaving the number range."""
     return max(UNSET, min(END_OF_TIME, time_us + by_us))
-
-
-def _summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 class LookBackOperator:
@@ -67,6 +78,8 @@ class LookBackOperator:
         self.patience = Patience(found.wait_us + self.after, found.keep_us + self.before + self.after)
         self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
+        self._cut = 0
+        """Of the results of a step, those over the newest rows of their range only."""
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """The rows as they are: every one is needed by itself."""
@@ -74,7 +87,7 @@ class LookBackOperator:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        log = TimeLog(bucket, "b")
+        log, self._cut = TimeLog(bucket, "b"), 0
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results: list[pa.Table] = []
@@ -82,11 +95,13 @@ class LookBackOperator:
         if fresh is not None and fresh.num_rows:
             fresh, counters = self._admitted(log, fresh)
             results += self._take(log, fresh, due) if fresh.num_rows else []
-            counters = _summed(counters, self._limit(log, due.from_us))
         results += self._fire(log, due.from_us, due.to_us)
         Fired(due.reached_us).store(bucket)
         log.pass_by(due.to_us)
         log.forget(due.horizon_us)
+        if self.window.max_rows_per_key is not None:
+            counters["limited_results"] = self._cut
+            self._trim(bucket, log, shift(due.horizon_us, self.before), due.to_us)
         table = pa.concat_tables([self.layout.result_schema.empty_table(), *results])
         return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
 
@@ -129,9 +144,22 @@ class LookBackOperator:
         gone = TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
 
-    def _ranges(self, o: Ordered, anchors: Ints) -> Ranges:
+    def _spans(self, o: Ordered, anchors: Ints) -> Ranges:
+        """The rows in the range of each anchor."""
         ids, times = o.ids[anchors], o.times[anchors]
         return Ranges(o.start(ids, times - self.before), o.stop(ids, times + self.after), o.times // self.block_us)
+
+    def _newest(self, r: Ranges, anchors: Ints) -> Ranges:
+        """The newest of these rows, as many as the plan allows, the anchor always among them."""
+        most = self.window.max_rows_per_key
+        if most is None:
+            return r
+        self._cut += int(np.count_nonzero(r.high - r.low > most))
+        low = np.minimum(np.maximum(r.low, r.high - most), anchors)
+        return Ranges(low, np.minimum(r.high, low + most), r.block)
+
+    def _ranges(self, o: Ordered, anchors: Ints) -> Ranges:
+        return self._newest(self._spans(o, anchors), anchors)
 
     def _fire(self, log: TimeLog, low: int, high: int) -> list[pa.Table]:
         """The rows with ``low <= t < high`` have their results now."""
@@ -224,21 +252,24 @@ class LookBackOperator:
         refused = int(np.count_nonzero(~takes))
         return fresh if not refused else fresh.filter(pa.array(takes)), {"limited": refused}
 
-    def _limit(self, log: TimeLog, frontier: int) -> dict[str, int]:
-        """Keep the newest rows of every key, where the plan bounds them; the others are counted."""
-        limit = self.window.max_rows_per_key
-        if limit is None:
-            return {}
-        rows = log.load(UNSET, END_OF_TIME) if log.rows > limit else None
-        if rows is None:
-            return {"limited": 0, "limited_unfired": 0}
+    def _trim(self, bucket: Bucket, log: TimeLog, settled: int, frontier: int) -> None:
+        """Let go of rows that no window to come can hold, as so many newer ones of their key come before `settled`.
+
+        Before it no row comes any more, and all rows have had their result.
+        """
+        most, noted = self.window.max_rows_per_key, _Trimmed.of(bucket)
+        if most is None or self.window.max_rows_per_window is not None:  # which counts all rows, and bounds them
+            return
+        if log.rows <= max(2 * noted.rows_needed, _FEW):
+            return
+        rows = log.load(UNSET, END_OF_TIME)
+        assert rows is not None
         o = ordered(rows, self.layout.key_names)
-        newer = np.searchsorted(o.ids, o.ids, side="right") - np.arange(len(o.ids))
-        dropped = newer > limit
-        if dropped.any():
-            log.replace(pick(rows, np.sort(o.picked[~dropped])), frontier)
-        unfired = int(np.count_nonzero(dropped & (o.times >= frontier)))
-        return {"limited": int(np.count_nonzero(dropped)), "limited_unfired": unfired}
+        newer = o.stop(o.ids, np.full(len(o.ids), settled - 1)) - np.arange(len(o.ids)) - 1
+        kept = (o.times >= settled) | (newer < most)
+        if not kept.all():
+            log.replace(pick(rows, np.sort(o.picked[kept])), frontier)
+        _Trimmed(log.rows).store(bucket)
 
     def _wakeup(self, log: TimeLog) -> int | None:
         """The next watermark at which a row has its result, else the one at which the last row is forgotten."""
