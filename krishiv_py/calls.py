@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
+from krishiv_py.data_model import refuse_new, refuse_operators
 from krishiv_py.errors import CallError, KrishivError, PlanError, SchemaError, message, of_a_user, shown
 
 C = TypeVar("C", bound=type)
@@ -79,6 +80,9 @@ def checked_class(cls: C) -> C:
     """Check the calls of a class; as a decorator, of one that users get without its name."""
     for base in cls.__mro__:
         _check_own(base)
+    refuse_new(cls)
+    if not cls.__dict__.get("_is_protocol"):
+        refuse_operators(cls)
     return cls
 
 

@@ -15,6 +15,7 @@ name                                  kind     meaning
 ``refused_events_total``              counter  rows that entered no window, by ``reason``
 ``firings_total``                     counter  result rows fired
 ``ttl_dropped_total``                 counter  windows (look-back windows: rows) dropped with the state of their key
+``close_key_dropped_total``           counter  windows (look-back windows: rows) dropped by ``close_key``
 ``duplicate_events_total``            counter  rows that ``drop_duplicates`` did not let pass
 ``limited_rows_total``                counter  rows refused by ``max_rows_per_window``, or ``max_rows_per_key`` of a join
 ``limited_results_total``             counter  look-back results over the newest ``max_rows_per_key`` rows of their range only
@@ -34,7 +35,8 @@ name                                  kind     meaning
 ``query_state``                       gauge    1 for the ``state`` it is in: ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
 
-Only plans that can drop such rows have ``ttl_dropped_total``, ``duplicate_events_total`` and ``limited_…``.
+Only queries with closed keys have ``close_key_dropped_total``. Only plans that can drop such rows have ``ttl_dropped_total``,
+``duplicate_events_total`` and ``limited_…``.
 """
 
 from __future__ import annotations
@@ -172,6 +174,7 @@ SHOWN: Final = (
     Shown("refused_events", "Rows that entered no window, by reason", "counter", _refused, "reason"),
     _counted("firings", "Result rows fired", "firings"),
     _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),
+    _counted("close_key_dropped", "Windows (look-back windows: rows) dropped by close_key", "close_key_dropped", always=False),
     _counted("duplicate_events", "Rows that drop_duplicates did not let pass", "duplicates", always=False),
     _counted("limited_rows", "Rows refused by max_rows_per_window, or by max_rows_per_key of a join", "limited", always=False),
     _counted("limited_results", "Results over the newest max_rows_per_key rows only", "limited_results", always=False),

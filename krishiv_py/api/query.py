@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -125,6 +125,27 @@ class Query(Protocol):
         ------
         CheckpointError
             When the checkpoint no longer exists: :meth:`stop` deletes a temporary one.
+        """
+        ...
+
+    def close_key(self, key: Any, stage: str | None = None) -> None:
+        """Forget a `key`, for which no more rows come, without results; a tuple names a key of several columns.
+
+        Look-back, session, count and distinct-set windows, deduplication and joins are kept by key. Every stage that reads the
+        source forgets it, or only the `stage` of this name. It happens in the next micro-batch that reads rows, before that
+        takes them in: rows of the key that come later begin anew. The call is noted in the checkpoint before it returns, so a
+        batch that is repeated after a crash closes the same keys, and a call that no batch has seen holds for the next run.
+        Windows (of look-back windows: rows) that have no result because of it are counted as ``close_key_dropped``.
+
+        Raises
+        ------
+        PlanError
+            For what is no key of this query, for windows that end by themselves, and for stages with different keys where
+            none is named.
+        OperatorError
+            When the query does not run.
+        CheckpointError
+            When the call cannot be noted in the checkpoint.
         """
         ...
 

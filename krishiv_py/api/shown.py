@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.nodes import AssignWatermark, UnionSource, source_of
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED
+from krishiv_py.plan.stages import stages_read
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
@@ -59,7 +63,7 @@ def said_of(draft: Draft) -> list[str]:
     """What is told of a query: event time, keys, window, aggregates."""
     mark, window = draft.input, draft.window
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
-    timed = f"{column}watermark {mark.spec.describe()}" if mark.column else ""
+    timed = f"{column}watermark {_watermark(mark)}" if mark.column else ""
     named = [agg.output_name for agg in draft.aggs] if draft.output is None else computed(draft.output, draft.keys)
     return [
         timed,
@@ -67,3 +71,30 @@ def said_of(draft: Draft) -> list[str]:
         "" if window is None else window.describe(),
         f"gives {some(named)}" if named else "",
     ]
+
+
+def _watermark(mark: AssignWatermark) -> str:
+    """How far a watermark is after the rows of sources, also where it follows results of stages."""
+    source, lags = source_of(mark), _lags(mark)
+    if isinstance(mark.spec, MultiSourceWatermarkSpec):
+        names = [name for name, _ in mark.spec.sources]
+        only = isinstance(source, UnionSource) and names == [name for name, _ in source.parts]
+        return mark.spec.least_of(lags) if only else mark.spec.describe()
+    return f"max(event time) - {show_us(lags[0][1])}" if stages_read(mark) and len(lags) == 1 else mark.spec.describe()
+
+
+def _lags(mark: AssignWatermark) -> list[tuple[str, int]]:
+    """The streams of sources by the sides of joins, each with the lag of a watermark after its rows, µs."""
+    found, before = list[tuple[str, int]](), dict(stages_read(mark))
+    own = mark.spec
+    specs: Sequence[tuple[str | None, WatermarkSpec]] = (
+        own.sources if isinstance(own, MultiSourceWatermarkSpec) else ((None, own),)
+    )
+    for name, spec in specs:
+        if name not in before:
+            found.append((name or "", spec.lag_us))
+            continue
+        stage = before[name].stage
+        held_us = stage.window.hold_back_us(stage.options) + spec.lag_us
+        found += [(".".join(filter(None, (name, inner))), held_us + lag_us) for inner, lag_us in _lags(stage.input)]
+    return found

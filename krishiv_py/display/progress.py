@@ -30,6 +30,7 @@ _COUNTED: Final = {
     "unmatched": "unmatched",
     "limited": "over the limit",
     "ttl_dropped": "expired",
+    "close_key_dropped": "closed",
 }
 """Counters of rows and windows that are in no output, and what they are called."""
 

@@ -6,7 +6,7 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Node, Project, StageOutput, UnionSource, WindowAggregate, prefix_of, source_of
 
 
-def stages_read(node: WindowAggregate) -> tuple[tuple[str | None, StageOutput], ...]:
+def stages_read(node: Node) -> tuple[tuple[str | None, StageOutput], ...]:
     """The results of stages that a stage reads: of a join those of a side, with its name."""
     source = source_of(node)
     if isinstance(source, StageOutput):

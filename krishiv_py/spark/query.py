@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -20,7 +20,9 @@ from krishiv_py.calls import checked_class
 from krishiv_py.display.html import query_html
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.errors import KrishivError
+from krishiv_py.engine.closing import closed_key, closing_stages
+from krishiv_py.engine.stage import Stage
+from krishiv_py.errors import KrishivError, OperatorError, message
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.progress import Progress
@@ -32,6 +34,7 @@ from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.lost import lost_file
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.storage.closings import request
 from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.state_reader import count_keys, read_state
@@ -64,6 +67,7 @@ class StreamQuery:
         halt: Halt,
         spark: SparkSession,
         behind: Callable[[], bool],
+        closing: threading.Event,
     ) -> None:
         self._query = query
         self._id = str(query.query.id)
@@ -76,6 +80,7 @@ class StreamQuery:
         self._cleanup = cleanup
         self._spark = spark
         self._behind = behind
+        self._closing = closing
         self._halt = halt
         self._ending = threading.Lock()
         self._end: Literal["stopped", "failed"] | None = None
@@ -273,6 +278,16 @@ class StreamQuery:
     def pending_keys(self) -> int:
         """How many keys have something in state, after the last finished micro-batch."""
         return count_keys(self._spark, self._plan, self._ledger.notes)
+
+    def close_key(self, key: Any, stage: str | None = None) -> None:
+        """Forget a `key` in the next micro-batch that reads rows, before it takes them in."""
+        numbers = closing_stages(self._plan, stage)
+        keys = {n: closed_key(Stage(self._plan.stages[n].spec), key) for n in numbers}
+        if self.status != "running":
+            got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
+            raise OperatorError(message("the query does not run", got, "the key stays open", hint))
+        request(self._ledger.notes.checkpoint, keys, durable=self._ledger.notes.durable)
+        self._closing.set()
 
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""

@@ -47,6 +47,7 @@ from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, logged, p
 from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder
+from krishiv_py.runtime.storage.closings import Closings
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
@@ -59,6 +60,7 @@ from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import Tables, keep_with_driver
+from krishiv_py.spark.tasks.batch_number import closing_setting
 from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
@@ -125,6 +127,7 @@ class BatchSteps:
     planners: tuple[RangePlanner, ...] = ()
     wakes: Wakes | None = None
     tables: Tables | None = None
+    closings: Closings | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
@@ -146,6 +149,8 @@ class BatchSteps:
             self.clock.begin(batch_id, self.now())
         if self.tables is not None:
             self.ledger.tables = self.tables.begin(batch_id)
+        if self.closings is not None and self.closings.begin(batch_id):
+            frame.sparkSession.conf.set(closing_setting(self.closings.checkpoint), str(batch_id))
         for planner in self.planners:
             planner.taken(batch_id)
         self._publish(frame, batch_id)
@@ -171,6 +176,8 @@ class BatchSteps:
                 frame.unpersist()
         self.shuffle_files.of_batch(batch_id).clear()
         self._account(batch_id, reports_of(rows))
+        if self.closings is not None:
+            self.closings.published(batch_id, {row.kind for row in rows})
         if self.heartbeats is not None:
             self.heartbeats.batch_done()
 
@@ -303,6 +310,7 @@ def start(
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
     tables = Tables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables)
+    closing = threading.Event()
     steps = BatchSteps(
         plan,
         outputs,
@@ -318,6 +326,7 @@ def start(
         planning,
         wakes,
         tables,
+        Closings(checkpoint, durable, begun, closing),
     )
     writer = writing(frame, steps, checkpoint, batches, title)
 
@@ -357,6 +366,7 @@ def start(
         halt,
         spark,
         lambda: any(planner.behind() for planner in planning),
+        closing,
     )
     if heartbeats is not None:
         heartbeats.start(lambda: query.status == "running")

@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.chain import as_rows, follow, packed_results, stepping
+from krishiv_py.engine.closing import CLOSED, forget, key_dropping
 from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
@@ -18,6 +19,7 @@ from krishiv_py.engine.snapshot import as_if_ended
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
@@ -70,6 +72,23 @@ class DrivenStage:
     def bucket(self, now_us: int) -> Bucket:
         """Its state."""
         return Bucket(self.store, self.meta, now_us // 1_000)
+
+    @property
+    def held_keys(self) -> int:
+        """How many keys have something in state; without a key 1, or 0."""
+        return keys_held(self.store.tables.values(), self.stage.layout.key_names)
+
+    def forget(self, keys: pa.Table, moment: Moment) -> int:
+        """Drop keys, at the `moment` of the last step; gives how many windows will not have their result."""
+        moment = moment.at(self.plan.times)
+        bucket = self.bucket(moment.now_us or 0)
+        lost = forget(self.stage, bucket, keys, moment)
+        left = key_dropping(self.stage).step(
+            bucket, [], attrs.evolve(moment, asks=False)
+        )  # again at that moment: nothing fires
+        self.open_windows, self.open_rows = left.open_windows, left.open_rows
+        count(self.counters, {CLOSED: lost} if lost else {})
+        return lost
 
     def account(self, done: BatchDone) -> None:
         """Count what was done."""

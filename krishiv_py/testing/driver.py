@@ -15,6 +15,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS, count
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.stage import Stage
@@ -39,7 +40,6 @@ from krishiv_py.planner.tables import tables_seen
 from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.driven import DrivenStage, dropped
-from krishiv_py.testing.held_keys import asked_stages, close_key, held_keys
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.outputs import AnySink, outputs
 from krishiv_py.testing.plans import run_by_driver
@@ -299,7 +299,7 @@ class Driver:
     @property
     def pending_keys(self) -> int:
         """How many keys have something in state; rows that nothing needs any more may stay for a while."""
-        return sum(held_keys(s.stage, s.store) for s in self._stages)
+        return sum(s.held_keys for s in self._stages)
 
     def close_key(self, key: Any, stage: str | None = None) -> int:
         """Forget a `key`, for which no more rows come, without results; a tuple names a key of several columns.
@@ -313,8 +313,10 @@ class Driver:
             For what is no key of this query, for windows that end by themselves, and for stages with different keys where
             none is named; then nothing is forgotten.
         """
-        asked = asked_stages(self.plan, stage)
-        return close_key([self._stages[n] for n in asked], key, self._moment)
+        closing = [self._stages[n] for n in closing_stages(self.plan, stage)]
+        keys = [closed_key(s.stage, key) for s in closing]
+        stepped = attrs.evolve(self._moment, watermark_us=self._before[0], others=self._before[1:], before=None)
+        return sum(s.forget(dead, stepped) for s, dead in zip(closing, keys, strict=True))
 
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
         """Send one `row`; gives it back if it was refused, else None. Results of the batch go to the sink.

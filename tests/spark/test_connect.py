@@ -53,6 +53,15 @@ PROGRAM = textwrap.dedent("""
         query.process_all_available()
         print(sorted(tuple(r.values()) for r in rows.table().to_pylist()), query.progress.late["late"])
     print(read_table(f"{folder}/late").to_pylist())
+    visits, sender = session.memory_stream("user string, at bigint")
+    with visits.watermark("at", 0).key_by("user").session_window(10).agg(count()).start(MemorySink()) as query:
+        sender.send([{"user": user, "at": 0} for user in "ab"])
+        query.process_all_available()
+        query.close_key("a")
+        sender.send([{"user": user, "at": 5} for user in "ab"])
+        sender.close()
+        query.process_all_available()
+        print(sorted(tuple(r.values()) for r in query.results().to_pylist()), query.progress.counters["close_key_dropped"])
     marked = session.spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
     for frame in (marked.selectExpr("timestamp AS at"), marked.selectExpr("unix_millis(timestamp) AS at")):
         windows = session.from_dataframe(frame).watermark("at", 0).tumbling_window(1_000).agg(count())
@@ -76,7 +85,8 @@ def test_connect() -> None:
     assert lines[2] == "[('a', 0, 10, 2)] 3 20000 1", "that of the batch without rows"
     assert lines[3] == "[('a', 0, 10, 2), ('b', 20, 30, 1)] 1"
     assert lines[4] == "[{'user': 'a', 'at': 5, 'reason': 'late', 'watermark': 20, 'lateness': 15}]"
-    assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[5:7]] == [True, True]
+    assert lines[5] == "[('a', 5, 15, 1), ('b', 0, 15, 2)] 1", "a key is closed in the next batch"
+    assert ["to_dataframe() of a DataFrame with a watermark of its own" in line for line in lines[6:8]] == [True, True]
 
 
 def test_a_process_with_a_session_of_its_own_says_so(session: Session) -> None:

@@ -51,6 +51,10 @@ class AggCall(Aggregate):
     name: str | None = None
     where: Expr | None = None
     over_us: int | None = None
+    _called: ClassVar[str] = "an aggregate"
+    _operator_hints: ClassVar[dict[str, str]] = {
+        "": 'write it in .agg(...), and go on with its result: .agg(sum("amount")).with_column("result", "sum_amount / 2")'
+    }
 
     def __attrs_post_init__(self) -> None:
         for part in (self.arg, self.where):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -27,6 +27,23 @@ BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
 
 
+_EACH: Final = "write the step for the whole column, it holds for each row; of a list .transform(...), .element_at(1), .size()"
+_HINTS: Final = {
+    **dict.fromkeys(("matmul", "rmatmul"), "write * for a product; a sum of products is sum(...) in .agg(...)"),
+    **dict.fromkeys(("divmod", "rdivmod"), "write .div(2) for the whole part, % for the rest"),
+    **dict.fromkeys(("lshift", "rlshift"), "write .shiftleft(1)"),
+    **dict.fromkeys(("rshift", "rrshift"), "write .shiftright(1)"),
+    **dict.fromkeys(("iter", "next", "reversed"), _EACH),
+    **dict.fromkeys(("floor", "ceil"), "write .floor() or .ceil(), as methods"),
+    **dict.fromkeys(("index", "trunc", "complex"), 'write .cast("bigint"), or .getitem(column) for an item of a list'),
+    **dict.fromkeys(("setitem", "delitem"), 'write stream.with_column("name", ...): columns are values and do not change'),
+    "bytes": 'write .cast("binary")',
+    "hash": "use the name as the key of a dict, or .same_as(other) to compare expressions",
+    "pos": "leave the sign out",
+}
+"""What to write instead of Python's operators and functions that no expression has."""
+
+
 class Expr(FunctionMethods):
     """Base of all expressions; carries the operators.
 
@@ -36,6 +53,8 @@ class Expr(FunctionMethods):
 
     __slots__ = ()
     __array_ufunc__: ClassVar[None] = None  # so that NumPy's numbers leave operators to us
+    _called: ClassVar[str] = "a column"
+    _operator_hints: ClassVar[dict[str, str]] = _HINTS
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # `==` builds an expression, so hashing would lie
 
     def __add__(self, other: object) -> BinOp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -257,16 +258,20 @@ class MultiSourceWatermarkSpec:
 
     def describe(self) -> str:
         """One line for ``explain()``."""
-        parts = ", ".join(f"{name} - {show_us(spec.lag_us)}" for name, spec in self.sources)
-        idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
         new = {
             "side_output": "to the late output (unknown_source)",
             "fail": "stop the query",
             "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else "",
         }[self.unknown_action]
+        return f"{self.least_of([(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
+
+    def least_of(self, lags_us: Sequence[tuple[str, int]]) -> str:
+        """What the watermark is the least of, with the lags of its sources."""
+        parts = ", ".join(f"{name} - {show_us(lag_us)}" for name, lag_us in lags_us)
+        idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
         idle += _shown_advance(self.idle_advance_us)
         idle += "" if self.max_drift_us is None else f", none more than {show_us(self.max_drift_us)} ahead"
-        return f"min over {parts}{idle}; rows of other sources: {new}"
+        return f"min over {parts}{idle}"
 
 
 def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import attrs
@@ -123,6 +124,7 @@ def start(
         Halt(),
         spark,
         behind(checkpoint, ranged),
+        threading.Event(),
     )
     query.arrivals = arrivals
     arrivals.fail = query.fail

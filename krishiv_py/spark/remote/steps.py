@@ -33,6 +33,7 @@ from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs, planners
+from krishiv_py.runtime.storage.closings import Closings
 from krishiv_py.spark.publishing import check_outputs, outputs_of
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
@@ -199,10 +200,11 @@ def begin(pickled: bytes) -> ServerSteps:
     clock = clock_for(plan, checkpoint, durable=told.durable)
     controls = ControlFolder.of(checkpoint, wanted=False)
     heartbeats = told.beats.heartbeats(controls, told.now, lambda: bool(ledger.open))
+    begun = max(batches_of(checkpoint), default=-1)
     steps = BatchSteps(
         plan,
         outputs_of(plan, told.sinks, told.title, told.mark, durable=told.durable),
-        max(batches_of(checkpoint), default=-1),
+        begun,
         ledger,
         clock,
         told.now,
@@ -214,6 +216,7 @@ def begin(pickled: bytes) -> ServerSteps:
         planning,
         told.beats.wakes(controls, told.now),
         Tables(checkpoint, lookup_tables(plan), told.now, told.durable),
+        Closings(checkpoint, told.durable, begun),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: True)  # the process ends with the query

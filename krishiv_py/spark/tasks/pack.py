@@ -26,12 +26,13 @@ from krishiv_py.planner.stages import StagePlan
 from krishiv_py.runtime.clock.clocks import Clock
 from krishiv_py.runtime.handing_on import addressed
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.storage.closings import CLOSED, by_bucket
 from krishiv_py.runtime.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.tasks.batch_number import batch_number
+from krishiv_py.spark.tasks.batch_number import batch_number, closing_keys
 from krishiv_py.spark.tasks.failures import in_task
 
 CHUNK: Final = "chunk"
@@ -40,6 +41,7 @@ TICK: Final = "tick"
 SNAPSHOT: Final = "snapshot"
 RAW: Final = "raw"
 NOTES: Final = "notes"
+CLOSE: Final = "close"
 PACKED_TYPE: Final = flat_type("bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary")
 PACKED: Final = pa.schema(
     [
@@ -203,8 +205,16 @@ class _Task:
         if self._any:
             for share in self._shares:
                 yield self._rows(self._ending(share))
+            yield from self._closing()
             if all(share.root.number for share in self._shares):  # the first operator wakes those behind it
                 yield self._rows([(self._pack.bucket_ids[0], TICK, b"0")])
+
+    def _closing(self) -> Iterator[pa.RecordBatch]:
+        """The keys that the batch closes, for the buckets that have them; every task says the same."""
+        ids, closing = self._pack.bucket_ids, closing_keys(self._pack.clock.checkpoint, self._batch)
+        rows = [(b, addressed(CLOSE, to), blob) for to, keys in closing.items() for b, blob in by_bucket(keys, ids)]
+        if rows:
+            yield self._rows([(ids[0], CLOSED, b""), *rows])
 
     def _ending(self, share: _Share) -> list[tuple[int, str, bytes]]:
         first, notes, to = self._pack.bucket_ids[0], share.packing.notes, share.root.number

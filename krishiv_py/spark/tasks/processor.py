@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from krishiv_py.arrays.large import by_size
 from krishiv_py.engine.chain import follow, packed_results, stepping
+from krishiv_py.engine.closing import CLOSED, forget
 from krishiv_py.engine.failures import STEP
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
@@ -40,13 +41,13 @@ from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK
+from krishiv_py.spark.tasks.pack import CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK
 
 OUT_TYPE: Final = flat_type("kind string, bucket int, blob binary")
 LATE_ROWS: Final = "late"
 FILE: Final = "file"
 META: Final = "meta"
-_OF_THE_FIRST: Final = frozenset({CHUNK, LATE, NOTES, RAW, SNAPSHOT, TICK})
+_OF_THE_FIRST: Final = frozenset({CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK})
 
 
 _SIZES: Final = "sizes"
@@ -145,7 +146,7 @@ class BucketProcessor:
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
         notes: list[Notes] = []
-        now_us, snapshot, mine = in_force.now_us or 0, False, False
+        now_us, snapshot, mine, closing = in_force.now_us or 0, False, False, b""
         take = decode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).take
         if self._place.number:
             yield from self._behind(bucket, batch, rows, in_force, take)
@@ -169,6 +170,8 @@ class BucketProcessor:
                 )
             if row.kind == SNAPSHOT:
                 snapshot = True
+            elif row.kind == CLOSE:
+                closing = bytes(row.blob)  # every task says the same
             elif row.kind == TICK:
                 now_us = max(now_us, int(bytes(row.blob)))
             elif row.kind == NOTES:
@@ -178,7 +181,7 @@ class BucketProcessor:
         if not mine:  # a timer of its own tells it when something is due
             return
         moment = attrs.evolve(in_force, now_us=now_us)
-        yield from self._step(bucket, batch, moment, Packed(chunks, late, notes), snapshot=snapshot)
+        yield from self._step(bucket, batch, moment, Packed(chunks, late, notes), snapshot=snapshot, closing=closing)
 
     def _behind(
         self, bucket: int, batch: int, rows: Iterator[Any], moment: Moment, take: Callable[[bytes], pa.Table]
@@ -186,7 +189,7 @@ class BucketProcessor:
         """Take what the stages before gave, or was read from a source, and let pass what is meant for others."""
         given: list[pa.Table] = []
         given_early: list[pa.Table] = []
-        snapshot = False
+        snapshot, closing = False, b""
         packed: list[tuple[int, str, bytes]] = []
         for row in rows:
             kind, to, seq = address_of(row.kind)
@@ -198,6 +201,8 @@ class BucketProcessor:
                 given_early.append(take(bytes(row.blob)))
             elif kind == SNAPSHOT:
                 snapshot = True
+            elif kind == CLOSE:
+                closing = bytes(row.blob)
             elif kind != TICK:
                 packed.append((seq, kind, bytes(row.blob)))
         assert self._clock is not None
@@ -207,12 +212,14 @@ class BucketProcessor:
             tables = {at: [take(blob) for _, kind, blob in packed if kind == at] for at in (CHUNK, LATE)}
             read = Packed(tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES])
         if not self._place.follows:
-            yield from self._step(bucket, batch, moment, read, snapshot=snapshot)
+            yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
             return
         judged = self._clock.in_force(batch - 1).at(self._place.times) if batch else Moment(UNSET)
         judged = attrs.evolve(judged, now_us=moment.now_us)
         folded = packed_results(self._stage, given, judged, read)
-        yield from self._step(bucket, batch, moment, folded, judged=judged, snapshot=snapshot, given_early=given_early)
+        yield from self._step(
+            bucket, batch, moment, folded, judged=judged, snapshot=snapshot, given_early=given_early, closing=closing
+        )
 
     def handle_timer(self, key: Any, timerValues: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
@@ -265,6 +272,7 @@ class BucketProcessor:
         judged: Moment | None = None,
         snapshot: bool = False,
         given_early: Sequence[pa.Table] = (),
+        closing: bytes = b"",
     ) -> Iterator[Row]:
         meta = self._load()
         counters = under_new_names(meta.setdefault("counters", {**none_counted(), FIRINGS: 0}))
@@ -277,6 +285,11 @@ class BucketProcessor:
         store = SparkStore(self._state, meta, pages, blobs)
         held = Bucket(store, meta, now_us // 1_000 or None, pages)  # 0: no clock has been read yet
         moment = attrs.evolve(in_force.at(follows), now_us=now_us)
+        if closing and batch:
+            assert self._clock is not None
+            stepped = attrs.evolve(self._clock.in_force(batch - 1).at(follows), now_us=now_us)
+            lost = forget(self._stage, held, decode(closing), stepped)
+            count(counters, {CLOSED: lost} if lost else {})
         if judged is None:
             every = [self._stage.step(held, packed, moment)]
         else:

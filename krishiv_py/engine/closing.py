@@ -1,28 +1,23 @@
-"""Keys in the state of a test driver: counted, and closed."""
+"""Closing keys: which stages forget a key, and what that costs in results. The same for the test driver and for Spark."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.state_table import keys_held
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.wrappers.ttl import KeyDropping
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.testing.driven import DrivenStage
+
+CLOSED: Final = "close_key_dropped"
+"""The counter of windows (of look-back windows: rows) that have no result because their key was closed."""
 
 
-def held_keys(stage: Stage, store: MemoryStore) -> int:
-    """How many keys have something in state; without a key 1, or 0."""
-    return keys_held(store.tables.values(), stage.layout.key_names)
-
-
-def asked_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
+def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
     """The numbers of the stages in which a key is closed: that of this `name`, or all with state that read the source.
 
     Raises
@@ -32,39 +27,45 @@ def asked_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
     """
     if name is not None:
         return [plan.stage_called(name)]
-    asked = [n for n in plan.roots if not plan.stages[n].keeps_nothing] or [0]
-    if len({plan.stages[n].spec.keys for n in asked}) > 1:
-        keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in asked)
+    found = [n for n in plan.roots if not plan.stages[n].keeps_nothing] or [0]
+    if len({plan.stages[n].spec.keys for n in found}) > 1:
+        keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in found)
         raise PlanError(
             message(
                 "the outputs have different keys", keyed, "it is not known whose key this is", "pass stage=..., one of them"
             )
         )
-    return asked
+    return found
 
 
-def close_key(stages: list[DrivenStage], key: Any, moment: Moment) -> int:
-    """Forget a key in all of these stages, or in none; gives how many windows will not have their result.
+def closed_key(stage: Stage, key: Any) -> pa.Table:
+    """Return a `key` of a stage as its state holds it, for :func:`forget`.
 
     Raises
     ------
     PlanError
         For a key with another number of columns, a value of another type, and windows that are not kept by key.
     """
-    found = [(_key_dropping(driven.stage), _one_key(driven.stage, key), driven) for driven in stages]
-    return sum(_dropped(operator, dead, driven, moment.at(driven.plan.times)) for operator, dead, driven in found)
+    key_dropping(stage)
+    return _one_key(stage, key)
 
 
-def _dropped(operator: KeyDropping, dead: pa.Table, driven: DrivenStage, moment: Moment) -> int:
-    """Drop a key of a stage, and see what it still holds; gives how many windows will not have their result."""
-    bucket = Bucket(driven.store, driven.meta)
-    lost = operator.drop_keys(bucket, dead, moment)
-    left = operator.step(bucket, [], attrs.evolve(moment, asks=False))  # without rows and at the same moment nothing fires
-    driven.open_windows, driven.open_rows = left.open_windows, left.open_rows
-    return lost
+def forget(stage: Stage, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:
+    """Drop keys from the state of a bucket; `moment` is what was in force in its last step.
+
+    Returns how many windows will not have their result.
+    """
+    return key_dropping(stage).drop_keys(bucket, keys, moment)
 
 
-def _key_dropping(stage: Stage) -> KeyDropping:
+def key_dropping(stage: Stage) -> KeyDropping:
+    """The operator of a stage that can forget keys.
+
+    Raises
+    ------
+    PlanError
+        For windows that are not kept by key.
+    """
     operator: Any = stage.operator
     while not isinstance(operator, KeyDropping) and hasattr(operator, "inner"):
         operator = operator.inner

@@ -1,0 +1,197 @@
+"""Keys that ``query.close_key`` closes: all tasks of a micro-batch forget the same ones, also when the batch is repeated.
+
+A call writes a request into the checkpoint. When a batch begins, the driver notes in the checkpoint which requests it takes,
+before the tasks run, and lets them know that there is such a note. They wake the buckets of these keys, which forget
+them before they take the rows of the batch. A batch without rows runs no task that could wake a bucket: then the next
+one takes the requests. A batch that is repeated after a crash finds its own note, or takes none if it had none.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.arrays.grouping import buckets, normal_key
+from krishiv_py.arrays.splitting import split
+from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.errors import CheckpointError, message, told
+from krishiv_py.runtime.storage.codec import decode, encode
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+
+CLOSED: Final = "closed"
+"""Rows that say that the tasks of a batch have seen its note."""
+_REQUESTS: Final = "closing"
+_NOTE: Final = "closed_keys.json"
+
+
+def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> None:
+    """Write a request to close keys, by the number of the stage that is to forget them.
+
+    Raises
+    ------
+    CheckpointError
+        When the checkpoint cannot be written to; then the keys are not closed.
+    """
+    data = sealed(json.dumps({str(stage): [_text(table)] for stage, table in keys.items()}).encode())
+    try:
+        write_whole(*_at(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json"), data, durable=durable)
+    except OSError as problem:
+        hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
+        got = f"{checkpoint}: {told(problem)}"
+        raise CheckpointError(message("the keys to close could not be noted", got, "they stay open", hint)) from problem
+
+
+@attrs.define(eq=False)
+class Closings:
+    """What the driver of a query does with the requests.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The checkpoint of the query.
+    durable : bool
+        Whether what is written must survive a loss of power.
+    begun : int
+        The last micro-batch that was begun in an earlier run: it and those before were tried already.
+    requested : threading.Event
+        Set when there may be requests; None where another process writes them, so that each batch looks.
+    """
+
+    checkpoint: str
+    durable: bool = False
+    begun: int = -1
+    requested: threading.Event | None = None
+    _note: dict[str, Any] | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._note = _read_note(self.checkpoint)
+        if self.requested is not None:
+            self.requested.set()  # an earlier run may have left some
+
+    def begin(self, batch: int) -> bool:
+        """Note what a batch takes, before its tasks run; gives whether there is anything, which tasks are to know.
+
+        Raises
+        ------
+        CheckpointError
+            When a request is damaged.
+        """
+        if self._note is None or self._note["batch"] != batch:
+            taken = self._waiting() if batch > self.begun else {}
+            if not taken:
+                return False
+            self._forget_done()
+            self._write({"batch": batch, "seen": False, "requests": sorted(taken), "keys": _merged(taken)})
+        return True
+
+    def published(self, batch: int, kinds: set[str]) -> None:
+        """A batch is published; `kinds` of the rows that its tasks gave say whether they saw the note.
+
+        What it took is done before Spark marks the batch as done. Until then the note keeps the keys for a repetition.
+        """
+        if self._note is None or self._note["batch"] != batch:
+            return
+        if CLOSED in kinds:
+            self._write({**self._note, "seen": True})
+            self._forget_done()
+        elif self.requested is not None:
+            self.requested.set()
+
+    def _waiting(self) -> dict[str, dict[str, list[str]]]:
+        """The requests that no batch has done, by name."""
+        if self.requested is not None:
+            if not self.requested.is_set():
+                return {}
+            self.requested.clear()  # before looking: what is written from now on sets it again
+        system, folder = _at(self.checkpoint, _REQUESTS)
+        listed = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        names = sorted({f.base_name for f in listed if f.base_name.endswith(".json")} - self._done)
+        found = {}
+        for name in names:
+            path = f"{folder}/{name}"
+            data = read_whole(system, path)
+            if data is None:
+                raise missing(path, BEGIN_ANEW)
+            found[name] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        return found
+
+    @property
+    def _done(self) -> set[str]:
+        """The requests that the last batch with any has done; their files may be there still."""
+        return set(self._note["requests"]) if self._note is not None and self._note["seen"] else set()
+
+    def _forget_done(self) -> None:
+        for name in self._done:
+            system, path = _at(self.checkpoint, f"{_REQUESTS}/{name}")
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_file(path)
+
+    def _write(self, note: dict[str, Any]) -> None:
+        write_whole(*_at(self.checkpoint, _NOTE), sealed(json.dumps(note).encode()), durable=self.durable)
+        self._note = note
+
+
+def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
+    """In a task: the keys that a batch closes, by the number of the stage; for batches that have a note.
+
+    Raises
+    ------
+    CheckpointError
+        When the note of the batch is damaged or lost.
+    """
+    note = _read_note(checkpoint)
+    if note is None or note["batch"] != batch:
+        raise missing(f"the note of the keys that batch {batch} closes in {checkpoint}", BEGIN_ANEW)
+    return {int(stage): pa.concat_tables(map(_table, texts)) for stage, texts in note["keys"].items()}
+
+
+def by_bucket(keys: pa.Table, bucket_ids: tuple[int, ...]) -> Iterator[tuple[int, bytes]]:
+    """The keys of each bucket, encoded."""
+    columns: list[pa.Array | pa.ChunkedArray] = [normal_key(c.combine_chunks()) for c in keys.columns]
+    at = buckets(columns, keys.num_rows, len(bucket_ids))
+    for number, part in split(keys, at):
+        yield bucket_ids[number], encode(part.combine_chunks())
+
+
+def _merged(requests: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for keys in requests.values():
+        for stage, texts in keys.items():
+            found.setdefault(stage, []).extend(texts)
+    return found
+
+
+def _read_note(checkpoint: str) -> dict[str, Any] | None:
+    """The note of the last batch that closed keys; None before the first."""
+    system, path = _at(checkpoint, _NOTE)
+    data = read_whole(system, path)
+    if data is None:
+        return None
+    try:
+        note: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        int(note["batch"]), bool(note["seen"]), list(note["requests"]), note["keys"].items()
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:  # whole, but another file
+        raise damaged(path, f"{len(data)} bytes that are no note of closed keys", BEGIN_ANEW) from problem
+    return note
+
+
+def _text(table: pa.Table) -> str:
+    return base64.b64encode(encode(table)).decode()
+
+
+def _table(text: str) -> pa.Table:
+    return decode(base64.b64decode(text))
+
+
+def _at(checkpoint: str, name: str) -> tuple[pafs.FileSystem, str]:
+    return file_system(f"{checkpoint}/krishiv/{name}")
