@@ -114,9 +114,9 @@ def type_text(type_: pa.DataType) -> str:
         return f"struct<{', '.join(f'{f.name}: {type_text(f.type)}' for f in type_)}>"
     if pa.types.is_map(type_):
         return f"map<{type_text(type_.key_type)}, {type_text(type_.item_type)}>"
-    if pa.types.is_list(type_):
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         return f"array<{type_text(type_.value_type)}>"
-    return str(type_)
+    return "interval day to second" if type_ == pa.duration("us") else str(type_)
 
 
 def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.errors import SchemaError, message, shown
-from krishiv_py.types import normal_type
+from krishiv_py.types import normal_type, type_text
 
 Path: TypeAlias = tuple[str, ...]
 """The name of a column, and those of the fields inside it."""
@@ -92,9 +92,9 @@ def exact_number(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         values = values.cast(pa.float32())
     found = values.cast(wanted)
     if _infinite(found) != _infinite(values):
-        raise pa.ArrowInvalid(f"a number is too large for {wanted}")
+        raise pa.ArrowInvalid(f"a number is too large for {type_text(wanted)}")
     if is_.is_decimal(wanted) and is_.is_floating(values.type) and not found.cast(values.type).equals(values):
-        raise pa.ArrowInvalid(f"a number has more digits than {wanted}")
+        raise pa.ArrowInvalid(f"a number has more digits than {type_text(wanted)}")
     return found
 
 
@@ -104,7 +104,7 @@ def exact_value(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_float64(values.type) and pa.types.is_float32(wanted):
         rounded = pc.and_(pc.not_equal(found.cast(pa.float64()), values), pc.invert(pc.is_nan(values)))
         if pc.any(rounded).as_py():
-            raise pa.ArrowInvalid(f"a number has more digits than {wanted}")
+            raise pa.ArrowInvalid(f"a number has more digits than {type_text(wanted)}")
     return found
 
 
@@ -304,10 +304,13 @@ def fit(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Arr
     except (WrongTypeError, SchemaError):
         raise _wrong_type(given, wanted, path) from None
     except pa.ArrowException as problem:
-        what, hint = f"{_where(path)} does not fit {wanted}", f"give values that {wanted} holds, or declare a wider type"
+        what, hint = (
+            f"{_where(path)} does not fit {type_text(wanted)}",
+            f"give values that {type_text(wanted)} holds, or declare a wider type",
+        )
         raise MisfitError(what, _reason(problem), hint, _where(path), (given, wanted)) from None  # Arrow's text has the value
     except ValueError as problem:
-        raise MisfitError(_where(path), str(problem), f"cast the column to {wanted}") from None
+        raise MisfitError(_where(path), str(problem), f"cast the column to {type_text(wanted)}") from None
 
 
 def _reason(problem: Exception) -> str:
@@ -327,7 +330,7 @@ def _where(path: Path) -> str:
 
 
 def _wrong_type(given: pa.DataType, wanted: pa.DataType, path: Path) -> MisfitError:
-    got, hint = f"{given}, the schema has {wanted}", f"cast the column to {wanted}"
+    got, hint = f"{type_text(given)}, the schema has {type_text(wanted)}", f"cast the column to {type_text(wanted)}"
     if other := other_zone(given, wanted):
         hint += f", or declare it {other}"
     return MisfitError(f"{_where(path)} has the wrong type", got, hint, _where(path), (given, wanted))

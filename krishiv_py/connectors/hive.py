@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.years import check_years, not_written
 from krishiv_py.errors import SchemaError, message, shown, unknown_column
+from krishiv_py.types import type_text
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _FOLDER: Final = re.compile(r"/([^/=]+)=([^/]*)(?=/)")
@@ -46,7 +47,7 @@ def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None
             raise SchemaError(
                 message(
                     f"`partition_by` of {sink} is a column that has no name as a folder",
-                    f"{name} is {schema.field(name).type}",
+                    f"{name} is {type_text(schema.field(name).type)}",
                     "its values could not be read again",
                     "use text, whole numbers, decimals, booleans, dates or times; cast it, or take the day of it",
                 )

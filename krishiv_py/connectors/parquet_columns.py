@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.fit import MisfitError, Rule, fit_column, other_zone, places
+from krishiv_py.types import type_text
 
 
 def open_parquet(file: Any) -> pq.ParquetFile:
@@ -132,4 +133,4 @@ def explained(problem: MisfitError) -> str:
         way = f"; declare it {other} there"
     elif pa.types.is_timestamp(given) and given.unit == "ns" and pa.types.is_timestamp(wanted):
         way = '; nanoseconds="cut" would cut its times to microseconds'
-    return f"{problem.where} is {given}, and its values do not fit {wanted} of the schema{way}"
+    return f"{problem.where} is {type_text(given)}, and its values do not fit {type_text(wanted)} of the schema{way}"

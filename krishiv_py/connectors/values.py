@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.fit import SENT, fit, fits
-from krishiv_py.types import normal_type
+from krishiv_py.types import normal_type, type_text
 
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
 _WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
@@ -79,7 +79,7 @@ class UnfitError(ValueError):
     def __init__(self, value: object, type_: pa.DataType, why: str, hint: str = "") -> None:
         super().__init__(value, type_, why, hint)
         self.value, self.type, self.why = value, type_, why
-        self.hint = hint or f"give {type_} values"
+        self.hint = hint or f"give {type_text(type_)} values"
         self.at = 0
         self.path = ""
 
@@ -90,7 +90,7 @@ class UnfitError(ValueError):
 
     def __str__(self) -> str:
         where = f"{self.path.removeprefix('.')}: " if self.path else ""
-        return f"{where}a value of type {type(self.value).__name__} is no {self.type}: {self.why}"
+        return f"{where}a value of type {type(self.value).__name__} is no {type_text(self.type)}: {self.why}"
 
 
 def column(values: Sequence[Any], type_: pa.DataType, *, further: bool = False) -> pa.Array:

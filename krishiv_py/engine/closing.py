@@ -12,6 +12,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.wrappers.ttl import KeyDropping
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.types import type_text
 
 CLOSED: Final = "close_key_dropped"
 """The counter of windows (of look-back windows: rows) that have no result because their key was closed."""
@@ -90,6 +91,6 @@ def _one_key(stage: Stage, key: Any) -> pa.Table:
     try:
         arrays = [pa.array([v], f.type) for v, f in zip(values, fields, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as problem:
-        hint = ", ".join(f"{n} is {f.type}" for n, f in zip(stage.spec.keys, fields, strict=True))
+        hint = ", ".join(f"{n} is {type_text(f.type)}" for n, f in zip(stage.spec.keys, fields, strict=True))
         raise PlanError(message("not a key of this query", shown(key), "nothing can be closed", hint)) from problem
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -14,6 +14,7 @@ from krishiv_py.functions.computing.maps import Maps
 from krishiv_py.functions.computing.values import FaultError, is_integer
 from krishiv_py.functions.definition import Elements, Node, OfOne, OfOneOrTwo, OfTwo, Value
 from krishiv_py.functions.definition import function as define
+from krishiv_py.types import type_text
 
 
 def _of_elements(lists: Lists, elements: Elements) -> pa.Array:
@@ -158,7 +159,12 @@ def array_sort(value: Value, compare: OfTwo | None = None) -> Value:
         if not is_integer(given.type):
             hint = "write (a, b) -> CASE WHEN a < b THEN -1 WHEN a > b THEN 1 ELSE 0 END"
             raise ExpressionError(
-                message("a function that compares gives a whole number", f"{chosen.text} gives {given.type}", "no order", hint)
+                message(
+                    "a function that compares gives a whole number",
+                    f"{chosen.text} gives {type_text(given.type)}",
+                    "no order",
+                    hint,
+                )
             )
         if given.null_count:
             raise FaultError("a function that compares gave null for two elements: let it give 0, or a number below or above")

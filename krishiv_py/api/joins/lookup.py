@@ -16,6 +16,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
+from krishiv_py.types import type_text
 
 LookupType: TypeAlias = Literal["left", "inner"]
 """Whether rows that find nothing stay."""
@@ -112,9 +113,9 @@ def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Ex
             raise ColumnError(
                 message(
                     "the key of rows and table has other types",
-                    f"{_named(pair[0])} is {one}, {_named(pair[1])} is {other}",
+                    f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}",
                     "no row would be found",
-                    f'cast one of them: on=[(col("a").cast("{other}"), "b")]',
+                    f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]',
                 )
             )
         found.append(pair)
@@ -158,7 +159,8 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
     type_ = evaluate.expr_type(key, schema)
     if not is_key_type(type_):
         hint = 'name a field, [(col("a").field("x"), col("b").field("x"))]' if pa.types.is_struct(type_) else "cast it"
-        raise ColumnError(message(f"{where}: {key!r} cannot be a key", type_, "only plain values can be compared", hint))
+        what, consequence = f"{where}: {key!r} cannot be a key", "only plain values can be compared"
+        raise ColumnError(message(what, type_text(type_), consequence, hint))
     return key
 
 

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from krishiv_py.types import type_text
+
 _FLOATS: Final = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -116,7 +118,7 @@ def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
 
 
 def _refuse(value: Any, type_: pa.DataType) -> Any:
-    raise ValueError(f"{kind(value)} is no {type_}")
+    raise ValueError(f"{kind(value)} is no {type_text(type_)}")
 
 
 def _integer(type_: pa.DataType, value: Any) -> int:

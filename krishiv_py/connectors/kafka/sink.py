@@ -19,6 +19,7 @@ from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import OperatorError, PlanError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_switch, known_column, one_of, wait_us
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts
@@ -267,7 +268,7 @@ class KafkaSink(TransactionalSink):
             type_ = schema.field(self._values.column).type
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
                 hint = 'cast it to text, or use format="json"'
-                raise PlanError(message(f"{where}a value is text or binary", type_, "it has no bytes", hint))
+                raise PlanError(message(f"{where}a value is text or binary", type_text(type_), "it has no bytes", hint))
         encoding.check_texts(pa.schema([schema.field(n) for n in (*self._key, *(c for _, c in self._headers))]), self.title)
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from krishiv_py.connectors.tables.pgplace import driver
 from krishiv_py.connectors.tables.pgtypes import column_type, takes
 from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.types import type_text
 
 _LONGEST = 63
 _NOTED = ("query_id", "output", "target")
@@ -154,7 +155,7 @@ def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, ke
             got = f"{field.name} is {there[field.name][0]}, and takes several texts of a key for one"
             raise _other(title, got, "make it text, with a collation that tells all texts apart")
         if not takes(there[field.name][0], field.type):
-            got = f"{field.name} is {there[field.name][0]}, and values are {field.type}"
+            got = f"{field.name} is {there[field.name][0]}, and values are {type_text(field.type)}"
             raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")
     for name, (_, needs) in there.items():
         if needs and name not in columns.names:

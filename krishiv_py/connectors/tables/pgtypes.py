@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from krishiv_py.errors import SchemaError, message
+from krishiv_py.types import type_text
 
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
 _TEXTS: Final = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext", "USER-DEFINED")
@@ -40,7 +41,7 @@ def check_types(columns: pa.Schema) -> None:
         try:
             column_type(field.type)
         except KeyError:
-            got, so = f"{field.name} is {field.type}", "its values could not be written"
+            got, so = f"{field.name} is {type_text(field.type)}", "its values could not be written"
             raise SchemaError(message("PostgreSQL has no such type", got, so, "cast it with .with_column or .select")) from None
 
 

@@ -28,7 +28,7 @@ from krishiv_py.functions.computing.values import (
     nearest,
     wide,
 )
-from krishiv_py.types import normal_type
+from krishiv_py.types import normal_type, type_text
 
 _US_PER: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _US_PER_DAY: Final = 86_400_000_000
@@ -105,7 +105,7 @@ def cast(value: Value, wanted: pa.DataType, named: bool = False, tried: bool = F
     if bad is not None and bad.any():
         if not tried:
             at = int(np.flatnonzero(bad)[0])
-            raise FaultError(f"{text.shown(column, at)} in row {at} has no counterpart as {type_}")
+            raise FaultError(f"{text.shown(column, at)} in row {at} has no counterpart as {type_text(type_)}")
         found = pc.if_else(pa.array(bad), pa.scalar(None, found.type), found)
     return joined(found if found.type == type_ else pc.cast(found, type_, safe=False), single)
 
@@ -120,7 +120,7 @@ def _rule(source: pa.DataType, target: Target) -> Converter:
     if found is None:
         raise ExpressionError(
             message(
-                f"{source} cannot be cast to {target.asked}",
+                f"{type_text(source)} cannot be cast to {type_text(target.asked)}",
                 "types without a conversion between them",
                 "no value of the one stands for a value of the other",
                 "see the table of conversions in docs/expressions.md, or use map_batches",

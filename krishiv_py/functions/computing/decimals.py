@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.functions.computing.values import FaultError, Value, arrays, decimal_parts, first_true, joined, wide
-from krishiv_py.types import MAX_DECIMAL_DIGITS
+from krishiv_py.types import MAX_DECIMAL_DIGITS, type_text
 
 _LEAST_SCALE: Final = 6  # digits after the point that a long result keeps
 _EXACT: Final = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_UP)
@@ -54,7 +54,7 @@ def fitted(value: Value, type_: pa.DataType) -> tuple[Value, Value]:
 def _checked(value: Value, type_: pa.DataType) -> Value:
     found, over = fitted(value, type_)
     if first_true(over) is not None:
-        raise FaultError(f"overflow: a result has more digits than {type_} holds")
+        raise FaultError(f"overflow: a result has more digits than {type_text(type_)} holds")
     return found
 
 
@@ -92,7 +92,7 @@ def _one_by_one(op: str, left: Value, right: Value, type_: pa.DataType) -> Value
             exact = _EXACT.remainder(x, y) if op == "%" else _EXACT.multiply(x, y)
         found = exact.quantize(unit, decimal.ROUND_HALF_UP, _EXACT)
         if abs(found) >= limit:
-            raise FaultError(f"overflow: a result has more digits than {type_} holds")
+            raise FaultError(f"overflow: a result has more digits than {type_text(type_)} holds")
         out.append(found)
     return joined(pa.array(out, type_), single)
 

@@ -31,6 +31,7 @@ from krishiv_py.functions.computing.values import (
     misfit,
     null_mask,
 )
+from krishiv_py.types import type_text
 
 P = ParamSpec("P")
 
@@ -70,7 +71,7 @@ def _check_lengths(counts: npt.NDArray[np.uint64], type_: pa.DataType) -> None:
     width = max(type_.bit_width // 8, 1) if pa.types.is_primitive(type_) else 8
     longest, most = int(counts.max(initial=0)), MOST_BYTES // min(width, 8)
     if longest > most:
-        raise FaultError(f"a list has {longest:,} elements, and not more than {most:,} of {type_} fit")
+        raise FaultError(f"a list has {longest:,} elements, and not more than {most:,} of {type_text(type_)} fit")
     if int(counts.sum()) > MOST_ELEMENTS:
         raise FaultError(f"the lists of a batch have {int(counts.sum()):,} elements, and not more than {MOST_ELEMENTS:,} fit")
 

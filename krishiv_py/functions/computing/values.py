@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.decimals import doubles
-from krishiv_py.types import MAX_DECIMAL_DIGITS
+from krishiv_py.types import MAX_DECIMAL_DIGITS, type_text
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Value: TypeAlias = Any  # a pyarrow Array or Scalar: pyarrow's own functions take both
@@ -48,7 +48,7 @@ class MisfitError(TypeError):
 
 def misfit(*types: pa.DataType) -> MisfitError:
     """The error for these types."""
-    return MisfitError(" and ".join(map(str, types)))
+    return MisfitError(" and ".join(map(type_text, types)))
 
 
 def literal(value: object) -> pa.Scalar:

@@ -16,6 +16,7 @@ from krishiv_py.kernels.aggregates.collections import TimedLists
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.plan.aggregates.ranked import BottomK, MaxBy, MinBy, TopK
+from krishiv_py.types import type_text
 
 
 def _places(by: pa.Array, side: Literal["min", "max"]) -> Ints:
@@ -74,7 +75,7 @@ def _ranked(call: TopK | BottomK | MaxBy | MinBy, type_: pa.DataType) -> AggKern
             raise ExpressionError(
                 message(
                     f"{call.func} ranks rows by values that can be compared",
-                    f"`{'then' if at else 'by'}` of type {by}",
+                    f"`{'then' if at else 'by'}` of type {type_text(by)}",
                     "the rows have no order",
                     "rank by a number, a text, a time or a field of the value",
                 )

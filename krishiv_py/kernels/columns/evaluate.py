@@ -11,6 +11,7 @@ from krishiv_py.functions.computing.values import repeated
 from krishiv_py.kernels.columns.tree import Rows, guarded, value_of
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
+from krishiv_py.types import type_text
 
 
 def evaluate(expr: Expr, batch: Rows) -> pa.Array:
@@ -65,7 +66,7 @@ def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ExpressionError(
             message(
                 "a filter must be true or false",
-                mask.type,
+                type_text(mask.type),
                 "rows cannot be kept or left by it",
                 'compare with something: col("x") > 0',
             )
@@ -160,7 +161,7 @@ def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
         raise ExpressionError(
             message(
                 f"{where} takes conditions",
-                f"{expr!r} of type {found}",
+                f"{expr!r} of type {type_text(found)}",
                 "it is neither true nor false, so no row would be in its part",
                 'compare with something: col("x") > 0',
             )

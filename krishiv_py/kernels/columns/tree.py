@@ -26,6 +26,7 @@ from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.plan.running.by_clock import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import ddl
@@ -280,7 +281,7 @@ def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
 
 def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     names = columns_of(expr)
-    types = {f.name: str(f.type) for f in batch.schema if f.name in names}
+    types = ", ".join(f"{f.name} {type_text(f.type)}" for f in batch.schema if f.name in names)
     told = str(problem).splitlines()[0]
     return ExpressionError(
         message(
@@ -294,7 +295,7 @@ def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
 
 def _way_out(types: str) -> str:
     """What to write instead of an operation on these types."""
-    if "duration" in types:
+    if "interval" in types or "duration" in types:
         return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
     if types.startswith("struct"):
         return "name a field: s.x in text, col('s').field('x') in Python"

@@ -12,6 +12,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import SchemaError, message, shown
 from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
+from krishiv_py.types import type_text
 
 _NOT_SENT: Final = "the batch was not sent"
 
@@ -42,7 +43,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
         inside = f" at {problem.path}" if problem.path else ""
         raise SchemaError(
             message(
-                f"row {problem.at}, column {field.name!r}: not a {problem.type}{inside}",
+                f"row {problem.at}, column {field.name!r}: not a {type_text(problem.type)}{inside}",
                 shown(problem.value),
                 f"{problem.why}; {_NOT_SENT}",
                 problem.hint,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, SchemaError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.names import encodable
 from krishiv_py.types import nearest_type
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 else:
     arguments = lazy("krishiv_py.functions.arguments")
     ddl = lazy("krishiv_py.plan.expressions.ddl")
+
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
 _NUMPY_KINDS: Final = "biufmMSU"
@@ -57,7 +58,7 @@ class Doubled(str):
 
 
 def named_type(name: object) -> pa.DataType:
-    """The Arrow type of a simple Spark type name, such as ``"double"`` or ``"decimal(10, 2)"``."""
+    """The Arrow type of a type as schema texts name it: ``"double"``, ``"decimal(10, 2)"``, ``"array<int>"``."""
     text = name.strip().lower() if isinstance(name, str) else ""
     parts = _DECIMAL.fullmatch(text)
     if parts is not None:
@@ -65,6 +66,8 @@ def named_type(name: object) -> pa.DataType:
         if 1 <= precision <= MAX_DIGITS and scale <= precision:
             return pa.decimal128(precision, scale)
     found = _TYPE_NAMES.get(text)
+    if found is None and isinstance(name, str) and ("<" in text or text.startswith("interval")):
+        return _written_type(name)
     if found is None:
         near = nearest_type(text)
         raise ExpressionError(
@@ -78,6 +81,18 @@ def named_type(name: object) -> pa.DataType:
             )
         )
     return found
+
+
+def _written_type(text: str) -> pa.DataType:
+    """The type of a column of a schema text."""
+    try:
+        found = ddl.parse_schema(f"x {text}")
+    except SchemaError as problem:
+        raise ExpressionError(str(problem)) from problem
+    if len(found) != 1:
+        hint = 'write one type, as "array<int>"'
+        raise ExpressionError(message("unknown type name", shown(text), "the cast has no target", hint))
+    return found.field(0).type
 
 
 def plain(value: object) -> object:

@@ -23,6 +23,7 @@ from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.base import LATER, LateBy, ResultTime, Window
+from krishiv_py.types import type_text
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
 LookBackEmit: TypeAlias = Literal["watermark", "arrival"]
@@ -207,7 +208,7 @@ def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
         raise ExpressionError(
             message(
                 "a condition must be true or false",
-                f"{condition!r} of type {type_}",
+                f"{condition!r} of type {type_text(type_)}",
                 "pairs cannot be kept or left by it",
                 'compare with something: "left_id <> right_id"',
             )

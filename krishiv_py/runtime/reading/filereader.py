@@ -18,6 +18,7 @@ from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import SourceError, message
 from krishiv_py.runtime.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.types import type_text
 
 
 @attrs.frozen(eq=False)
@@ -87,7 +88,9 @@ class SameValue:
         try:
             return cls(_of_text(text, field.type))
         except pa.ArrowException as problem:
-            raise MisfitError(f"the folder {field.name}={text} gives no {field.type}", "", "rename the folder") from problem
+            raise MisfitError(
+                f"the folder {field.name}={text} gives no {type_text(field.type)}", "", "rename the folder"
+            ) from problem
 
     def of(self, part: pa.RecordBatch) -> pa.Array:
         """As many values as there are rows."""

@@ -15,6 +15,7 @@ from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.names import free
 from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.text.statements import only, refused
+from krishiv_py.types import type_text
 
 _KINDS: Final = frozenset({"explode", "posexplode", "inline", "unnest"})
 _WRITE: Final = (
@@ -110,7 +111,7 @@ def _list_of(value: Expr, schema: pa.Schema, call: _Call, node: sg.Expression) -
         raise PlanError(
             message(
                 f"{call.kind} takes {'a list of structs' if call.kind == 'inline' else 'a list or a map'}",
-                f"{call.value.sql('spark')} is {type_}",
+                f"{call.value.sql('spark')} is {type_text(type_)}",
                 "there are no items",
                 _WRITE,
             )

@@ -21,6 +21,7 @@ from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts
@@ -153,7 +154,7 @@ def check_texts(columns: pa.Schema, where: str) -> None:
     for field in columns:
         if not texts.has_text(field.type):
             hint = "cast it with .with_column or .select: a duration to a bigint"
-            got = f"{field.name}: {field.type}"
+            got = f"{field.name}: {type_text(field.type)}"
             raise PlanError(message(f"{where}: JSON has no such type", got, "it cannot be written", hint))
 
 

@@ -17,6 +17,7 @@ from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, regis
 from krishiv_py.connectors.kafka.formats.rows import RECORD, ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, PlanError, SchemaError, message, require_extra, shown, told, unknown_column
+from krishiv_py.types import type_text
 
 Getter = Callable[[Any], Any]
 _HINT: Final = (
@@ -162,9 +163,14 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
             raise unknown_column(column.name, list(known), f"messages {type_.name}")
         plain, one = typed(known[column.name], column.type, column.name)
         if not fits(plain, column.type, RECORD):
-            hint = f"write {column.name!r} as {_signed(plain)} in `schema`, and cast it in the query"
+            hint = f"write {column.name!r} as {type_text(_signed(plain))} in `schema`, and cast it in the query"
             raise SchemaError(
-                message(f"field {column.name!r} of {type_.name} is no {column.type}", plain, "values would be lost", hint)
+                message(
+                    f"field {column.name!r} of {type_.name} is no {type_text(column.type)}",
+                    type_text(plain),
+                    "values would be lost",
+                    hint,
+                )
             )
         found.append(ValuesOf(one, plain, plain))
     return found

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.fit import MisfitError, Rule, WrongTypeError, fit, same_kind
 from krishiv_py.connectors.values import column
 from krishiv_py.errors import SchemaError
+from krishiv_py.types import type_text
 
 _WRONG = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Record: TypeAlias = Any
@@ -97,9 +98,9 @@ def _leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
             return array.cast(type_)
         return same_kind(array, type_)
     except (WrongTypeError, SchemaError):
-        raise ValueError(f"a value of {array.type} is no {type_}") from None
+        raise ValueError(f"a value of {type_text(array.type)} is no {type_text(type_)}") from None
     except pa.ArrowException:
-        raise ValueError(f"a part of a value of {array.type} would be lost in {type_}") from None
+        raise ValueError(f"a part of a value of {type_text(array.type)} would be lost in {type_text(type_)}") from None
 
 
 RECORD: Final = Rule(missing="null", further="skip", leaf=_leaf)
@@ -113,7 +114,7 @@ def _time_of_day(array: pa.Array, type_: pa.DataType) -> pa.Array:
     count = array.cast(pa.int32() if pa.types.is_time32(array.type) else pa.int64())
     bounds = pc.min_max(count)
     if len(array) > array.null_count and not (bounds["min"].as_py() >= 0 and bounds["max"].as_py() < _DAY[array.type.unit]):
-        raise ValueError(f"a value of {array.type} is not within a day")
+        raise ValueError(f"a value of {type_text(array.type)} is not within a day")
     if pa.types.is_string(type_):
         return array.cast(type_)
     if pa.types.is_duration(type_):

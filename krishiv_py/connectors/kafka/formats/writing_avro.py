@@ -17,6 +17,7 @@ from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
 from krishiv_py.connectors.kafka.formats.rows import RECORD
 from krishiv_py.errors import RAISED, OperatorError, PlanError, message, told
+from krishiv_py.types import type_text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: Final[dict[pa.DataType, Any]] = {
@@ -126,7 +127,9 @@ def _type(type_: pa.DataType, name: str, where: str) -> Any:
         return _record(name, [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)], where)
     hint = "cast the column" if pa.types.is_duration(type_) else 'cast the column, or use format="json"'
     raise PlanError(
-        message(f"{where}: Avro has no such type", f"{name.partition('_')[2]}: {type_}", "it cannot be written", hint)
+        message(
+            f"{where}: Avro has no such type", f"{name.partition('_')[2]}: {type_text(type_)}", "it cannot be written", hint
+        )
     )
 
 

@@ -14,6 +14,7 @@ from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.protobuf import TIMES, WRAPPERS, MessageType, message_class, typed
 from krishiv_py.connectors.kafka.formats.rows import RECORD
 from krishiv_py.errors import RAISED, ColumnError, OperatorError, PlanError, SchemaError, message, told
+from krishiv_py.types import type_text
 
 Putter: TypeAlias = Callable[[Any], Any]
 """A value of Arrow's as the constructor of a message takes it."""
@@ -43,7 +44,7 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
             raise PlanError(f"{where}: {problem}") from None
         if not fits(column.type, plain, RECORD):
             hint = "cast the column, or change the message"
-            got = f"{column.name}: {column.type}"
+            got = f"{column.name}: {type_text(column.type)}"
             raise PlanError(message(f"{where}: a field of {type_.name} is {plain}", got, "values would be lost", hint))
         found.append((column.name, plain, _of(field)))
     return found

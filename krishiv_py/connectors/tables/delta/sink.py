@@ -18,6 +18,7 @@ from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, mess
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.tables import changes
@@ -167,7 +168,7 @@ class DeltaSink(TransactionalSink):
             if field.name not in has:
                 raise self._other(f"no column {field.name}; it has {', '.join(has)}")
             if _plain(has[field.name].type) != _plain(field.type):
-                raise self._other(f"{field.name} is {has[field.name].type}, and values are {field.type}")
+                raise self._other(f"{field.name} is {type_text(has[field.name].type)}, and values are {type_text(field.type)}")
         for name, field in has.items():
             if name not in rows.names and not field.nullable:
                 raise self._other(f"its column {name} takes no nulls, and rows have no such column")
@@ -305,7 +306,7 @@ def _plain(kind: Any) -> str:
 
 
 def _check_partition(field: pa.Field) -> None:
-    got = f"{field.name} is {field.type}"
+    got = f"{field.name} is {type_text(field.type)}"
     if not field.name.isprintable() or len(field.name.encode()) > _LONGEST:
         got = f"{shown(field.name)}: {len(field.name.encode())} bytes"
         hint = f"rename it with .alias(...) or .rename(...): at most {_LONGEST} bytes, no line break or tab"
@@ -333,7 +334,7 @@ def _check_type(field: pa.Field) -> None:
         raise SchemaError(
             message(
                 "Delta has no such type",
-                f"{field.name} is {field.type}",
+                f"{field.name} is {type_text(field.type)}",
                 "its values could not be written",
                 "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
             )
@@ -365,6 +366,6 @@ def _check_hidden_times(rows: pa.Schema) -> None:
         return
     for field in rows:
         if _has_hidden_time(field.type):
-            what, got = "delta-rs makes no table with such a map", f"{field.name} is {field.type}"
+            what, got = "delta-rs makes no table with such a map", f"{field.name} is {type_text(field.type)}"
             hint = "give its times a zone, or have another column of times without one"
             raise SchemaError(message(what, got, "its values could not be written", hint))

@@ -34,6 +34,7 @@ from krishiv_py.errors import (
     shown,
 )
 from krishiv_py.lazy import lazy
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import years
@@ -170,7 +171,9 @@ class IcebergSink(TransactionalSink):
             if field.name not in there.names:
                 raise self._other(f"no column {field.name}; it has {', '.join(there.names)}")
             if _form(there.field(field.name).type) != _form(field.type):
-                raise self._other(f"{field.name} is {there.field(field.name).type}, and values are {field.type}")
+                raise self._other(
+                    f"{field.name} is {type_text(there.field(field.name).type)}, and values are {type_text(field.type)}"
+                )
             if not there.field(field.name).nullable:
                 raise self._other(f"its column {field.name} is required, and values may be null")
         for field in there:
@@ -322,7 +325,7 @@ def _check_type(field: pa.Field) -> None:
         raise SchemaError(
             message(
                 "Iceberg has no such type",
-                f"{field.name} is {field.type}",
+                f"{field.name} is {type_text(field.type)}",
                 "its values could not be written",
                 "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
             )
