@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from pathlib import Path
 
 import pyarrow as pa
 
-from krishiv_py import Session
+from krishiv_py import MemorySink, Output, Session, Stream, calendar_window, count
+from krishiv_py.testing import Driver, stream_of
 from tests.spark.row_by_row import check_rows
 
 ZONES = (
@@ -45,3 +47,50 @@ def test_times_in_zones_are_those_of_spark(session: Session) -> None:
     times = [*near, *far, None]
     rows = pa.table({"t": pa.array(times, pa.timestamp("us", "UTC")), "n": pa.array(times, pa.timestamp("us"))})
     check_rows(session, rows, tuple(call.format(zone=zone) for zone in ZONES for call in CALLS))
+
+
+def test_calendar_windows_are_those_of_the_driver(session: Session, tmp_path: Path) -> None:
+    """Business days, hopping weeks, a month to date, over both changes of clocks, a restart, and in a bounded run."""
+    chance, first = random.Random("calendar"), dt.datetime(2023, 3, 20, tzinfo=dt.timezone.utc)
+    batches = [
+        [
+            {"user": chance.choice("ab"), "at": first + dt.timedelta(days=days, minutes=chance.randint(0, 6 * 1_440))}
+            for _ in range(40)
+        ]
+        for days in (0, 2, 10, 215, 222)
+    ]
+
+    def outputs(stream: Stream) -> list[Output]:
+        keyed = stream.watermark("at", "2 days").key_by("user").allowed_lateness("1 day")
+        windows = {
+            "business day": calendar_window("day", "Europe/Paris", offset="6 hours"),
+            "three days": calendar_window("day", "Europe/Paris", size=3),
+            "month to date": calendar_window("month", "America/Sao_Paulo", step="day"),
+            "fiscal quarter": calendar_window("quarter", "Australia/Lord_Howe", offset="1 month", step="week"),
+        }
+        every = {name: keyed.window(window).agg(count()) for name, window in windows.items()}
+        every["changed"] = keyed.emit("retractions").window(calendar_window("day", "Europe/Paris", size=2)).agg(count())
+        return [plan.to(MemorySink(), name=name) for name, plan in every.items()]
+
+    driver, wanted = Driver(outputs(stream_of("user string, at timestamp"))), dict[str, list[str]]()
+    stream, sender = session.memory_stream("user string, at timestamp")
+    given, checkpoint = outputs(stream), str(tmp_path)
+    query = session.start(given, checkpoint=checkpoint)
+    try:
+        for number, batch in enumerate([*batches, None]):
+            if number == 2:
+                query.stop()
+                query = session.start(given, checkpoint=checkpoint)
+            done = driver.close() if batch is None else driver.send(batch)
+            for name, table in done.by_output.items():
+                wanted.setdefault(name, []).extend(map(repr, table.to_pylist()))
+            sender.close() if batch is None else sender.send(batch)
+            query.process_all_available()
+        for name, rows in wanted.items():
+            assert rows and sorted(map(repr, query.results(name).to_pylist())) == sorted(rows), name
+    finally:
+        query.stop()
+    bounded = session.collect([output.stream for output in given])
+    for output, table in zip(given, bounded, strict=True):
+        if output.name != "changed":
+            assert sorted(map(repr, table.to_pylist())) == sorted(wanted[str(output.name)]), output.name
