@@ -150,7 +150,7 @@ def test_hints_name_what_to_write() -> None:
 
 def test_no_value_counts_as_rows_and_each_is_true() -> None:
     stream = stream_of("a bigint, at bigint")
-    values: tuple[Any, ...] = (stream, stream.watermark("at", 0), kv.count(), kv.MemorySink(), kv.Batches.available_now())
+    values: tuple[Any, ...] = (stream, stream.watermark("at", 0), kv.MemorySink(), kv.Batches.available_now())
     for value in values:
         assert value
         assert not isinstance(value, collections.abc.Iterable)

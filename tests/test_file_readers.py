@@ -142,7 +142,7 @@ def test_a_column_of_another_type_is_named_unless_there_is_no_row(tmp_path: Path
     bad = write(tmp_path / "b.parquet", {"user": "b", "at": "10"}, schema=texts)
     assert "column 'at' is string" in refused(bad)
     too_large = write(tmp_path / "c.parquet", {"user": "b", "at": 2**40})
-    assert "column 'at' is int64" in refused(too_large, pa.schema([("at", pa.int32())]))
+    assert "column 'at' is bigint" in refused(too_large, pa.schema([("at", pa.int32())]))
 
 
 @pytest.mark.parametrize("coerced", [True, False], ids=["INT96", "INT64"])
@@ -168,7 +168,7 @@ def test_instants_of_older_writers_are_instants_at_any_depth(tmp_path: Path, coe
     pq.write_table(pa.Table.from_pylist([row | {"local": 8}], schema(plain)), file, use_deprecated_int96_timestamps=coerced)
     wanted = pa.schema([schema(zoned).field(n) for n in ("at", "m", "u", "local")])
     if not coerced:  # a time without a zone is no instant
-        assert "is timestamp[us], and its values do not fit timestamp[us, tz=UTC]" in refused(file, wanted)
+        assert "is timestamp_ntz, and its values do not fit timestamp of" in refused(file, wanted)
         return
     (found,), _ = read(file, schema=wanted)
     assert pa.Table.from_pylist([found], wanted).to_pylist() == pa.Table.from_pylist([row | {"local": 8}], wanted).to_pylist()
@@ -209,7 +209,7 @@ def test_folders_give_columns_that_the_file_has_not(tmp_path: Path) -> None:
     null = write(tmp_path / "day=2024-02-29/user=__HIVE_DEFAULT_PARTITION__/x.parquet", {"at": 1}, schema=rest)
     assert read(null, schema=schema)[0][0]["user"] is None
     wrong = write(tmp_path / "day=2024-02-30/user=1/x.parquet", {"at": 1}, schema=rest)
-    assert "day=2024-02-30 gives no date32" in refused(wrong, schema)
+    assert "day=2024-02-30 gives no date" in refused(wrong, schema)
 
 
 def lines(path: Path, data: bytes, schema: pa.Schema = SCHEMA) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
@@ -234,12 +234,12 @@ ROW = {"user": "a", "at": 1, "amount": 2}
     ("bad", "problem"),
     [
         (b'{"user":"a","at":1', "no whole JSON object"),
-        (b'{"user":"a","at":"1"}', "column 'at': a text is no int64"),
-        (b'{"user":"a","at":1.5}', "a number is no int64"),
-        (b'{"user":"a","at":1.0}', "a number is no int64"),
-        (b'{"user":"a","at":true}', "a boolean is no int64"),
-        (b'{"user":"a","at":9223372036854775808}', "no int64"),
-        (b'{"user":"a","at":[1]}', "a list is no int64"),
+        (b'{"user":"a","at":"1"}', "column 'at': a text is no bigint"),
+        (b'{"user":"a","at":1.5}', "a number is no bigint"),
+        (b'{"user":"a","at":1.0}', "a number is no bigint"),
+        (b'{"user":"a","at":true}', "a boolean is no bigint"),
+        (b'{"user":"a","at":9223372036854775808}', "no bigint"),
+        (b'{"user":"a","at":[1]}', "a list is no bigint"),
         (b'{"user":"a","at":1,"at":2}', "column 'at' stands twice"),
         (b'{"user":"a"}{"user":"b"}', "no whole JSON object"),
         (b'{"user":"a","at":1} x', "no whole JSON object"),

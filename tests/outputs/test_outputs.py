@@ -286,7 +286,7 @@ def test_wrong_calls_are_refused(call: Any, hint: str) -> None:
 
 def test_split_names_what_was_written() -> None:
     stream = stream_of(DDL)
-    for wrong, told in (("amount", "amount of type int64"), (col("user").lower(), "lower(user) of type string")):
+    for wrong, told in (("amount", "amount of type bigint"), (col("user").lower(), "lower(user) of type string")):
         with pytest.raises(ExpressionError, match=r"split\(\) takes conditions") as problem:
             stream.split("amount > 3", wrong)
         assert told in str(problem.value) and "coalesce" not in str(problem.value)

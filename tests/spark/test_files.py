@@ -113,7 +113,7 @@ def test_folders_that_name_a_column_give_its_value(session: Session, tmp_path: P
     assert {(r["user"], r["sum_amount"]) for r in per_second(stream).collect().to_pylist()} == expected
     (tmp_path / "in/x.parquet").unlink()
     assert session.read_parquet(tmp_path / "in").schema.field("user").type == pa.string()
-    with pytest.raises(SourceError, match=r"user=.*gives no int64"):
+    with pytest.raises(SourceError, match=r"user=.*gives no bigint"):
         per_second(session.read_parquet(tmp_path / "in", "user bigint, at bigint, amount bigint")).collect()
 
 

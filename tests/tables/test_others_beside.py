@@ -160,7 +160,7 @@ def test_a_partition_that_delta_rs_cannot_read_again_is_refused(there: bool, tmp
     schema = pa.schema([("price", pa.decimal128(9, 2)), ("n", pa.int64())])
     if there:
         deltalake.write_deltalake(tmp_path / "t", pa.table([[Decimal("1.50")], [1]], schema=schema), partition_by=["price"])
-    with pytest.raises(SchemaError, match=r"partitioned by it .*price is decimal128\(9, 2\)"):
+    with pytest.raises(SchemaError, match=r"partitioned by it .*price is decimal\(9, 2\)"):
         to(DeltaSink(tmp_path / "t", partition_by=[] if there else ["price"]), schema=schema)
 
 

@@ -88,7 +88,7 @@ def test_a_text_that_stands_for_null_in_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "told"),
     [
-        (("c", pa.list_(pa.null())), "Delta has no such type .got: c is list<item: null>"),
+        (("c", pa.list_(pa.null())), "Delta has no such type .got: c is array<null>"),
         (("c", pa.struct([("a", pa.null())])), "Delta has no such type"),
         (("c", pa.map_(pa.string(), LOCAL)), "makes no table with such a map"),
         (("c", pa.struct([("a", pa.map_(LOCAL, pa.int64()))])), "makes no table with such a map"),
