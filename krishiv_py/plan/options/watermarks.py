@@ -266,7 +266,7 @@ class MultiSourceWatermarkSpec:
         return f"{self.least_of([(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
 
     def least_of(self, lags_us: Sequence[tuple[str, int]]) -> str:
-        """What the watermark is the least of, with the lags of its sources."""
+        """What the watermark is the least of: its sources, each with its lag (`lags_us`, µs)."""
         parts = ", ".join(f"{name} - {show_us(lag_us)}" for name, lag_us in lags_us)
         idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
         idle += _shown_advance(self.idle_advance_us)
