@@ -41,6 +41,7 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs each connection to the JVM
     folder = os.environ.get("JOB_FOLDER", "/checkpoint")
     with builder().get_or_create() as session:
         orders = session.read_parquet(f"{folder}/in", "user string, at bigint, amount bigint", streaming=True)

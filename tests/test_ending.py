@@ -42,7 +42,7 @@ try:
 finally:
     print("finally", flush=True)
 """
-PID_1 = ("unshare", "-p", "-f", "--mount-proc")
+PID_1 = ("unshare", "-p", "-f", "--kill-child", "--mount-proc")
 
 
 def may_unshare() -> bool:
@@ -88,3 +88,30 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_queries_stop(tmp_path: Path) -> None
 
 def test_a_program_that_ends_stops_its_queries(tmp_path: Path) -> None:
     assert ended(tmp_path, "ends", number=None) == (0, ["finally", "at exit", "stopped"])
+
+
+@pytest.mark.parametrize("folders", [False, True], ids=["folders of ours", "folders of the user"])
+def test_sigterm_ends_a_process_1_that_waits_for_its_jvm(tmp_path: Path, folders: bool) -> None:
+    if not may_unshare():
+        pytest.skip("a PID namespace may not be made here")
+    java, asked = tmp_path / "bin" / "java", tmp_path / "asked"
+    java.parent.mkdir()
+    java.write_text(
+        f"""#!/bin/sh\necho 'openjdk version "17.0.1"' >&2\n[ "$1" = -version ] || {{ touch {asked}; sleep 60; }}\n"""
+    )
+    java.chmod(0o755)
+    more = {"SPARK_LOCAL_DIRS": str(tmp_path / "spark")} if folders else {}
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path), **more}
+    program = "from krishiv_py import Session; Session.embedded()"
+    run = subprocess.Popen([*PID_1, sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 60
+        while not asked.exists():
+            assert run.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+        os.kill(int(subprocess.check_output(["pgrep", "-P", str(run.pid)], text=True)), signal.SIGTERM)
+        assert run.wait(timeout=20) == 143, run.communicate()
+    finally:
+        run.kill()
+        run.communicate()
+    assert not list(tmp_path.glob("krishiv-*"))

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from krishiv_py.ending import heed
 from krishiv_py.redaction import shown_setting
 from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.spark.setup.class_archive import archive_options
@@ -25,6 +26,7 @@ def session(
     master: str | None, app: str, settings: dict[str, str], profile: Profile, meanwhile: Callable[[], object] = lambda: None
 ) -> tuple[SparkSession, bool]:
     """A local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is done."""
+    heed()  # the start of a JVM takes long enough for a SIGTERM
     forget_dead_jvm()
     running = running_session()
     if running is not None:

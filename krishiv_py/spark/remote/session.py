@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from krishiv_py.ending import heed
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message, require_extra, shown
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.setup.config import cores_of, session_settings
@@ -41,6 +42,7 @@ def session(url: str) -> SparkSession:
     PlanError
         For an address that is none.
     """
+    heed()
     require_extra("Spark Connect's client", _MODULES, "connect", "no server can be talked to")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
     try:
