@@ -121,10 +121,7 @@ class Report:
     given: dict[str, int] = attrs.field(factory=dict)
 
     def saved(self) -> dict[str, Any]:
-        """As plain data, as the metrics file of a checkpoint holds it too."""
-        partitions: dict[str, Reached] = {}
-        for notes in self.notes:
-            reached(partitions, notes.partitions)
+        """As plain data, as the metrics file of a checkpoint holds it too; without partitions, which only a batch needs."""
         return {
             "counters": self.counters,
             "open_windows": self.open_windows,
@@ -133,7 +130,6 @@ class Report:
             "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances], n.ahead] for n in self.notes],
             "wakeup_now": self.wakeup_now_us,
             **({"given": self.given} if self.given else {}),
-            **({"partitions": partitions} if partitions else {}),
         }
 
     @classmethod
@@ -143,14 +139,17 @@ class Report:
             Notes({}, maxima, [Control(*told) for told in advances], dict(*ahead))  # earlier versions kept no `ahead`
             for maxima, advances, *ahead in saved.get("notes", [])
         ]
-        if "partitions" in saved:
+        if saved.get("partitions"):
             notes.append(Notes({}, partitions={p: tuple(given) for p, given in saved["partitions"].items()}))
         sizes = saved["open_windows"], saved["open_rows"], saved["state_bytes"]
         return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"), saved.get("given", {}))
 
     def to_bytes(self) -> bytes:
         """As it travels to the driver."""
-        return json.dumps(self.saved()).encode()
+        partitions: dict[str, Reached] = {}
+        for notes in self.notes:
+            reached(partitions, notes.partitions)
+        return json.dumps({**self.saved(), "partitions": partitions}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
