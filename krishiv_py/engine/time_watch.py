@@ -106,6 +106,14 @@ class TimeWatch:
         if partitions:
             self._compare(stage, partitions)
 
+    @property
+    def partition_times_us(self) -> dict[str, int]:
+        """The largest event time of each partition in this run, µs."""
+        found: dict[str, int] = {}
+        for times in self._reached.values():
+            found |= {partition: max(time_us, found.get(partition, UNSET)) for partition, time_us in times.items()}
+        return found
+
     def _doubt(self, stage: int, maxima: Iterable[int]) -> None:
         """Look at the largest times of a batch; those of results and of the clock have the right unit."""
         spec = self.plan.stages[stage].spec

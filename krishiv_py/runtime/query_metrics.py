@@ -48,6 +48,8 @@ class Ledger:
     ended_us: int | None = None
     doubts: tuple[str, ...] = ()
     """What looks wrong in the event times of this run."""
+    partition_times_us: dict[str, int] = attrs.field(factory=dict)
+    """How far each partition got in this run."""
     backlog: Callable[[], dict[str, Backlog]] = dict
     """Asks what no batch has taken, by source."""
     _lock: Any = attrs.field(factory=threading.Lock)
@@ -89,6 +91,7 @@ class Ledger:
                 "waiting": self.waiting(),
                 "idle": self.idle,
                 "doubts": self.doubts,
+                "partition times": self.partition_times_us,
                 "backlog": self.backlog(),
             }
             if self.every_batch
@@ -106,7 +109,7 @@ class Ledger:
     def restore(self) -> None:
         """Begin with what an earlier run of this checkpoint knew."""
         self._take_noted(self.notes.metrics())
-        self.doubts = ()  # those of an earlier run may be mended
+        self.doubts, self.partition_times_us = (), {}  # of this run: doubts of an earlier one may be mended
 
     def _take_noted(self, kept: dict[str, Any]) -> None:
         self.buckets = {bucket: Report.restored(saved) for bucket, saved in kept.get("buckets", {}).items()}
@@ -117,7 +120,7 @@ class Ledger:
         self.advances = kept.get("advances", 0)
         self.idle = tuple(kept.get("idle", ()))
         self.seconds, self.ended_us = kept.get("seconds", 0.0), kept.get("ended")
-        self.doubts = tuple(kept.get("doubts", ()))
+        self.doubts, self.partition_times_us = tuple(kept.get("doubts", ())), kept.get("partition times", {})
         self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
 
     @property
@@ -149,6 +152,7 @@ class Ledger:
             partition_backlog=by_partition,
             tables=dict(self.tables),
             doubts=self.doubts,
+            partition_times_us=self.partition_times_us,
         )
 
     def _held(self) -> dict[str, int]:

@@ -191,7 +191,7 @@ class BatchSteps:
         """Metrics; and for plans with a ledger what will be in force in the next batch."""
         for bucket, report in reported.items():
             self.ahead.take(stage_of(bucket, self.plan.last), report.notes)
-        self.ledger.doubts = self.ahead.doubts
+        self.ledger.doubts, self.ledger.partition_times_us = self.ahead.doubts, self.ahead.partition_times_us
         passing = [n for n, stage in enumerate(self.plan.stages) if stage.keeps_nothing]
         if passing:
             reported = self._totals(passing, batch_id, reported)

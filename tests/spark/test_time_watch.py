@@ -109,4 +109,5 @@ def test_a_partition_that_others_make_late_is_named(session: kv.Session, tmp_pat
         query = plan.start(kv.MemorySink(), checkpoint=str(tmp_path / "checkpoint"), batches=kv.Batches.available_now())
         query.await_termination()
     assert query.progress.late["late"] > 0 and len(query.progress.doubts) == 1
+    assert query.progress.partition_times_us == {"a": 99_000_000, "b": 49_000_000}
     assert "a watermark" in query.progress.doubts[0] and query.progress.doubts[0] in query.explain()

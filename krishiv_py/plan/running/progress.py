@@ -63,6 +63,9 @@ class Progress:
     partition_backlog : dict
         The same by partition, of sources that know it: of Kafka ``"events-0"``. Where two sources have a partition of the same
         name, the name of the source is before it.
+    partition_times_us : dict
+        The largest event time that this run has read of each partition, µs, where all partitions have one watermark (else see
+        `source_watermarks_us`): how far they are from one another. On Spark, of sources that name them.
     watermark_advances : int
         How often a batch has moved the watermark, over all restarts.
     held_back : dict
@@ -97,6 +100,7 @@ class Progress:
     sink_rows: dict[str, int] = attrs.field(factory=dict)
     backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
     partition_backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
+    partition_times_us: dict[str, int] = attrs.field(factory=dict)
     watermark_advances: int = 0
     held_back: dict[str, int] = attrs.field(factory=dict)
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
