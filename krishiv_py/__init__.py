@@ -56,6 +56,7 @@ from krishiv_py.errors import (
     SpoolError,
 )
 from krishiv_py.plan.aggregates.binned import approx_percentile, histogram
+from krishiv_py.plan.aggregates.bits import bit_and, bit_or, bit_xor
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.collections import collect_list, collect_set, count_distinct
 from krishiv_py.plan.aggregates.counting import count, count_if
@@ -176,6 +177,9 @@ __all__ = [
     "approx_count_distinct",
     "approx_percentile",
     "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
     "bool_and",
     "bool_or",
     "bottom_k",

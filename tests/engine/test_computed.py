@@ -184,6 +184,11 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: kv.sum("n").filter(count() > 1), "sum of an aggregate"),
     (lambda: keyed().tumbling_window(10).agg(kv.sum("n") + col("n")), "'n' is neither a key nor aggregated.*first"),
     (lambda: keyed().tumbling_window(10).agg(x=count() + 1, y=col("at")), "'at' is neither a key nor aggregated"),
+    (
+        lambda: keyed().tumbling_window(10).agg(x=count() + col("nowhere")),
+        "no column 'nowhere'.*columns are: user, window_start",
+    ),
+    (lambda: keyed().tumbling_window(10).agg(count(), x=col("window_time")), "no column 'window_time'"),
     (lambda: keyed().tumbling_window(10).agg((count() + 1).alias("a"), (count() + 2).alias("A")), "two columns .* one name"),
     (lambda: keyed().tumbling_window(10).agg(count(), user=count() + 1), "named like a key"),
     (lambda: keyed().tumbling_window(10).agg(count(), window_end=count() + 1), "named like a key or a bound"),

@@ -15,6 +15,7 @@ from krishiv_py import col, count, windows
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.plan.aggregates.calls import DEFINITIONS
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.fuzz.running import ROWS, SCHEMA
@@ -117,28 +118,10 @@ class Total:
 
 def _functions() -> Iterator[Call]:
     one = {"arg": "n"}
-    for name in (
-        "count",
-        "sum",
-        "min",
-        "max",
-        "avg",
-        "stddev",
-        "variance",
-        "stddev_pop",
-        "var_pop",
-        "first",
-        "last",
-        "count_distinct",
-        "collect_list",
-        "collect_set",
-        "approx_count_distinct",
-        "percentile",
-        "median",
-        "mode",
-        "any_value",
-    ):
-        yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
+    for name, definition in DEFINITIONS.items():
+        parameters = list(inspect.signature(definition.function).parameters)
+        if parameters[0] == "arg" and definition.arity < 2 and name != "approx_percentile":
+            yield Call(name, lambda name=name: getattr(kv, name), one)  # type: ignore[misc]
     for name in ("max_by", "min_by"):
         yield Call(name, lambda name=name: getattr(kv, name), {"arg": "user", "by": "n"})  # type: ignore[misc]
     yield Call("approx_percentile", lambda: kv.approx_percentile, {"arg": "n", "percentage": 0.5, "relative_error": 0.1})

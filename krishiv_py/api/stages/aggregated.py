@@ -66,7 +66,8 @@ def aggregated(
             message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
         )
     assert draft.window is not None
-    calls, output = outputs(items, draft.keys, draft.window.carried(draft.keys, without_order(rows)))
+    rows = without_order(rows)
+    calls, output = outputs(items, draft.keys, rows.names, draft.window.carried(draft.keys, rows))
     return attrs.evolve(draft, aggs=calls, output=output)
 
 

@@ -15,8 +15,7 @@ from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
-from krishiv_py.plan.aggregates.reducing import Reduce
-from krishiv_py.plan.aggregates.user import udaf
+from krishiv_py.plan.aggregates.user import Reduce, udaf
 from krishiv_py.plan.checks import a_switch
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of

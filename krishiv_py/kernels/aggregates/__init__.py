@@ -45,6 +45,15 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
                 'cast it: col("x").cast("double")',
             )
         )
+    if call.takes == "integers" and not pa.types.is_integer(type_):
+        raise ExpressionError(
+            message(
+                f"{call.func} takes whole numbers",
+                f"{call.arg!r} of type {type_text(type_)}",
+                "it has no bits",
+                'cast it: col("x").cast("bigint")',
+            )
+        )
     if call.takes == "conditions" and not pa.types.is_boolean(type_):
         raise ExpressionError(
             message(

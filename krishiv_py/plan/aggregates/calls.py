@@ -17,9 +17,9 @@ from krishiv_py.plan.expressions.list_methods import Pair, Single
 from krishiv_py.plan.expressions.trees import listed, render
 from krishiv_py.plan.names import encodable
 
-Takes: TypeAlias = Literal["rows", "values", "comparable", "numbers", "conditions"]
+Takes: TypeAlias = Literal["rows", "values", "comparable", "numbers", "integers", "conditions"]
 """What an aggregate can be given: also rows as such and columns without a type, values of any type, values that have an order,
-numbers, or booleans."""
+numbers, whole numbers, or booleans."""
 
 
 @attrs.frozen(eq=False, repr=False)

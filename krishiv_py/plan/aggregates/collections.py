@@ -7,8 +7,9 @@ from typing import ClassVar
 import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
-from krishiv_py.plan.aggregates.combined import combined
-from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.checks import expression
+from krishiv_py.plan.expressions.expr import Alias, Expr, Func
+from krishiv_py.plan.expressions.facts import name_of
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -49,5 +50,11 @@ class CountDistinct(AggCall):
 @aggregate("COUNT_DISTINCT")
 def count_distinct(arg: Expr | str, *more: Expr | str) -> AggCall:
     """Exact number of distinct non-null values of `arg`, ``int64``; with `more`, of combinations without a null."""
-    value = combined((arg, *more), "count_distinct") if more else arg
+    value = _combined((arg, *more), "count_distinct") if more else arg
     return CountDistinct(column_of(value, "count_distinct"))
+
+
+def _combined(values: tuple[Expr | str, ...], where: str) -> Expr:
+    """A value that two rows share if, and only if, they have the same `values`; null where one of them is."""
+    parsed = [expression(value, where) for value in values]
+    return Alias(Func("distinct_key", tuple(parsed)), "_".join(map(name_of, parsed)))

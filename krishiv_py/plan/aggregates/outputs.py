@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import ColumnError, PlanError, message
+from krishiv_py.errors import ColumnError, PlanError, message, unknown_column
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.expressions.expr import Col, Expr
@@ -65,7 +65,9 @@ def _identity(call: AggCall) -> tuple[object, ...]:
     return (*identity_of(attrs.evolve(call, name=None)), id(call.udaf) if isinstance(call, Udaf) else 0)
 
 
-def outputs(items: Sequence[Expr], keys: Sequence[str], more: Sequence[str] = ()) -> tuple[tuple[AggCall, ...], Output | None]:
+def outputs(
+    items: Sequence[Expr], keys: Sequence[str], rows: Sequence[str], more: Sequence[str] = ()
+) -> tuple[tuple[AggCall, ...], Output | None]:
     """Return the aggregates that the columns `items` need, and the columns where they are more than these aggregates.
 
     Parameters
@@ -74,6 +76,8 @@ def outputs(items: Sequence[Expr], keys: Sequence[str], more: Sequence[str] = ()
         The columns, each under the name of its alias or its text.
     keys : sequence of str
         The keys, which expressions can name as well as the bounds of the window.
+    rows : sequence of str
+        The columns of rows.
     more : sequence of str
         Columns of the result that follow the aggregates.
 
@@ -96,7 +100,7 @@ def outputs(items: Sequence[Expr], keys: Sequence[str], more: Sequence[str] = ()
         if isinstance(item, AggCall):
             columns.append((name, Col(calls.add(item, name))))
         else:
-            _check_columns(item, known)
+            _check_columns(item, known, rows)
             columns.append((name, calls.over_results(unnamed(item))))
     if not calls.calls:
         raise PlanError(
@@ -110,8 +114,10 @@ def computed(output: Output, keys: Sequence[str]) -> list[str]:
     return [name for name, expr in output if not (isinstance(expr, Col) and expr.name in (*keys, *BOUNDS))]
 
 
-def _check_columns(item: Expr, known: Sequence[str]) -> None:
+def _check_columns(item: Expr, known: Sequence[str], rows: Sequence[str]) -> None:
     for name in sorted(columns_of(item) - set(known)):
+        if name not in rows:
+            raise unknown_column(name, [*known, *rows], "agg")
         raise ColumnError(
             message(
                 f"column {name!r} is neither a key nor aggregated",

@@ -123,7 +123,7 @@ def calls_there_are(of: type[AggCall] = AggCall) -> list[type[AggCall]]:
 def test_every_call_has_a_kernel_and_a_function_of_its_name(call: type[AggCall]) -> None:
     assert call.func in DEFINITIONS
     struct = pa.struct({"by": pa.int64(), "value": pa.int64()})
-    type_ = {"conditions": pa.bool_(), "numbers": pa.int64()}.get(call.takes, struct if "_" in call.func else pa.int64())
+    type_ = {"conditions": pa.bool_(), "numbers": pa.int64(), "integers": pa.int8()}.get(call.takes, struct)
     made: Any = call(col("x"))
     if call.func == "udaf":
         made = attrs.evolve(made, udaf=object(), result_type=pa.int64())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +49,9 @@ CALLS = (
     kv.bool_and("n > 0").alias("every"),
     kv.bool_or("n > 3").alias("some_large"),
     kv.any_value("s").alias("s"),
+    kv.bit_and("n").alias("bits_of_all"),
+    kv.bit_or("n").alias("bits_of_any"),
+    kv.bit_xor("n").alias("odd_bits"),
 )
 
 
@@ -101,6 +106,9 @@ def plain(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "every": all(n > 0 for n in numbers) if numbers else None,
         "some_large": any(n > 3 for n in numbers) if numbers else None,
         "s": next((r["s"] for r in rows if r["s"] is not None), None),
+        "bits_of_all": functools.reduce(operator.and_, numbers) if numbers else None,
+        "bits_of_any": functools.reduce(operator.or_, numbers) if numbers else None,
+        "odd_bits": functools.reduce(operator.xor, numbers) if numbers else None,
     }
 
 
