@@ -34,10 +34,13 @@ def _joined(table: pa.Table) -> pa.Table:
 
 
 class DueQueue:
-    """Rows with an ``int64`` column ``q``: the time at which each is due, in microseconds."""
+    """Rows with an ``int64`` column ``q``: the time at which each is due, in microseconds.
 
-    def __init__(self, bucket: Bucket, name: str, finest_us: int) -> None:
-        self._runs = Runs(bucket, name, _joined)
+    `merge` reduces the chunks of a block, oldest first.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, finest_us: int, merge: Callable[[pa.Table], pa.Table] = _joined) -> None:
+        self._runs = Runs(bucket, name, merge)
         self._first: dict[str, int] = bucket.meta.setdefault(f"due:{name}", {})
         self._shift = max(finest_us.bit_length() - 1, 0)
 

@@ -7,8 +7,8 @@ until they are over (:mod:`~krishiv_py.kernels.wrappers.ttl_fixed`). Other windo
 remembered: the key starts again like a new key. A look-back or distinct-set window that begins before the drop then holds only
 rows that came after it. With event time this cannot happen if the TTL is longer than the window and the allowed lateness.
 
-Expiry is checked 16 times per TTL, so a touch is read about 17 times, for any number of open windows. State is read only if a
-key expired.
+Expiry is checked 16 times per TTL. A queue says which keys may be due; the log of touches says whether they are. So a check
+reads the keys that were touched a TTL ago, not all of them. State is read only if a key expired.
 """
 
 from __future__ import annotations
@@ -19,27 +19,31 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import distinct, group, key_hashes
 from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _STAMP, _LAST = "__at", "__last"
-_ALL = 0
+_BEFORE = "touch"
 _CHECKS = 16
+_TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
 
 @attrs.define
 class _Clock(Section):
-    """The oldest touch of a key, and when keys were looked at: what the clock of the time to live showed, µs."""
+    """When keys were looked at: what the clock of the time to live showed, µs."""
 
-    ttl_oldest: int = END_OF_TIME
     ttl_checked: int | None = None
 
 
@@ -66,6 +70,8 @@ class Expiring:
         self.ttl_us = spec.options.ttl.ttl_us
         self.by_event = spec.options.ttl.clock == "event"
         self.grain_us = max(self.ttl_us // _CHECKS, 1)
+        fields = [pa.field(HASH, pa.int64()), pa.field(_STAMP, pa.int64())]
+        self.touch_schema = pa.schema([*fields, *self.layout.key_fields])
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """What the operator makes of the rows, and the latest event time of every key."""
@@ -82,17 +88,19 @@ class Expiring:
         found = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
         results = self._standing(bucket, found.results, moment)
         clock = moment.watermark_us if self.by_event else moment.now_us
-        touched, noted = Runs(bucket, "touch", self._latest), _Clock.of(bucket)
+        noted = _Clock.of(bucket)
+        touched = _Touches(self, bucket, noted)
         if chunks and any(c.num_rows for c in chunks):
             fresh = pa.concat_tables([c.select([_LAST, *self.layout.key_names]) for c in chunks])
-            self._touch(touched, noted, fresh, UNSET if clock is None else clock)
-        dropped, held = 0, touched.total_rows()
-        if clock is not None and clock not in (UNSET, END_OF_TIME) and _ALL in touched and self._due(noted, clock):
-            dropped = self._expire(bucket, touched, noted, clock, moment)
+            self._touch(touched, fresh, UNSET if clock is None else clock)
+        dead = None
+        if clock is not None and clock not in (UNSET, END_OF_TIME) and touched.any and self._due(noted, clock):
+            dead = touched.expired(clock)
+        dropped = 0 if dead is None else self._drop(bucket, dead, moment)
         sizes = found
-        if touched.total_rows() < held:  # what is held now, and when it is due: a step without rows fires nothing more
+        if dead is not None:  # what is held now, and when it is due: a step without rows fires nothing more
             sizes = self.inner.step(bucket, [], attrs.evolve(moment, asks=False))
-        wakeup = self._next_check(noted, clock) if _ALL in touched else None
+        wakeup = self._next_check(touched.earliest, clock)
         noted.store(bucket)
         return attrs.evolve(
             found,
@@ -117,21 +125,10 @@ class Expiring:
         """Drop keys; returns how many windows went."""
         raise NotImplementedError
 
-    def _touch(self, touched: Runs, noted: _Clock, fresh: pa.Table, clock: int) -> None:
+    def _touch(self, touched: _Touches, fresh: pa.Table, clock: int) -> None:
         last = fresh[_LAST].to_numpy()
         stamps = np.maximum(last, clock) if self.by_event else np.full(len(last), clock)
-        keys = [fresh[k] for k in self.layout.key_names]
-        touches = pa.Table.from_arrays([pa.array(stamps), *keys], names=[_STAMP, *self.layout.key_names])
-        touched.append(_ALL, self._latest(touches))
-        noted.ttl_oldest = min(noted.ttl_oldest, int(stamps.min()))
-
-    def _latest(self, touches: pa.Table) -> pa.Table:
-        """The latest touch of every key."""
-        groups = group([touches[k] for k in self.layout.key_names], touches.num_rows)
-        latest = np.full(groups.n, UNSET)
-        np.maximum.at(latest, groups.ids, touches[_STAMP].to_numpy())
-        keys = [pick(touches[k], groups.first) for k in self.layout.key_names]
-        return pa.Table.from_arrays([pa.array(latest), *keys], names=[_STAMP, *self.layout.key_names])
+        touched.add([fresh[k] for k in self.layout.key_names], stamps)
 
     def _due(self, noted: _Clock, clock: int) -> bool:
         last = noted.ttl_checked
@@ -140,25 +137,104 @@ class Expiring:
         noted.ttl_checked = clock
         return True
 
-    def _next_check(self, noted: _Clock, clock: int | None) -> int | None:
-        """What the clock will show when the oldest touch is to be looked at."""
-        oldest = noted.ttl_oldest
-        if clock is None or clock == END_OF_TIME or oldest == UNSET:
+    def _next_check(self, earliest: int | None, clock: int | None) -> int | None:
+        """What the clock will show when the first of the keys is to be looked at."""
+        if clock is None or clock == END_OF_TIME or earliest is None or earliest == UNSET:
             return None
-        expires = oldest + self.ttl_us
-        return expires if clock == UNSET else max((clock // self.grain_us + 1) * self.grain_us, expires)
+        return earliest if clock == UNSET else max((clock // self.grain_us + 1) * self.grain_us, earliest)
 
-    def _expire(self, bucket: Bucket, touched: Runs, noted: _Clock, clock: int, moment: Moment) -> int:
-        """Drop what is due; returns how many windows went."""
-        known = self._latest(pa.concat_tables(touched.load(_ALL)))
+
+class _Touches:
+    """When the keys of a bucket were touched: a log by key, and a queue that says when each may have expired.
+
+    ::
+
+        touched at   3      12 ...     the log: the latest is 12
+        queue     3 + TTL  12 + TTL    the first is popped, the log tells of a later touch: nothing to do
+
+    Queue times are rounded down to the moments of checks, so that touches of a key between two of them are one entry.
+    """
+
+    def __init__(self, of: Expiring, bucket: Bucket, noted: _Clock) -> None:
+        self._of, self._noted = of, noted
+        self._names = of.layout.key_names
+        self._log = KeyedLog(bucket, "touched", of.touch_schema, self._compact)
+        self._queue = DueQueue(bucket, "ttl", of.grain_us, _once)
+        if f"runs:{_BEFORE}" in bucket.meta:
+            self._converted(Runs(bucket, _BEFORE, None))
+            for name in ("runs", "sums"):
+                del bucket.meta[f"{name}:{_BEFORE}"]
+
+    def _converted(self, before: Runs) -> None:
+        """Take over the list of all keys that earlier versions had."""
+        for run in before.names():
+            touches = pa.concat_tables(before.load(run))
+            before.drop(run)
+            self.add([touches[k] for k in self._names], touches[_STAMP].to_numpy())
+
+    @property
+    def any(self) -> bool:
+        """Whether there are keys."""
+        return len(self._queue) > 0
+
+    @property
+    def earliest(self) -> int | None:
+        """When the first of the keys is to be looked at."""
+        return self._queue.earliest
+
+    def add(self, keys: list[pa.ChunkedArray], stamps: Ints) -> None:
+        """Note that keys were touched."""
+        hashes = pa.array(key_hashes(keys, len(stamps)))
+        touches = self._latest(pa.Table.from_arrays([hashes, pa.array(stamps), *keys], schema=self._of.touch_schema))
+        self._log.append(touches)
+        self._arm(touches[HASH].to_numpy(), self._looked_at(touches[_STAMP].to_numpy()))
+
+    def expired(self, clock: int) -> pa.Table | None:
+        """The keys that have expired; they are forgotten."""
+        timers = pa.concat_tables([_TIMER.empty_table(), *self._queue.pop(clock)])
+        known = self._latest(self._log.lookup(sorted_unique(timers[HASH].to_numpy())))
         stamps = known[_STAMP].to_numpy()
-        stamps = np.where(stamps == UNSET, clock, stamps)  # touched before the clock ran: it starts now
-        known = known.set_column(0, _STAMP, pa.array(stamps))
-        gone = stamps <= clock - self.ttl_us
-        rest = known.filter(pa.array(~gone))
-        touched.replace(_ALL, rest)
-        noted.ttl_oldest = int(stamps[~gone].min()) if rest.num_rows else END_OF_TIME
-        return self._drop(bucket, known.filter(pa.array(gone)), moment) if gone.any() else 0
+        unset = stamps == UNSET  # touched before the clock ran: it starts now
+        if unset.any():
+            some = known.filter(pa.array(unset))
+            self.add([some[k] for k in self._names], np.full(some.num_rows, clock))
+        gone = ~unset & (stamps <= clock - self._of.ttl_us)
+        again = ~unset & ~gone & (self._looked_at(stamps) <= clock)
+        grain = self._of.grain_us
+        self._arm(known[HASH].to_numpy()[again], np.full(int(again.sum()), (clock // grain + 1) * grain))
+        if not len(self._queue):
+            self._log.clear()
+        return known.filter(pa.array(gone)) if gone.any() else None
+
+    def _arm(self, hashes: Ints, due: Ints) -> None:
+        timers = pa.Table.from_arrays([pa.array(hashes), pa.array(due)], schema=_TIMER)
+        self._queue.insert(_once(timers), int(due.min()) if len(due) else UNSET)
+
+    def _looked_at(self, stamps: Ints) -> Ints:
+        """The check before which a key that was touched then cannot have expired."""
+        grain = self._of.grain_us
+        return np.where(stamps == UNSET, UNSET, (stamps + self._of.ttl_us) // grain * grain)
+
+    def _latest(self, touches: pa.Table) -> pa.Table:
+        """The latest touch of every key."""
+        groups = group([touches[k] for k in self._names], touches.num_rows)
+        latest = np.full(groups.n, UNSET)
+        np.maximum.at(latest, groups.ids, touches[_STAMP].to_numpy())
+        heads = pick(touches, groups.first)
+        return heads.set_column(1, self._of.touch_schema.field(1), pa.array(latest))
+
+    def _compact(self, touches: pa.Table, oldest: bool) -> pa.Table:
+        """The latest touches, without those of keys that expired at an earlier check."""
+        found, checked = self._latest(touches), self._noted.ttl_checked
+        stamps = found[_STAMP].to_numpy()
+        if checked is None or not (over := (stamps <= checked - self._of.ttl_us) & (stamps != UNSET)).any():
+            return found
+        return found.filter(pa.array(~over))
+
+
+def _once(timers: pa.Table) -> pa.Table:
+    """Each pair of hash and time once."""
+    return distinct(timers, [HASH, DUE])
 
 
 class ExpiringOperator(Expiring):

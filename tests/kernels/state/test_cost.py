@@ -34,7 +34,7 @@ from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.firing.rules import Rule
 
 DAY = 86_400_000
@@ -91,6 +91,28 @@ def cost(kind: str, open_keys: int) -> CountingStore:
         rows = [{"user": (batch * 7 + i) % 50, "at": at, "n": 1} for i in range(ROWS)]
         assert driver.send(rows).results.num_rows == 0, "nothing is due: only what the batches bring may cost"
     return store
+
+
+@pytest.mark.parametrize("clock", ["event", "processing"])
+@pytest.mark.parametrize("open_keys", [500, 50_000])
+def test_a_check_of_a_time_to_live_reads_the_keys_that_may_be_due(clock: Any, open_keys: int) -> None:
+    """A check in each batch. All keys were touched at the begin, those of the batches in each of them."""
+    now = ManualClock()
+    keyed = (
+        stream_of("user bigint, at bigint").watermark("at", 0).key_by("user").with_state_ttl(StateTtlConfig(1_600, clock=clock))
+    )
+    driver = Driver(keyed.tumbling_window(DAY).agg(count()), clock=now)
+    driver.send(pa.table({"user": range(open_keys), "at": [10 * DAY] * open_keys}))
+    store = driver._store = CountingStore(driver._store)  # type: ignore[assignment]
+    for batch in range(1, 14):
+        now.advance(100)
+        driver.send([{"user": i, "at": 10 * DAY + 100 * batch} for i in range(ROWS)])
+    assert store.rows_read <= 20 * 13 * ROWS
+    assert driver.counters["ttl_dropped"] == 0
+    for batch in range(14, 20):
+        now.advance(100)
+        driver.send([{"user": i, "at": 10 * DAY + 100 * batch} for i in range(ROWS)])
+    assert driver.counters["ttl_dropped"] == open_keys - ROWS
 
 
 OVERLAP: dict[str, Callable[[KeyedStream], Any]] = {

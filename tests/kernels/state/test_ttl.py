@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.kernels.state.chunk_tiers import Runs
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.wrappers.ttl import Expiring, _Clock, _Touches
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
@@ -169,3 +173,49 @@ def test_windows_that_expire_before_they_fire_again_are_dropped_and_counted() ->
         assert driver.counters["ttl_dropped"] > 0
         driver.send([{"at": 50_000}])
         assert driver.send([]).results.num_rows == 0
+
+
+@pytest.mark.parametrize("clock", ["event", "processing"])
+@pytest.mark.parametrize("window", ["tumbling", "session"])
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=6), max_size=14), st.integers(1, 12))
+def test_a_state_with_one_list_of_all_touches_goes_on(
+    clock: Any, window: str, batches: list[list[tuple[int, int]]], at: int
+) -> None:
+    """As earlier versions had it: the latest touch of each key, in one run."""
+    found = []
+    for converts in (False, True):
+        now = ManualClock()
+        stream = stream_of("key bigint, at bigint").watermark("at", 5).key_by("key").allowed_lateness(20)
+        stream = stream.with_state_ttl(kv.StateTtlConfig(33, clock))
+        driver = Driver(
+            (stream.tumbling_window(50) if window == "tumbling" else stream.session_window(40)).agg(kv.count()), clock=now
+        )
+        seen: list[Any] = []
+        for number, rows in enumerate(batches):
+            if converts and number == at:
+                as_before(driver)
+                driver = driver.restarted()
+            now.advance(9)
+            seen += driver.send([{"key": k, "at": 10 * number + t} for k, t in rows]).results.to_pylist()
+        seen += driver.close().results.to_pylist()
+        found.append((seen, driver.counters["ttl_dropped"]))
+    assert found[0] == found[1]
+
+
+def as_before(driver: Driver) -> None:
+    """Put all touches into one run, and take the log and the queue of the time to live out."""
+    stage: Any = driver._stages[0]
+    meta, store = stage.meta, stage.store
+    bucket = Bucket(store, meta)
+    operator: Any = stage.stage.operator
+    while not isinstance(operator, Expiring):
+        operator = operator.inner
+    touches = _Touches(operator, bucket, _Clock())
+    known = touches._latest(touches._log.everything()).drop_columns(["h"])
+    touches._log.clear()
+    touches._queue.pop(END_OF_TIME)
+    for name in ("log:touched", "runs:ttl", "sums:ttl", "due:ttl"):
+        del meta[name]
+    if known.num_rows:
+        Runs(bucket, "touch", None).append(0, known)
