@@ -18,7 +18,7 @@ from krishiv_py import OpenWindows, WindowTrigger
 from krishiv_py.plan.windows.assigner import Times
 import numpy as np
 import numpy.typing as npt
-from krishiv_py import count_distinct, stddev_pop, var_pop
+from krishiv_py import count_distinct, stddev_pop, var_pop, when
 from krishiv_py import MemorySink, Query, QueryStatus, Session, col, count, max, min, sum, udaf
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of, union_of
@@ -56,6 +56,8 @@ LEGAL = [
     'col("m").map_filter(lambda key, value: value > 1).map_keys().array_join(", ", "?").months_between(col("at"))',
     'stream.lookup_join(object(), [(col("user").lower(), "code"), "at"]).lookup_join(object(), col("user").lower())',
     'timed.tumbling_window(1).agg(count()).lookup_join(object(), (col("user"), col("code"))).collect()',
+    'timed.tumbling_window(1).agg((sum("at") / count()).alias("mean"), total=sum("at"), big=count() > 3).emit("updates")',
+    'timed.tumbling_window(1).agg([sum("at").filter("at > 3").over("1 s") * 2, when(count() > 1, "many")]).collect()',
     'timed.tumbling_window(1).agg(count_distinct("user", col("at") % 2), var_pop("at"), stddev_pop(col("at"))).collect()',
     "sorted(one.version + one.rows for one in query.progress.tables.values())",
     'stream.lookup_join(object(), {"user": "code"}, columns=["city"], how="inner", reload="5 min").watermark("at", 0)',
@@ -123,6 +125,8 @@ ILLEGAL = {
     "no float lag": 'stream.watermark("at", 1.5)',
     "no unknown late rule": 'stream.watermark("at", 0).late_rule("sideways")',
     "no unknown emission": 'stream.watermark("at", 0).emit("sometimes")',
+    "named aggregates are expressions": "timed.tumbling_window(1).agg(n=1)",
+    "an aggregate is no condition of Python": "timed.tumbling_window(1).agg(count().filter(3))",
     "aggregates are calls": 'stream.watermark("at", 0).tumbling_window(1).agg(count)',
     "keys are names or expressions": 'stream.watermark("at", 0).key_by(5)',
     "duplicates need a length of time": 'timed.drop_duplicates("user", within=None)',

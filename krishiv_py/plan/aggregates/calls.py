@@ -11,7 +11,7 @@ import attrs
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Func, col
+from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Func, col, python_text
 from krishiv_py.plan.expressions.facts import aggregate_in, name_of
 from krishiv_py.plan.expressions.list_methods import Pair, Single
 from krishiv_py.plan.expressions.trees import listed, render
@@ -51,10 +51,6 @@ class AggCall(Aggregate):
     name: str | None = None
     where: Expr | None = None
     over_us: int | None = None
-    _called: ClassVar[str] = "an aggregate"
-    _operator_hints: ClassVar[dict[str, str]] = {
-        "": 'write it in .agg(...), and go on with its result: .agg(sum("amount")).with_column("result", "sum_amount / 2")'
-    }
 
     def __attrs_post_init__(self) -> None:
         for part in (self.arg, self.where):
@@ -119,6 +115,10 @@ class AggCall(Aggregate):
     def counts_rows(self) -> bool:
         """Whether this is ``count(*)``."""
         return False
+
+    def _written(self) -> str:
+        plain = isinstance(self.arg, Col) and not self._settings() and self.where is None and self.over_us is None
+        return f"{self.func}({'' if self.counts_rows else python_text(self.arg)})" if plain else "x"
 
     def _settings(self) -> list[str]:
         """Return what makes two calls of one aggregate different, besides argument and filter."""

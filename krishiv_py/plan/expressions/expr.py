@@ -150,7 +150,7 @@ class Expr(FunctionMethods):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # copy, pickle and notebooks ask for these
                 raise AttributeError(name)
-            raise elsewhere.method_error(python_text(self), _kind(self), name, (n for n in dir(self) if n[0] != "_"))
+            raise elsewhere.method_error(python_text(self), self._called, name, (n for n in dir(self) if n[0] != "_"))
 
         def __floordiv__(self, other: object) -> Any:
             raise _no_operator(self, "//", f"write {python_text(self)}.div({shown(other)}) for the whole part")
@@ -394,21 +394,23 @@ class Aggregate(Expr):
     """A value of many rows, which only ``.agg(...)`` can take; the calls are in :mod:`krishiv_py.plan.aggregates`."""
 
     __slots__ = ()
+    _called: ClassVar[str] = "an aggregate"
 
-
-def _kind(expr: Expr) -> str:
-    """Return how errors call an expression."""
-    return "an aggregate" if isinstance(expr, Aggregate) else "a column"
+    def _written(self) -> str:
+        """Return how it is written in Python."""
+        return "x"
 
 
 def python_text(expr: Expr) -> str:
     """How a column is written in Python, ``x`` for what is longer than a column."""
+    if isinstance(expr, Aggregate):
+        return expr._written()
     return f"col({expr.name!r})".replace("'", '"') if isinstance(expr, Col) else "x"
 
 
 def _no_operator(expr: Expr, operator: str, hint: str) -> ExpressionError:
     return ExpressionError(
-        message(f"{_kind(expr)} has no operator {operator}", python_text(expr), "nothing can be computed", hint)
+        message(f"{expr._called} has no operator {operator}", python_text(expr), "nothing can be computed", hint)
     )
 
 
