@@ -219,3 +219,30 @@ def test_files_that_a_protobuf_message_imports_are_registered_and_referred_to() 
         assert value is not None and value[4] == number
         found = decode_protobuf(schema, message_type(made), registry_at(url), [value])
     assert found.batch.to_pylist() == [{"total": {"units": 7}}]
+
+
+def test_a_type_that_is_used_again_cuts_nothing() -> None:
+    """The second time it is only a name in the schema."""
+    stamp = {
+        "type": "record",
+        "name": "Stamp",
+        "fields": [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}],
+    }
+    given = json.dumps(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "a", "type": ["null", stamp]}, {"name": "b", "type": ["null", "Stamp"]}],
+        }
+    )
+    values, utc = values_of("avro", None, given, None, None), pa.timestamp("us", "UTC")
+    schema = pa.schema([(name, pa.struct([("at", utc)])) for name in "ab"])
+    values.check(schema, "t")
+    for name in "ab":
+        row = {"a": None, "b": None, name: {"at": dt.datetime(2026, 1, 1, 0, 0, 0, 1, UTC)}}
+        with pytest.raises(OperatorError, match="a row is no record of the Avro schema"):
+            values.encoder("t", schema)(pa.Table.from_pylist([row], schema))
+    wrong = schema.set(1, pa.field("b", pa.struct([("at", utc), ("zone", pa.string())])))
+    for columns in (wrong, schema.set(1, pa.field("b", pa.string()))):
+        with pytest.raises(PlanError, match=r"does not hold the values of a column.*b: "):
+            values.check(columns, "t")

@@ -6,13 +6,14 @@ import functools
 import io
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
 from krishiv_py.connectors.fit import fits
 from krishiv_py.connectors.kafka.formats.avro import arrow_type
-from krishiv_py.connectors.kafka.formats.avro_schemas import inner, parsed
+from krishiv_py.connectors.kafka.formats.avro_schemas import inner, names_of, parsed
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
 from krishiv_py.connectors.kafka.formats.rows import RECORD
@@ -46,7 +47,8 @@ def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
     """
     if given is None:
         return json.dumps(_record("row", [(field.name, field.type) for field in schema], where))
-    fields = {field["name"]: field for field in parsed(given)["fields"]}
+    described = parsed(given)
+    fields, named = {field["name"]: field for field in described["fields"]}, names_of(described)
     for name in schema.names:
         if name not in fields:
             hint = f"the fields are: {', '.join(list(fields)[:20])}; leave the column out with select(), or add a field"
@@ -57,7 +59,7 @@ def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
             raise PlanError(message(f"{where}: a field of `avro_schema` has no column", name, "no record can be written", hint))
     for column in schema:
         try:
-            _held(column.type, fields[column.name]["type"])
+            _held(column.type, fields[column.name]["type"], named)
         except ValueError as problem:
             hint = "cast the column with .with_column or .select, or change the field"
             what = f"{where}: a field of `avro_schema` does not hold the values of a column"
@@ -65,8 +67,10 @@ def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
     return given
 
 
-def _held(kind: pa.DataType, field: Any) -> pa.DataType:
-    """The type that values of a `kind` are cast to for a field of a told schema; `kind` itself where fastavro sees to it.
+def _held(kind: pa.DataType, field: Any, named: Mapping[str, Any]) -> pa.DataType:
+    """Return the type that values of a `kind` are cast to for a field of a given schema; `kind` where fastavro sees to it.
+
+    A type that is used again is only a name there, and `named` has it.
 
     fastavro cuts times to milliseconds or days, rounds numbers, leaves out fields that a record has not, and takes times
     without a zone for those of the machine.
@@ -77,17 +81,18 @@ def _held(kind: pa.DataType, field: Any) -> pa.DataType:
         When no cast keeps them.
     """
     type_, _ = inner(field)
+    type_ = named.get(type_, type_) if isinstance(type_, str) else type_
     name, logical = (type_["type"], type_.get("logicalType")) if isinstance(type_, dict) else (type_, None)
     if name == "array" and pa.types.is_list(kind):
-        return pa.list_(_held(kind.value_type, type_["items"]))
+        return pa.list_(_held(kind.value_type, type_["items"], named))
     if name == "map" and pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _held(kind.item_type, type_["values"]))
+        return pa.map_(kind.key_type, _held(kind.item_type, type_["values"], named))
     if name == "record" and pa.types.is_struct(kind):
         known = {one["name"]: one["type"] for one in type_["fields"]}
         for part in kind:
             if part.name not in known:
                 raise ValueError(f"the record has no field {part.name}")
-        return pa.struct([(part.name, _held(part.type, known[part.name])) for part in kind])
+        return pa.struct([(part.name, _held(part.type, known[part.name], named)) for part in kind])
     if name in ("array", "map", "record") and not pa.types.is_null(kind):
         raise ValueError(f"{kind} for {name}")
     wanted = arrow_type(name, logical)
@@ -157,8 +162,8 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
     found: list[bytes | None] = []
     try:
         if checked:
-            fields = {field["name"]: field["type"] for field in schema["fields"]}
-            table = table.cast(pa.schema([(f.name, _held(f.type, fields[f.name])) for f in table.schema]))
+            fields, named = {field["name"]: field["type"] for field in schema["fields"]}, names_of(schema)
+            table = table.cast(pa.schema([(f.name, _held(f.type, fields[f.name], named)) for f in table.schema]))
         maps = any(_has_map(field.type) for field in table.schema)
         for row in table.to_pylist(maps_as_pydicts="strict") if maps else table.to_pylist():
             stream = io.BytesIO()
