@@ -26,38 +26,38 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "distinct-set": lambda k: k.windowed_by(kv.SlidingWindows.of(1_000).grace(10_000)),
     "panes": lambda k: k.time_interval_window(kv.TimeIntervalWindowOptions("1 s", "250 ms", "10 s")),
 }
-EMPTY = {
-    kv.count("x"): 0,
-    kv.count_distinct("x"): 0,
-    kv.approx_count_distinct("x"): 0,
-    kv.collect_list("x"): [],
-    kv.collect_set("x"): [],
-    kv.sum("x"): None,
-    kv.avg("x"): None,
-    kv.min("x"): None,
-    kv.max("x"): None,
-    kv.first("x"): None,
-    kv.last("x"): None,
-    kv.variance("x"): None,
-    kv.stddev("x"): None,
-    kv.percentile("x"): None,
-    kv.approx_percentile("x"): None,
-    kv.approx_percentile("x", [0.1, 0.9]): None,
-    kv.histogram("x", [1, 2]): [0, 0, 0],
-}
+EMPTY = [
+    (kv.count("x"), 0),
+    (kv.count_distinct("x"), 0),
+    (kv.approx_count_distinct("x"), 0),
+    (kv.collect_list("x"), []),
+    (kv.collect_set("x"), []),
+    (kv.sum("x"), None),
+    (kv.avg("x"), None),
+    (kv.min("x"), None),
+    (kv.max("x"), None),
+    (kv.first("x"), None),
+    (kv.last("x"), None),
+    (kv.variance("x"), None),
+    (kv.stddev("x"), None),
+    (kv.percentile("x"), None),
+    (kv.approx_percentile("x"), None),
+    (kv.approx_percentile("x", [0.1, 0.9]), None),
+    (kv.histogram("x", [1, 2]), [0, 0, 0]),
+]
 
 
 @pytest.mark.parametrize("type_", ["double", "bigint"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_over_nothing_counts_are_0_lists_empty_and_all_else_null(kind: str, type_: str) -> None:
     keyed = stream_of(f"key string, at bigint, x {type_}").watermark("at", 0).key_by("key")
-    aggs = [call.alias(f"a{i}") for i, call in enumerate(EMPTY)]
+    aggs = [call.alias(f"a{i}") for i, (call, _) in enumerate(EMPTY)]
     driver = Driver(KINDS[kind](keyed).agg(aggs))
     sent = [driver.send([{"key": "k", "at": t, "x": None}]).results for t in (1, 5, 9)] + [driver.close().results]
     rows = [row for table in sent for row in table.to_pylist()]
     assert rows
     for row in rows:
-        assert [row[f"a{i}"] for i in range(len(EMPTY))] == list(EMPTY.values())
+        assert [row[f"a{i}"] for i in range(len(EMPTY))] == [value for _, value in EMPTY]
 
 
 class Listed:
