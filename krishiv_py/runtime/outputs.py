@@ -14,18 +14,24 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.connectors.sink import FileSink, FolderSink
+from krishiv_py.connectors.publish import check_sink
+from krishiv_py.connectors.side_output import side_output
+from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
+from krishiv_py.connectors.sinks.known import described
 from krishiv_py.connectors.staging import writable, write_staged
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import CheckpointError, PlanError, message
-from krishiv_py.planner.places import place_of
+from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import LATE, RESULTS, place_of
 
 _NOTES: Final = "_krishiv_outputs"
 _NOTE: Final = ".json"
 Written: TypeAlias = dict[str, Any]
+_PEOPLE: Final[dict[OutputName, str]] = {"results": RESULTS, "late_rows": LATE}
 
 
 def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None) -> None:
@@ -105,3 +111,38 @@ class TaskOutput:
         folder, sink = self.sinks[kind]
         names = write_staged(sink, folder, self.mark, batch_id, bucket, table, durable=self.durable)
         return {"kind": kind, "names": names, "rows": table.num_rows}
+
+
+def late_sinks(plan: PhysicalPlan) -> list[Sink | None]:
+    """Where the late rows of each stage go, if they go to a sink."""
+    return [side_output(stage.late) for stage in plan.stages]
+
+
+def check_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> None:
+    """Let each sink refuse what it cannot take."""
+    for output, sink in zip(plan.outputs, sinks, strict=bool(sinks)):
+        check_sink(sink, "results", output.schema)
+    for stage, late in zip(plan.stages, late_sinks(plan), strict=True):
+        if late is not None:
+            check_sink(late, "late_rows", late_output_schema(stage.layout))
+
+
+def described_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> str:
+    """One line for ``explain()`` of a running query."""
+    several = len(plan.stages) > 1
+    aside = "".join(
+        f"; late rows{f' of {stage.spec.name}' if several else ''} to {described(late)}"
+        for stage, late in zip(plan.stages, late_sinks(plan), strict=True)
+        if late is not None
+    )
+    results = "; ".join(f"{o.name} to {described(sink)}" for o, sink in zip(plan.outputs, sinks, strict=True))
+    return f"outputs: {results}{aside}"
+
+
+def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str) -> None:
+    """Note beside files whose they are."""
+    named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
+    named += [("late_rows", late) for late in late_sinks(plan)]
+    for name, found in named:
+        if isinstance(found, FolderSink):
+            claim_folder(found, _PEOPLE[name], mark, checkpoint)

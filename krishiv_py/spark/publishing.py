@@ -15,26 +15,24 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed, check_sink
+from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.connectors.sinks.known import described
 from krishiv_py.connectors.staging import Publisher, staging_of
 from krishiv_py.disk.files import file_system, sync_files
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.places import LATE, RESULTS
+from krishiv_py.planner.places import LATE
 from krishiv_py.runtime.batch import TaskRow, deliver
 from krishiv_py.runtime.handing_on import RESULT, kind_of, result_kinds
-from krishiv_py.runtime.outputs import TaskOutput, claim_folder
+from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.runtime.storage.codec import decode
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 
 _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROWS}
-_PEOPLE: Final[dict[OutputName, str]] = {"results": RESULTS, "late_rows": LATE}
 
 
 @attrs.frozen(eq=False)
@@ -217,41 +215,6 @@ def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: st
             late = OutputOf(plan.late_id(mark, number), title, "late_rows", late_output_schema(stage.layout))
             found.append(output_for(to, late, mark, kind=kind, durable=durable))
     return tuple(found)
-
-
-def late_sinks(plan: PhysicalPlan) -> list[Sink | None]:
-    """Where the late rows of each stage go, if they go to a sink."""
-    return [side_output(stage.late) for stage in plan.stages]
-
-
-def check_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> None:
-    """Let each sink refuse what it cannot take."""
-    for output, sink in zip(plan.outputs, sinks, strict=bool(sinks)):
-        check_sink(sink, "results", output.schema)
-    for stage, late in zip(plan.stages, late_sinks(plan), strict=True):
-        if late is not None:
-            check_sink(late, "late_rows", late_output_schema(stage.layout))
-
-
-def described_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> str:
-    """One line for ``explain()`` of a running query."""
-    several = len(plan.stages) > 1
-    aside = "".join(
-        f"; late rows{f' of {stage.spec.name}' if several else ''} to {described(late)}"
-        for stage, late in zip(plan.stages, late_sinks(plan), strict=True)
-        if late is not None
-    )
-    results = "; ".join(f"{o.name} to {described(sink)}" for o, sink in zip(plan.outputs, sinks, strict=True))
-    return f"outputs: {results}{aside}"
-
-
-def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str) -> None:
-    """Note beside files whose they are."""
-    named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
-    named += [("late_rows", late) for late in late_sinks(plan)]
-    for name, found in named:
-        if isinstance(found, FolderSink):
-            claim_folder(found, _PEOPLE[name], mark, checkpoint)
 
 
 def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str, *, durable: bool) -> TaskOutput:

@@ -17,21 +17,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.calls import checked_class
-from krishiv_py.display.html import query_html
-from krishiv_py.display.plans import plans_text
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import KrishivError, OperatorError, message
 from krishiv_py.plan.checks import wait_us
-from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
-from krishiv_py.plan.running.progress import Progress
-from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import leading_stage
-from krishiv_py.redaction import redacted
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.lost import lost_file
+from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.storage.closings import request
@@ -46,7 +40,7 @@ _WAITS_UNTOLD: Final = 5
 
 
 @checked_class
-class StreamQuery:
+class StreamQuery(RunningQuery):
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 
     _gone_types: ClassVar[tuple[type[Exception], ...]] = (Py4JError, OSError)
@@ -71,12 +65,7 @@ class StreamQuery:
     ) -> None:
         self._query = query
         self._id = str(query.query.id)
-        self._name = name
-        self._ledger = ledger
-        self._plan = plan
-        self._note = note
-        self._rows = rows
-        self._spec = plan.spec
+        super().__init__(name, ledger, plan, note, rows)
         self._cleanup = cleanup
         self._spark = spark
         self._behind = behind
@@ -105,19 +94,9 @@ class StreamQuery:
                 return
 
     @property
-    def name(self) -> str:
-        """The name it was started under."""
-        return self._name
-
-    @property
     def id(self) -> str:
         """Spark's query id, kept across restarts from one checkpoint."""
         return self._id
-
-    @property
-    def operator(self) -> str:
-        """The name of its operator, as in late rows and ``explain()``."""
-        return self._spec.name
 
     @property
     def status(self) -> Literal["running", "stopped", "failed"]:
@@ -131,11 +110,6 @@ class StreamQuery:
                 self._gone(problem)
                 return "failed"
         return self._end
-
-    @property
-    def progress(self) -> Progress:
-        """Watermark, late counts, open windows, state."""
-        return self._ledger.progress()
 
     @property
     def spark_query(self) -> StreamingQuery:
@@ -262,14 +236,6 @@ class StreamQuery:
             finally:
                 self._cleanup()
 
-    def results(self, output: str | None = None) -> pa.Table:
-        """All results so far, of the `output` of this name where there are several; for a memory sink only."""
-        return self._rows.result_rows(output)
-
-    def late_rows(self, stage: str | None = None) -> pa.Table:
-        """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""
-        return self._rows.late_rows(stage)
-
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         return read_state(self._spark, self._plan, self._ledger.notes, stage)
@@ -288,40 +254,3 @@ class StreamQuery:
             raise OperatorError(message("the query does not run", got, "the key stays open", hint))
         request(self._ledger.notes.checkpoint, keys, durable=self._ledger.notes.durable)
         self._closing.set()
-
-    def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
-        """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
-        now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
-        watermark_us = self._ledger.moment.at(asked.times).watermark_us
-        if window_end is not None:
-            end_us: int | None = time_point_us(window_end, "window_end")
-        else:
-            end_us = oldest_waiting_us(asked, watermark_us, lambda: self.state(stage))
-        text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
-        return " ".join([text, *self._ledger.waiting()])
-
-    @property
-    def watermark(self) -> str:
-        """The watermark that is in force, as text; of several clocks that of the last stage, which waits for all."""
-        stages = self._plan.stages
-        return show_instant(self._ledger.moment.at(stages[leading_stage(stages)].times).watermark_us)
-
-    def explain(self) -> str:
-        """The plan of the query as text."""
-        doubts = (f"! {problem}" for problem in self.progress.doubts)
-        return "\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts])
-
-    def __enter__(self) -> StreamQuery:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def __repr__(self) -> str:
-        return redacted(f"<Query {self._name}: {self.status}, {self.progress}>")
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: where the query stands."""
-        status = self.status
-        problem = self.exception() if status == "failed" else None
-        return query_html(self._name, status, self.progress, None if problem is None else str(problem))

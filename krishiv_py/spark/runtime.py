@@ -32,14 +32,16 @@ from krishiv_py.planner.places import check_places
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.opened import Opened
 from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.rescale import rescale
 from krishiv_py.spark.frames.direct import rows_frame
 from krishiv_py.spark.frames.handed import handed_frame
-from krishiv_py.spark.publishing import check_outputs, late_sinks, write_once
+from krishiv_py.spark.publishing import write_once
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.foreign_watermarks import lags_of
@@ -60,7 +62,7 @@ from krishiv_py.spark.setup.stores import check_stores, use_stores_of
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
 from krishiv_py.spark.setup.warming import make_archive
-from krishiv_py.spark.start_checks import Opened, open_checkpoint, release_at_end
+from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.failures import as_own, require_alive

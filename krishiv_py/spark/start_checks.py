@@ -4,50 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import attrs
-import pyarrow.fs as pafs
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import arrow_reads, file_system
-from krishiv_py.disk.folders import absolute, private_folder
+from krishiv_py.disk.files import arrow_reads
+from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
-from krishiv_py.errors import CheckpointError, KrishivError, message
+from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.checkpoint.lease import Lease, take
+from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
 from krishiv_py.spark.setup.stores import check_stores
 
 _SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
-
-
-@attrs.frozen
-class Opened:
-    """A checkpoint a query may run from.
-
-    Attributes
-    ----------
-    checkpoint : str
-        Its path, the same for every process.
-    lease : Lease
-        The right to it.
-    durable : bool
-        Whether what is written must survive a loss of power.
-    kept : bool
-        Whether it stays when the session ends.
-    """
-
-    checkpoint: str
-    lease: Lease
-    durable: bool
-    kept: bool
 
 
 def open_checkpoint(
@@ -78,38 +55,15 @@ def open_checkpoint(
     check_stores(spark, written, by_spark=False)
     check_hdfs([home, *written], written=True)
     where = home if home is not None else temporary()
-    with _writable(where):
-        _make_private(where)
+    with writable_checkpoint(where):
+        make_private(where, _SPARKS)
     outputs = [folder for folder in written if arrow_reads(folder)]
     places = [path for _, path in source.places if arrow_reads(path)]
     check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
-    with _writable(where):
+    with writable_checkpoint(where):
         lease = take(where, title)
     return Opened(where, lease, durable, home is not None)
-
-
-@contextlib.contextmanager
-def _writable(checkpoint: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise CheckpointError(
-            message(
-                f"the checkpoint {checkpoint} cannot be written",
-                problem.strerror or str(problem),
-                "the query could not go on after a restart, so it was not started",
-                "see to room and rights there, or use another folder",
-            )
-        ) from problem
-
-
-def _make_private(checkpoint: str) -> None:
-    """Make the checkpoint, and the folders Spark would let everybody read, for this user alone."""
-    system, root = file_system(checkpoint)
-    if isinstance(system, pafs.LocalFileSystem):
-        for folder in (root, *(f"{root}/{name}" for name in _SPARKS)):
-            private_folder(folder)
 
 
 def release_at_end(lease: Lease, query: StreamQuery) -> None:

@@ -30,6 +30,7 @@ from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.logcheck import check_log
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
+from krishiv_py.runtime.checkpoint.opened import Opened
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, forget_unplanned
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
@@ -38,7 +39,7 @@ from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.clock.heartbeats import Heartbeats
 from krishiv_py.runtime.clock.wakes import Wakes
 from krishiv_py.runtime.handing_on import STAGE, leaving, place_of
-from krishiv_py.runtime.outputs import TaskOutput
+from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.ranges.alignment import alignments
@@ -50,14 +51,13 @@ from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.runtime.storage.closings import Closings
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.launched import Launched
-from krishiv_py.spark.publishing import Arrived, Handled, Output, claim_outputs, described_outputs, outputs_of, task_output
+from krishiv_py.spark.publishing import Arrived, Handled, Output, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
-from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import Tables, keep_with_driver
 from krishiv_py.spark.tasks.batch_number import closing_setting

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,13 +15,15 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.engine.closing import closed_key, closing_stages
-from krishiv_py.engine.notes import FIRINGS, count
-from krishiv_py.engine.snapshot import early
+from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
-from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.in_process.core import Core
+from krishiv_py.in_process.outputs import AnySink, outputs
+from krishiv_py.in_process.packing import Sent
+from krishiv_py.in_process.stage import DrivenStage, dropped
 from krishiv_py.kernels.input.clocks import Clocks
-from krishiv_py.kernels.input.malformed import late_output, late_output_schema
+from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
@@ -37,13 +38,10 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.stages import input_stages, leading_stage
 from krishiv_py.planner.tables import tables_seen
-from krishiv_py.testing.batch import DrivenBatch
 from krishiv_py.testing.clock import ManualClock
-from krishiv_py.testing.driven import DrivenStage, dropped
 from krishiv_py.testing.output import StepOutput
-from krishiv_py.testing.outputs import AnySink, outputs
 from krishiv_py.testing.plans import run_by_driver
-from krishiv_py.testing.sends import Inlet, Sent
+from krishiv_py.testing.sends import Inlet
 
 
 class Driver:
@@ -99,18 +97,19 @@ class Driver:
         self.plan: PhysicalPlan = plan
         self.spec: OperatorSpec = plan.spec
         self._stream = stream
-        self._stages = [DrivenStage.of(plan) for plan in self.plan.stages]
+        self._core = Core(self.plan, self.name, self.clock.now_us)
         self._inlet = Inlet(self.plan)
         self._outputs = outputs(sinks, self.plan, self.name, [late_output_schema(s.stage.layout) for s in self._stages])
         self._idle_batches = idle_batches
-        self._batch_id = 0
-        self._clocks = Clocks(self.plan.clocks)
-        self._in_force = self._clocks.settle(self.clock.now_us)
-        self._advances = 0
-        self._before = self._in_force.every
-        self._ahead = TimeWatch(self.plan, self.name)
         self._took: tuple[float, int | None] = (0.0, None)
-        self._idle: tuple[str, ...] = ()
+
+    @property
+    def _stages(self) -> list[DrivenStage]:
+        return self._core.stages
+
+    @property
+    def _clocks(self) -> Clocks:
+        return self._core.clocks
 
     @property
     def operator(self) -> str:
@@ -145,9 +144,10 @@ class Driver:
         """The progress, as of a query on Spark; state bytes are those of the tables in memory."""
         named = len(self._clocks.trackers) > 1 or self._stages[0].spec.source_column is not None
         sources = self.source_watermarks_us if named else {}
+        core = self._core
         whole = of_stages(
             {
-                s.spec.name: s.progress(self._batch_id - 1, self._in_force.at(s.plan.times).watermark_us, {} if at else sources)
+                s.spec.name: s.progress(core.batch_id - 1, core.in_force.at(s.plan.times).watermark_us, {} if at else sources)
                 for at, s in enumerate(self._stages)
             },
             input_stages(self.plan.stages),
@@ -157,16 +157,16 @@ class Driver:
         stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}
         if stages:
             first = self._stages[0].spec.name
-            stages[first] = attrs.evolve(stages[first], idle_sources=self._idle)
+            stages[first] = attrs.evolve(stages[first], idle_sources=self._core.idle)
         return attrs.evolve(
             whole,
-            idle_sources=self._idle,
-            watermark_advances=self._advances,
+            idle_sources=self._core.idle,
+            watermark_advances=self._core.advances,
             tables=tables_seen(self.plan),
             batch_seconds=seconds,
             batch_ended_us=ended_us,
             stages=stages,
-            doubts=self._ahead.doubts,
+            doubts=self._core.ahead.doubts,
         )
 
     @property
@@ -315,7 +315,7 @@ class Driver:
         """
         closing = [self._stages[n] for n in closing_stages(self.plan, stage)]
         keys = [closed_key(s.stage, key) for s in closing]
-        stepped = attrs.evolve(self._moment, watermark_us=self._before[0], others=self._before[1:], before=None)
+        stepped = self._core.stepped(self.clock.now_us)
         return sum(s.forget(dead, stepped) for s, dead in zip(closing, keys, strict=True))
 
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
@@ -338,14 +338,8 @@ class Driver:
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
-        again._clocks = Clocks.restored(self.plan.clocks, json.loads(json.dumps(self._clocks.saved())))
-        again._in_force = again._clocks.moment()
-        again._before = self._before
-        again._advances = self._advances
-        again._batch_id = self._batch_id
+        again._core.go_on_from(self._core)
         again._outputs = self._outputs
-        for stage, before in zip(again._stages, self._stages, strict=True):
-            stage.go_on_from(before)
         return again
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
@@ -356,42 +350,23 @@ class Driver:
         return done
 
     def _run(self, sent: dict[int, Sent] | None, *, ended: bool, snapshot: bool) -> StepOutput:
-        batch = DrivenBatch(self.plan, self._stages, self._batch_id, self._moment, self._ahead)
         with tables_age_by(id(self.clock), self.clock.now_us):
-            done = batch.run(sent, self._clocks, self._settled, waits=self._idle_batches or ended)
-            self._before = batch.reached.every
-            early = self._early() if snapshot else {}
-        late = [
-            late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self._stages, done, strict=True)
-        ]
-        results = {o.name: batch.leaving(o, early.get(o.stage, [])) for o in self.plan.outputs}
-        self._outputs.publish(self._batch_id, list(results.values()), late)
-        for output in self.plan.outputs:
-            count(self._stages[output.stage].left, {output.name: results[output.name].num_rows})
-        for stage, rows in zip(self._stages, late, strict=True):
-            count(stage.left, {"late_rows": rows.num_rows} if rows.num_rows else {})
-        self._batch_id += 1
-        by_stage = {s.spec.name: rows for s, rows in zip(self._stages, late, strict=True)}
-        return StepOutput(next(iter(results.values())), late[0], self.watermark_us, by_stage, results)
+            done = self._core.run(
+                sent,
+                self.clock.now_us,
+                begun_us=self._begun_us,
+                waits=self._idle_batches or ended,
+                snapshot=snapshot,
+                publish=lambda batch_id, output: self._outputs.publish(batch_id, list(output.results.values()), output.late),
+            )
+        by_stage = {s.spec.name: rows for s, rows in zip(self._stages, done.late, strict=True)}
+        return StepOutput(next(iter(done.results.values())), done.late[0], self.watermark_us, by_stage, done.results)
 
-    def _early(self) -> dict[int, list[pa.Table]]:
-        """What is open, by stage."""
-        now_us, only = self.clock.now_us, self._stages[0]
-        if len(self._stages) == 1:
-            return {0: [early(only.stage, only.bucket(now_us), self._moment.at(only.plan.times))]}
-        found: dict[int, pa.Table] = {}
-        for number, stage in enumerate(self._stages):
-            found[number] = stage.as_if_ended(found, now_us, self._batch_id)
-        return {number: [table] for number, table in found.items()}
+    @property
+    def _begun_us(self) -> int | None:
+        return self.clock.now_us if self.clock.is_set else None
 
     @property
     def _moment(self) -> Moment:
         """What is in force, now."""
-        now_us = self.clock.now_us
-        return attrs.evolve(self._in_force, now_us=now_us, begun_us=now_us if self.clock.is_set else None, before=self._before)
-
-    def _settled(self) -> Moment:
-        before, self._in_force = self._in_force, self._clocks.settle(self.clock.now_us)
-        self._advances += self._in_force.later(before)
-        self._idle = tuple(self._clocks.idle(self.clock.now_us))
-        return self._in_force
+        return self._core.moment(self.clock.now_us, self._begun_us)

@@ -9,9 +9,9 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.in_process.outputs import AnySink
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
-from krishiv_py.testing.outputs import AnySink
 
 
 def run_by_driver(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-
-from krishiv_py.connectors.malformed import Malformed, in_columns
-from krishiv_py.engine.stage import Packed, Stage
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.in_process.packing import Sent
 from krishiv_py.kernels.input.rows import as_batches
-from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.testing.sources import MicroBatch
 
-Sent: TypeAlias = "list[tuple[Stage, list[pa.RecordBatch], tuple[Malformed, ...]]]"
 Takers: TypeAlias = "list[tuple[int, Stage]]"
 
 
@@ -83,16 +80,3 @@ class Inlet:
 
 def _takers(takers: Sequence[tuple[int, Branch]]) -> Takers:
     return [(number, Stage(branch.spec)) for number, branch in takers]
-
-
-def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None]) -> Packed:
-    """The rows of a batch, judged and combined; `saw` learns of their largest times by source."""
-    parts = []
-    for stage, batches, bad in sent:
-        packing = stage.pack(moment)
-        if bad:
-            packing.refuse(in_columns(bad))
-        for batch in batches:
-            saw(packing.take(batch))
-        parts.append(packing.packed())
-    return Packed([c for p in parts for c in p.chunks], [t for p in parts for t in p.late], [n for p in parts for n in p.notes])

@@ -10,6 +10,7 @@ import pytest
 
 from krishiv_py.engine.notes import Report
 from krishiv_py.engine.stage import BatchDone, Packed
+from krishiv_py.in_process.stage import DrivenStage
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.handing_on import METRICS, RESULT
@@ -17,7 +18,6 @@ from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.runtime.storage.codec import decode
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.testing import Driver
-from krishiv_py.testing.driven import DrivenStage
 
 
 @attrs.define

@@ -18,15 +18,17 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.checkpoint.opened import Opened
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.runtime.outputs import claim_outputs, described_outputs
 from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.spark.launched import Launched, patiently
-from krishiv_py.spark.publishing import claim_outputs, described_outputs, task_output
+from krishiv_py.spark.publishing import task_output
 from krishiv_py.spark.remote.failed import forget_failure
 from krishiv_py.spark.remote.lease import await_end, server_at_rest
 from krishiv_py.spark.remote.planning import NO_MORE, Planning, behind, open_logs, planning_of
@@ -34,7 +36,6 @@ from krishiv_py.spark.remote.query import NotedLedger, RemoteQuery
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, with_client
 from krishiv_py.spark.remote.steps import RemoteSteps, Told
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
-from krishiv_py.spark.start_checks import Opened
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.streaming import chunk_folder, claimed, first_clock, stateful, writing

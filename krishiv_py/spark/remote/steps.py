@@ -30,11 +30,12 @@ from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.clock.clocks import clock_for
 from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.outputs import check_outputs
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs, planners
 from krishiv_py.runtime.storage.closings import Closings
-from krishiv_py.spark.publishing import check_outputs, outputs_of
+from krishiv_py.spark.publishing import outputs_of
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient

@@ -1,4 +1,4 @@
-"""One micro-batch of a driver: rows go to the stages that read them, results to those that follow."""
+"""One micro-batch in this process: rows go to the stages that read them, results to those that follow."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import BatchDone, Packed
 from krishiv_py.engine.time_watch import TimeWatch
+from krishiv_py.in_process.packing import Sent, packed
+from krishiv_py.in_process.stage import DrivenStage
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.outputs import OutputPlan
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.testing.driven import DrivenStage
-from krishiv_py.testing.sends import Sent, packed
 
 
 @attrs.define(eq=False)

@@ -1,0 +1,1 @@
+"""Runs plans in this process, without a JVM: sessions of ``Session.in_process()``, and the test driver."""

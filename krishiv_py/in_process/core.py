@@ -1,0 +1,138 @@
+"""A plan as it runs in this process: its stages, its clocks, and what is in force. It knows no checkpoint and no sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.engine.notes import count
+from krishiv_py.engine.snapshot import early
+from krishiv_py.engine.time_watch import TimeWatch
+from krishiv_py.in_process.batch import DrivenBatch
+from krishiv_py.in_process.packing import Sent
+from krishiv_py.in_process.stage import DrivenStage
+from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.input.malformed import late_output
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.planner.physical import PhysicalPlan
+
+
+@attrs.frozen(eq=False)
+class BatchOutput:
+    """What a micro-batch gives.
+
+    Attributes
+    ----------
+    results : dict
+        Results by the name of their output.
+    late : list of pyarrow.Table
+        Late rows of each stage, in the order of the plan.
+    """
+
+    results: dict[str, pa.Table]
+    late: list[pa.Table]
+
+
+class Core:
+    """Runs the micro-batches of a plan.
+
+    Parameters
+    ----------
+    plan : PhysicalPlan
+        The plan.
+    title : str
+        The name of the query, for warnings.
+    now_us : int
+        Processing time, µs since the epoch.
+    """
+
+    def __init__(self, plan: PhysicalPlan, title: str, now_us: int) -> None:
+        self.plan = plan
+        self.stages = [DrivenStage.of(stage) for stage in plan.stages]
+        self.clocks = Clocks(plan.clocks)
+        self.in_force = self.clocks.settle(now_us)
+        self.before = self.in_force.every
+        self.batch_id = 0
+        self.advances = 0
+        self.idle: tuple[str, ...] = ()
+        self.ahead = TimeWatch(plan, title)
+
+    def moment(self, now_us: int, begun_us: int | None) -> Moment:
+        """What is in force, for a batch that begins now."""
+        return attrs.evolve(self.in_force, now_us=now_us, begun_us=begun_us, before=self.before)
+
+    def stepped(self, now_us: int) -> Moment:
+        """What was in force in the last step, for who changes the state between two batches."""
+        return attrs.evolve(self.moment(now_us, None), watermark_us=self.before[0], others=self.before[1:], before=None)
+
+    def run(
+        self,
+        sent: Mapping[int, Sent] | None,
+        now_us: int,
+        *,
+        begun_us: int | None = None,
+        waits: bool = True,
+        snapshot: bool = False,
+        publish: Callable[[int, BatchOutput], None] = lambda batch_id, output: None,
+    ) -> BatchOutput:
+        """Run a micro-batch, and count it.
+
+        Parameters
+        ----------
+        sent : dict or None
+            Its rows, as each of the stages that read a source reads them, by the number of the stage.
+        now_us : int
+            Processing time, µs since the epoch.
+        begun_us : int, optional
+            The clock when the batch began, which rows of the future are ahead of; None where nobody set it.
+        waits : bool
+            Whether a batch without rows may follow at once, as nothing else is waiting.
+        snapshot : bool
+            Whether it also gives what is open, as early results.
+        publish : callable
+            Takes the number of the batch and what it gives; a batch that cannot be published is not counted.
+        """
+        batch = DrivenBatch(self.plan, self.stages, self.batch_id, self.moment(now_us, begun_us), self.ahead)
+        done = batch.run(sent, self.clocks, lambda: self._settled(now_us), waits=waits)
+        self.before = batch.reached.every
+        shown = self._early(now_us, begun_us) if snapshot else {}
+        late = [
+            late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self.stages, done, strict=True)
+        ]
+        results = {o.name: batch.leaving(o, shown.get(o.stage, [])) for o in self.plan.outputs}
+        output_of_batch = BatchOutput(results, late)
+        publish(self.batch_id, output_of_batch)
+        for output in self.plan.outputs:
+            count(self.stages[output.stage].left, {output.name: results[output.name].num_rows})
+        for stage, rows in zip(self.stages, late, strict=True):
+            count(stage.left, {"late_rows": rows.num_rows} if rows.num_rows else {})
+        self.batch_id += 1
+        return output_of_batch
+
+    def go_on_from(self, other: Core) -> None:
+        """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
+        self.clocks = Clocks.restored(self.plan.clocks, json.loads(json.dumps(other.clocks.saved())))
+        self.in_force = self.clocks.moment()
+        self.before, self.advances, self.batch_id = other.before, other.advances, other.batch_id
+        for stage, before in zip(self.stages, other.stages, strict=True):
+            stage.go_on_from(before)
+
+    def _early(self, now_us: int, begun_us: int | None) -> dict[int, Sequence[pa.Table]]:
+        """What is open, by stage."""
+        only = self.stages[0]
+        if len(self.stages) == 1:
+            moment = self.moment(now_us, begun_us).at(only.plan.times)
+            return {0: [early(only.stage, only.bucket(now_us), moment)]}
+        found: dict[int, pa.Table] = {}
+        for number, stage in enumerate(self.stages):
+            found[number] = stage.as_if_ended(found, now_us, self.batch_id)
+        return {number: [table] for number, table in found.items()}
+
+    def _settled(self, now_us: int) -> Moment:
+        before, self.in_force = self.in_force, self.clocks.settle(now_us)
+        self.advances += self.in_force.later(before)
+        self.idle = tuple(self.clocks.idle(now_us))
+        return self.in_force

@@ -1,0 +1,66 @@
+"""A checkpoint that a query may run from: private, writable, and leased until the query has ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import attrs
+import pyarrow.fs as pafs
+
+from krishiv_py.disk.files import file_system
+from krishiv_py.disk.folders import private_folder
+from krishiv_py.errors import CheckpointError, message
+from krishiv_py.runtime.checkpoint.lease import Lease
+
+
+@attrs.frozen
+class Opened:
+    """A checkpoint a query may run from.
+
+    Attributes
+    ----------
+    checkpoint : str
+        Its path, the same for every process.
+    lease : Lease
+        The right to it.
+    durable : bool
+        Whether what is written must survive a loss of power.
+    kept : bool
+        Whether it stays when the session ends.
+    """
+
+    checkpoint: str
+    lease: Lease
+    durable: bool
+    kept: bool
+
+
+@contextlib.contextmanager
+def writable_checkpoint(checkpoint: str) -> Iterator[None]:
+    """Say of a checkpoint that cannot be made or written what to do.
+
+    Raises
+    ------
+    CheckpointError
+        Instead of an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise CheckpointError(
+            message(
+                f"the checkpoint {checkpoint} cannot be written",
+                problem.strerror or str(problem),
+                "the query could not go on after a restart, so it was not started",
+                "see to room and rights there, or use another folder",
+            )
+        ) from problem
+
+
+def make_private(checkpoint: str, folders: Iterable[str] = ()) -> None:
+    """Make the checkpoint, and `folders` in it, for this user alone."""
+    system, root = file_system(checkpoint)
+    if isinstance(system, pafs.LocalFileSystem):
+        for folder in (root, *(f"{root}/{name}" for name in folders)):
+            private_folder(folder)

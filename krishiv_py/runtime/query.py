@@ -1,0 +1,110 @@
+"""The handle of a running query: what every engine answers in the same way."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+from typing_extensions import Self
+
+from krishiv_py.display.html import query_html
+from krishiv_py.display.plans import plans_text
+from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
+from krishiv_py.plan.running.progress import Progress
+from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.stages import leading_stage
+from krishiv_py.redaction import redacted
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_rows import Rows
+
+
+class RunningQuery:
+    """Implements the part of :class:`krishiv_py.api.query.Query` that no engine changes.
+
+    An engine adds `status`, `exception`, `state`, `stop` and how to wait.
+    """
+
+    def __init__(self, name: str, ledger: Ledger, plan: PhysicalPlan, note: str | None, rows: Rows) -> None:
+        self._name = name
+        self._ledger = ledger
+        self._plan = plan
+        self._note = note
+        self._rows = rows
+
+    @property
+    def status(self) -> Literal["running", "stopped", "failed"]:
+        """``running``, ``stopped`` or ``failed``."""
+        raise NotImplementedError
+
+    def exception(self) -> Exception | None:
+        """Return what made the query fail; None if it did not fail."""
+        raise NotImplementedError
+
+    def state(self, stage: str | None = None) -> pa.Table:
+        """Return the windows in state of a stage."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop the query."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The name it was started under."""
+        return self._name
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator, as in late rows and ``explain()``."""
+        return self._plan.spec.name
+
+    @property
+    def progress(self) -> Progress:
+        """Watermark, late counts, open windows, state."""
+        return self._ledger.progress()
+
+    def results(self, output: str | None = None) -> pa.Table:
+        """All results so far, of the `output` of this name where there are several; for a memory sink only."""
+        return self._rows.result_rows(output)
+
+    def late_rows(self, stage: str | None = None) -> pa.Table:
+        """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""
+        return self._rows.late_rows(stage)
+
+    def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
+        now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
+        watermark_us = self._ledger.moment.at(asked.times).watermark_us
+        if window_end is not None:
+            end_us: int | None = time_point_us(window_end, "window_end")
+        else:
+            end_us = oldest_waiting_us(asked, watermark_us, lambda: self.state(stage))
+        text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
+        return " ".join([text, *self._ledger.waiting()])
+
+    @property
+    def watermark(self) -> str:
+        """The watermark that is in force, as text; of several clocks that of the last stage, which waits for all."""
+        stages = self._plan.stages
+        return show_instant(self._ledger.moment.at(stages[leading_stage(stages)].times).watermark_us)
+
+    def explain(self) -> str:
+        """The plan of the query as text."""
+        doubts = (f"! {problem}" for problem in self.progress.doubts)
+        return "\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return redacted(f"<Query {self._name}: {self.status}, {self.progress}>")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where the query stands."""
+        status = self.status
+        problem = self.exception() if status == "failed" else None
+        return query_html(self._name, status, self.progress, None if problem is None else str(problem))
