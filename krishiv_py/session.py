@@ -34,6 +34,7 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
 
 if TYPE_CHECKING:
+    from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
     from krishiv_py.spark import local, runtime
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
+    process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
     local = lazy("krishiv_py.spark.local")
     runtime = lazy("krishiv_py.spark.runtime")
@@ -79,9 +81,9 @@ class Session(FileSources, RangedSources, OtherStreams):
     Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a context manager.
     """
 
-    _runner: runtime.SparkRunner
+    _runner: runtime.SparkRunner | process.ProcessRunner
 
-    def __init__(self, runner: runtime.SparkRunner) -> None:
+    def __init__(self, runner: runtime.SparkRunner | process.ProcessRunner) -> None:
         self._runner = runner
         self._sql = context.SqlContext()
 
@@ -89,6 +91,46 @@ class Session(FileSources, RangedSources, OtherStreams):
     def embedded(cls) -> Session:
         """Start a local Spark in this process, tuned for micro-batches, or reuse the running one."""
         return SessionBuilder().get_or_create()
+
+    @classmethod
+    def in_process(cls, *, profile: DurabilityProfile = "dev-local") -> Session:
+        """A session that runs its queries in this process: no Spark, no Java, the first result in a second.
+
+        All windows, joins, sinks and sources run that need no Spark; the answers are those of Spark, as the same kernels
+        compute them. A query with a checkpoint goes on after a crash with every row in its results once. For more than one
+        machine use :meth:`embedded` or :meth:`builder`: the pipeline is the same.
+
+        Parameters
+        ----------
+        profile : {"dev-local", "single-node-durable"}
+            What survives a loss of power (SEMANTICS §6.2).
+
+        Raises
+        ------
+        PlanError
+            For the profile of a cluster, which this process is not.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     per_minute = stream.watermark("at", 5_000).key_by("user").tumbling_window(60_000).agg(count())
+        ...     _ = sender.send([{"user": "a", "at": 1_000}, {"user": "a", "at": 2_000}])
+        ...     per_minute.collect().to_pylist()
+        [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
+        """
+        one_of(profile, "profile", PROFILES)
+        if profile == "distributed-durable":
+            raise PlanError(
+                message(
+                    "a session in process is one machine",
+                    shown(profile),
+                    "its state would be lost with the machine",
+                    'write profile="single-node-durable", or Session.builder() for a cluster',
+                )
+            )
+        return cls(process.ProcessRunner(profile))
 
     @classmethod
     def builder(cls) -> SessionBuilder:

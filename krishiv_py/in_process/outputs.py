@@ -1,4 +1,4 @@
-"""Where a driver's results and late rows go: sinks that need no Spark, and handlers of late rows."""
+"""Where results and late rows go in this process: sinks that need no Spark, and handlers of late rows."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.connectors.staging import Publisher, write_staged
 from krishiv_py.errors import PlanError, message
 from krishiv_py.kernels.columns.layout import late_names
+from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import PhysicalPlan
@@ -27,10 +28,10 @@ from krishiv_py.planner.places import check_places
 AnySink: TypeAlias = Sink | BatchConsumer
 
 
-class DriverOutput(Protocol):
-    """One output of a driver."""
+class ProcessOutput(Protocol):
+    """One output of a plan that runs in this process."""
 
-    def publish(self, batch_id: int, rows: pa.Table) -> None:
+    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
         """Take what one call gave."""
         ...
 
@@ -41,8 +42,8 @@ class InMemory:
 
     sink: MemorySink
 
-    def publish(self, batch_id: int, rows: pa.Table) -> None:
-        """See DriverOutput."""
+    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+        """See ProcessOutput."""
         if rows.num_rows:
             self.sink.put(max(self.sink.tables, default=-1) + 1, [rows])
 
@@ -53,9 +54,9 @@ class ToTables:
 
     publisher: TablePublisher
 
-    def publish(self, batch_id: int, rows: pa.Table) -> None:
-        """See DriverOutput."""
-        self.publisher.publish(batch_id, [rows] if rows.num_rows else [], is_replay=False)
+    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+        """See ProcessOutput."""
+        self.publisher.publish(batch_id, [rows] if rows.num_rows else [], is_replay=is_replay)
 
 
 @attrs.frozen(eq=False)
@@ -65,11 +66,11 @@ class ToFiles:
     sink: FileSink
     publisher: Publisher
 
-    def publish(self, batch_id: int, rows: pa.Table) -> None:
-        """See DriverOutput."""
+    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+        """See ProcessOutput."""
         with blamed(self.sink, batch_id):
             to = self.publisher
-            names = write_staged(self.sink, to.folder, to.mark, batch_id, 0, rows) if rows.num_rows else []
+            names = write_staged(self.sink, to.folder, to.mark, batch_id, 0, rows, durable=to.durable) if rows.num_rows else []
         self.publisher.publish(batch_id, names)
 
 
@@ -80,8 +81,8 @@ class ToHandler:
     handler: LateEventHandler
     spec: OperatorSpec
 
-    def publish(self, batch_id: int, rows: pa.Table) -> None:
-        """See DriverOutput."""
+    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+        """See ProcessOutput."""
         if not rows.num_rows:
             return
         keys = () if self.handler.wants == "count" else self.spec.keys
@@ -93,30 +94,33 @@ class ToHandler:
 
 @attrs.frozen(eq=False)
 class Outputs:
-    """Both outputs of a driver.
+    """The outputs of a plan that runs in this process.
 
     Attributes
     ----------
-    results : tuple of (DriverOutput or None)
+    results : tuple of (ProcessOutput or None)
         Where the results of each output go beside the :class:`~krishiv_py.testing.StepOutput`.
-    late : tuple of DriverOutput
+    late : tuple of ProcessOutput
         Where late rows of each stage go.
     """
 
-    results: tuple[DriverOutput | None, ...]
-    late: tuple[DriverOutput, ...]
+    results: tuple[ProcessOutput | None, ...]
+    late: tuple[ProcessOutput, ...]
 
-    def publish(self, batch_id: int, results: Sequence[pa.Table], late: Sequence[pa.Table]) -> None:
-        """Publish what one call gave, the results of each output first, then the `late` rows of each stage."""
+    def publish(self, batch_id: int, results: Sequence[pa.Table], late: Sequence[pa.Table], *, is_replay: bool = False) -> None:
+        """Publish what one call gave, the results of each output first, then the `late` rows of each stage.
+
+        `is_replay` says that the batch began in an earlier run, and may have been published then.
+        """
         for to, rows in zip(self.results, results, strict=True):
             if to is not None:
-                to.publish(batch_id, rows)
+                to.publish(batch_id, rows, is_replay=is_replay)
         for output, rows in zip(self.late, late, strict=True):
-            output.publish(batch_id, rows)
+            output.publish(batch_id, rows, is_replay=is_replay)
 
 
-def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str, late: Sequence[pa.Schema]) -> Outputs:
-    """The outputs of a driver, one of `sinks` for each of the plan; `late` are the columns of late rows of each stage.
+def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> Outputs:
+    """The outputs of a driver, one of `sinks` for each of the plan.
 
     Raises
     ------
@@ -126,36 +130,55 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str, lat
     taken, mark = [None if sink is None else as_sink(sink, "results") for sink in sinks], uuid.uuid4().hex[:8]
     aside = [side_output(stage.late) for stage in plan.stages]
     check_places(taken[0], aside[-1], plan.source, None, aside[:-1], [sink for sink in taken[1:] if sink is not None])
-    results = [output.schema for output in plan.outputs]
+    return outputs_of(plan, taken, query, mark, in_driver=True)
+
+
+def outputs_of(
+    plan: PhysicalPlan, sinks: Sequence[Sink | None], query: str, mark: str, *, durable: bool = False, in_driver: bool = False
+) -> Outputs:
+    """The outputs of a plan, one of `sinks` for each; `mark` is in the names of files.
+
+    Raises
+    ------
+    PlanError
+        For a sink that needs Spark.
+    """
     marks = [f"{mark}-{output.name}" if plan.named else mark for output in plan.outputs]
-    late_marks = [plan.late_id(mark, number) for number in range(len(plan.stages))]
+
+    def output(sink: Sink, of: OutputOf) -> ProcessOutput:
+        if in_driver and isinstance(sink, MemorySink):
+            check_sink(sink, of.output, of.schema)
+            return InMemory(sink)
+        return _output(sink, of, durable=durable, in_driver=in_driver)
+
+    late = []
+    for number, stage in enumerate(plan.stages):
+        to, own = side_output(stage.late), plan.late_id(mark, number)
+        schema = late_output_schema(stage.layout)
+        late.append(ToHandler(stage.late, stage.spec) if to is None else output(to, OutputOf(own, query, "late_rows", schema)))
     return Outputs(
         tuple(
-            None if to is None else _output(to, OutputOf(own, query, "results", schema))
-            for to, own, schema in zip(taken, marks, results, strict=True)
+            None if sink is None else output(sink, OutputOf(own, query, "results", of.schema))
+            for sink, own, of in zip(sinks, marks, plan.outputs, strict=True)
         ),
-        tuple(
-            ToHandler(stage.late, stage.spec) if to is None else _output(to, OutputOf(own, query, "late_rows", schema))
-            for stage, to, schema, own in zip(plan.stages, aside, late, late_marks, strict=True)
-        ),
+        tuple(late),
     )
 
 
-def _output(sink: Sink, output: OutputOf) -> DriverOutput:
+def _output(sink: Sink, output: OutputOf, *, durable: bool, in_driver: bool) -> ProcessOutput:
     check_sink(sink, output.output, output.schema)
     match sink:
-        case MemorySink():
-            return InMemory(sink)
         case TableSink():
             return ToTables(TablePublisher(sink, output))
         case FileSink():
-            return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id))
+            return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id, durable))
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
+    read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"
     raise PlanError(
         message(
-            f"a Driver cannot write {rows} to a sink that needs Spark",
+            f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark",
             sink.title,
             "the sink would stay empty",
-            f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink, or read StepOutput.{attribute}",
+            f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink{read}",
         )
     )

@@ -1,4 +1,4 @@
-"""A stage as the driver holds it: its operator and its state in memory, all in one bucket."""
+"""A stage that runs in this process: its operator and its state in memory, all in one bucket."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
@@ -53,6 +54,8 @@ class DrivenStage:
     handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
     store: MemoryStore = attrs.field(factory=MemoryStore)
     meta: Meta = attrs.field(factory=dict)
+    pages: Pages | None = None
+    """Where pages of large maps are kept; None: in memory."""
     counters: dict[str, int] = attrs.field(factory=lambda: {**none_counted(), FIRINGS: 0})
     open_windows: int = 0
     open_rows: int = 0
@@ -71,7 +74,7 @@ class DrivenStage:
 
     def bucket(self, now_us: int) -> Bucket:
         """Its state."""
-        return Bucket(self.store, self.meta, now_us // 1_000)
+        return Bucket(self.store, self.meta, now_us // 1_000, self.pages)
 
     @property
     def held_keys(self) -> int:

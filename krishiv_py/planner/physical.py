@@ -21,8 +21,14 @@ from krishiv_py.planner.stages import StagePlan
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.redaction import noted
 
-Engine: TypeAlias = Literal["driver", "bounded", "streaming"]
+Engine: TypeAlias = Literal["driver", "bounded", "streaming", "in_process"]
 _STATE = "transformWithState keyed by bucket"
+_HOW = {
+    "driver": "state in memory",
+    "in_process": "state in memory, its changes in the checkpoint",
+    "bounded": "one Spark batch job",
+    "streaming": _STATE,
+}
 _PREPARE = "stateless steps, assign timestamps, check lateness"
 
 
@@ -71,7 +77,7 @@ class PhysicalPlan:
         The logical plan it was made of.
     stages : tuple of StagePlan
         In the order in which rows go through them.
-    engine : {"driver", "bounded", "streaming"} or None
+    engine : {"driver", "bounded", "streaming", "in_process"} or None
         What runs it; None while nobody has chosen.
     parts : tuple of PhysicalPlan
         Of a query with several outputs, the plan of each by itself; empty for one output.
@@ -268,8 +274,8 @@ class PhysicalPlan:
 
     @property
     def _route(self) -> str:
-        if self.engine == "driver":
-            return "driver"
+        if self.engine in ("driver", "in_process"):
+            return {"driver": "driver", "in_process": "in process"}[self.engine]
         return "bounded" if self.source.bounded and self.engine != "streaming" else "columnar"
 
     def _before_windows(self) -> tuple[Step, Step]:
@@ -299,7 +305,12 @@ class PhysicalPlan:
         )
 
     def _windows(self, stage: StagePlan) -> Step:
-        how = {"driver": "state in memory", "bounded": "one Spark batch job", "streaming": _STATE}.get(self.engine or "")
+        how = {
+            "driver": "state in memory",
+            "in_process": "state in memory, its changes in the checkpoint",
+            "bounded": "one Spark batch job",
+            "streaming": _STATE,
+        }.get(self.engine or "")
         if how is None:
             how = f"run() and collect(): one Spark batch job; start(): {_STATE}" if self.source.bounded else _STATE
         return Step(

@@ -35,6 +35,7 @@ from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened
 from krishiv_py.runtime.checkpoint.trimming import trim
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
+from krishiv_py.runtime.reading.located import Located
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 from krishiv_py.spark import bounded, streaming
@@ -46,7 +47,7 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.foreign_watermarks import lags_of
 from krishiv_py.spark.reading.inferred import inferred
-from krishiv_py.spark.reading.listing import Located, located
+from krishiv_py.spark.reading.listing import located
 from krishiv_py.spark.setup.agreement import check_agreement
 from krishiv_py.spark.setup.config import (
     JVM_OPTIONS,

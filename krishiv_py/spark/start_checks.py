@@ -18,7 +18,7 @@ from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.checkpoint.lease import Lease, take
-from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
+from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process, make_private, writable_checkpoint
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
@@ -57,6 +57,7 @@ def open_checkpoint(
     where = home if home is not None else temporary()
     with writable_checkpoint(where):
         make_private(where, _SPARKS)
+    check_not_in_process(where)
     outputs = [folder for folder in written if arrow_reads(folder)]
     places = [path for _, path in source.places if arrow_reads(path)]
     check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)

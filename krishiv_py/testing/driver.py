@@ -23,7 +23,6 @@ from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.packing import Sent
 from krishiv_py.in_process.stage import DrivenStage, dropped
 from krishiv_py.kernels.input.clocks import Clocks
-from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
@@ -99,7 +98,7 @@ class Driver:
         self._stream = stream
         self._core = Core(self.plan, self.name, self.clock.now_us)
         self._inlet = Inlet(self.plan)
-        self._outputs = outputs(sinks, self.plan, self.name, [late_output_schema(s.stage.layout) for s in self._stages])
+        self._outputs = outputs(sinks, self.plan, self.name)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
 

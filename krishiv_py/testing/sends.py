@@ -51,7 +51,7 @@ class Inlet:
                 part, bad = part.table, part.malformed
             batches = as_batches(part, takers[0][1].spec.source_schema)
             for number, stage in takers:
-                found.setdefault(number, []).append((stage, batches, bad))
+                found.setdefault(number, []).append((stage, [bad, *batches] if bad else batches))
         return found
 
     def _parts(self, rows: Any) -> list[tuple[Takers, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -98,10 +99,17 @@ def reloading(read: Callable[[], Stream], late: LateEventHandler, work: str) -> 
     return reloaded(read, late, work, Counted(f"{work}/loads"), Counted(f"{work}/loads-behind"), slow_s=0.4)
 
 
+def made_session() -> Session:
+    """A session on Spark, or one in this process where ``KRISHIV_ENGINE`` says so."""
+    if os.environ.get("KRISHIV_ENGINE") == "in_process":
+        return Session.in_process(profile="single-node-durable")
+    settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
+    return settings.get_or_create()
+
+
 def main(kind: str, source: str, work: str) -> None:
     """Run, or go on."""
-    settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
-    with settings.get_or_create() as session:
+    with made_session() as session:
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
 
         def read() -> Stream:

@@ -29,6 +29,16 @@ def test_driver(case: Case) -> None:
     _holds("driver", case)
 
 
+@pytest.mark.parametrize("case", CASES[::4] if SOME is not CASES else CASES, ids=lambda c: c.id)
+def test_in_process(case: Case) -> None:
+    _holds("in_process", case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_in_process_bounded(case: Case) -> None:
+    _holds("in_process_bounded", case)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_bounded(session: Session, case: Case) -> None:
     _holds("bounded", case)

@@ -21,7 +21,7 @@ from krishiv_py.connectors.ranges import RangeSource, node_of
 from krishiv_py.disk.files import file_system
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
-from krishiv_py.spark.reading import ranges
+from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.testing import Driver, micro_batches
 from tests.spark.conftest import found
@@ -74,13 +74,13 @@ def sources_of(checkpoint: Path) -> set[int]:
     return {len(offsets_of(system, f"{root}/offsets/{n}")) for n in batches_of(str(checkpoint))}
 
 
-def shuffled(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, ranges.RangeReader]:
+def shuffled(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:
     """Give tasks their ranges by a shuffle, as versions did that wrote checkpoints before."""
     tasks = source.source.parallelism
     frame = own_files(spark, source.log or "", streaming=True, max_files=1)
     named = ", ".join(map(str, range(tasks)))
     frame = frame.selectExpr("path", f"explode(array({named})) AS task").repartition(tasks, "task")
-    return frame, ranges.RangeReader(schema, source.source, source.name, tasks)
+    return frame, RangeReader(schema, source.source, source.name, tasks)
 
 
 @pytest.mark.parametrize("before", [None, shuffled], ids=["new", "shuffled"])

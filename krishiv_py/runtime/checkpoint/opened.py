@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import attrs
 import pyarrow.fs as pafs
@@ -12,6 +13,9 @@ from krishiv_py.disk.files import file_system
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import CheckpointError, message
 from krishiv_py.runtime.checkpoint.lease import Lease
+
+PROCESS_STATE: Final = "state"
+"""The folder, below the notes of a checkpoint, in which a query that runs in process keeps its state."""
 
 
 @attrs.frozen
@@ -64,3 +68,23 @@ def make_private(checkpoint: str, folders: Iterable[str] = ()) -> None:
     if isinstance(system, pafs.LocalFileSystem):
         for folder in (root, *(f"{root}/{name}" for name in folders)):
             private_folder(folder)
+
+
+def check_not_in_process(checkpoint: str) -> None:
+    """See that no query of ``Session.in_process()`` began from a checkpoint that Spark is to use.
+
+    Raises
+    ------
+    CheckpointError
+        When one did.
+    """
+    system, root = file_system(checkpoint)
+    if system.get_file_info(f"{root}/krishiv/{PROCESS_STATE}").type != pafs.FileType.NotFound:
+        raise CheckpointError(
+            message(
+                f"the checkpoint {checkpoint} belongs to a query that runs in process",
+                "a session on Spark",
+                "its state is not in Spark's state store",
+                "start it with Session.in_process(), or use a new checkpoint",
+            )
+        )

@@ -113,7 +113,8 @@ class RangePlanner:
             told = alignment.over if self.log.ended else alignment.planned if planned else alignment.nothing
             told(name)
 
-    def _may_go_on(self) -> bool:
+    def may_go_on(self) -> bool:
+        """Whether the source need not wait for a slower one."""
         return self.aligned is None or not self.aligned[0].holds(self.aligned[1])
 
     def begin(self, *, everything: bool) -> None:
@@ -272,7 +273,7 @@ class RangePlanner:
                 return self.log.last > self._taken or self.node.source.any_new()
         if isinstance(self.node.source, SentSource):
             return self.log.last > self._taken or self._any_new()
-        if not self.interval_us or self.log.ended or not self._may_go_on():
+        if not self.interval_us or self.log.ended or not self.may_go_on():
             return False  # at the end of each batch the next one is planned
         with self._planning:
             return self.log.last > self._taken or self._any_new()
@@ -324,7 +325,7 @@ class RangePlanner:
             self._woken.clear()
             busy = self._busy
             try:
-                noted = self.log.last <= self._taken and self._wait_s() <= 0 and self._may_go_on() and self.plan_next()
+                noted = self.log.last <= self._taken and self._wait_s() <= 0 and self.may_go_on() and self.plan_next()
             except KrishivError as problem:
                 return fail(problem)
             except RAISED as problem:

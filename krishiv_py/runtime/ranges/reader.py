@@ -41,9 +41,9 @@ class RangeReader:
             return
         tasks = batch.column(1).to_pylist() if batch.num_columns > 1 else [0] * len(given)
         for uri, at in zip(given, tasks, strict=True):
-            yield from self._noted(uri, at)
+            yield from self.noted(uri, at)
 
-    def _noted(self, uri: str, at: int) -> Iterator[Scanned]:
+    def noted(self, uri: str, at: int = 0) -> Iterator[Scanned]:
         """The rows of every so-many-th range of a file of the log."""
         table = open_sent(*file_system(uri)).read()
         control = control_of(table)

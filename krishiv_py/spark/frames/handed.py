@@ -17,6 +17,7 @@ from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.clock.clocks import clock_for
+from krishiv_py.runtime.reading.located import literal_path
 from krishiv_py.spark.frames.folder import (
     NOTE,
     TIME,
@@ -28,7 +29,7 @@ from krishiv_py.spark.frames.folder import (
     tell_failure,
 )
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.reading.listing import every_file, literal_path
+from krishiv_py.spark.reading.listing import every_file
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 
 

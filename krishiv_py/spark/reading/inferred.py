@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from krishiv_py.disk.files import arrow_reads
 from krishiv_py.errors import SourceError, message
 from krishiv_py.plan.schema import checked
-from krishiv_py.spark.reading.listing import Located, listed, with_partitions
+from krishiv_py.runtime.reading.located import Located, with_partitions
+from krishiv_py.spark.reading.listing import listed
 from krishiv_py.spark.setup.types import arrow_schema
 
 

@@ -5,8 +5,6 @@ Spark lists files itself only where it reads them (CSV, options of Spark's), and
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,9 +13,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.connectors.hive import partitions
-from krishiv_py.disk.listing import PATTERN, files_at
+from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import SourceError, message
+from krishiv_py.runtime.reading.located import Located, literal_path
+from krishiv_py.runtime.reading.located import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import flat_type
 
@@ -26,61 +25,9 @@ _NO_AGE: Final = "36500d"
 """Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not told otherwise."""
 
 
-@attrs.frozen
-class Located:
-    """A path that was looked at.
-
-    Attributes
-    ----------
-    path : str
-        Absolute where the files are on this machine.
-    literal : bool
-        Whether it names a folder or file as it stands, though it may look like a pattern.
-    """
-
-    path: str
-    literal: bool
-
-    @property
-    def for_spark(self) -> str:
-        """The path as Spark is to be told, for which some characters have a meaning."""
-        return literal_path(self.path) if self.literal else self.path
-
-
 def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
-    """Look at a path where it is given.
-
-    Raises
-    ------
-    SourceError
-        When there is nothing, or a file where a folder is needed.
-    """
-    if not _here(spark, path):
-        return Located(path, literal=False)
-    own = os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
-    if not os.path.exists(own):
-        if not PATTERN.search(own):
-            raise SourceError(
-                message(
-                    "there is no such file or folder",
-                    path,
-                    "there is nothing to read",
-                    "correct the path, or make the folder before",
-                )
-            )
-        if not streaming and not any(glob.iglob(own)) and "{" not in own:
-            raise SourceError(message("no file matches the pattern", path, "there is nothing to read", "correct the pattern"))
-        return Located(own, literal=False)
-    if streaming and os.path.isfile(own):
-        raise SourceError(
-            message(
-                "a stream of files needs a folder",
-                f"the file {path}",
-                "no other file would ever come",
-                "pass its folder or a pattern, or read it with streaming=False",
-            )
-        )
-    return Located(own, literal=True)
+    """Look at a path where it is given; raises as :func:`krishiv_py.runtime.reading.located.located`."""
+    return located_here(path, streaming=streaming, here=_here(spark, path))
 
 
 def _here(spark: SparkSession, path: str) -> bool:
@@ -135,11 +82,6 @@ def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: i
     return reader.load(literal_path(folder)).select("path")
 
 
-def literal_path(path: str) -> str:
-    """A path as Spark is to be told that takes some characters for a pattern."""
-    return PATTERN.sub(r"\\\g<0>", path)
-
-
 def every_file(reader: Any, max_files: int | None, max_age: str = _NO_AGE) -> Any:
     """A streaming reader that leaves no file out because it is old."""
     reader = reader.option("maxFileAge", max_age)
@@ -162,28 +104,3 @@ def loaded(reader: Any, paths: str | list[str], shown: str) -> DataFrame:
             message("Spark cannot read from the path", shown, str(problem).splitlines()[0], "correct the path")
         ) from problem
     return frame
-
-
-def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:
-    """A schema read from files, and the columns that their folders add."""
-    found: dict[str, list[str | None]] = {}
-    for path in paths:
-        for name, value in partitions(path).items():
-            found.setdefault(name, []).append(value)
-    present = {name.lower() for name in schema.names}
-    for name, values in found.items():
-        if name.lower() not in present:
-            schema = schema.append(pa.field(name, _type_of(values)))
-    return schema
-
-
-def _type_of(values: list[str | None]) -> pa.DataType:
-    """The narrowest type that holds all values, as Spark has it for partition folders."""
-    column = pa.array(values, pa.string())
-    for type_ in (pa.int32(), pa.int64(), pa.date32()):
-        try:
-            column.cast(type_)
-        except pa.ArrowInvalid:
-            continue
-        return type_
-    return pa.string()

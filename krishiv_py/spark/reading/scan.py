@@ -21,10 +21,11 @@ from krishiv_py.runtime.ranges.listed import MAX_FILE_AGE, spark_folder
 from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.files import arrow_scanned, file_reader, planned_here
+from krishiv_py.runtime.reading.located import Located, literal_path
 from krishiv_py.runtime.reading.malformed import Rules
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.reading.scanned import Scanned
-from krishiv_py.spark.reading.listing import Located, every_file, listed, listing, literal_path, own_files
+from krishiv_py.spark.reading.listing import every_file, listed, listing, own_files
 from krishiv_py.spark.reading.ranges import empty_frame, range_frame
 from krishiv_py.spark.reading.sparkread import RecordReader, nothing_read, spark_read
 from krishiv_py.spark.setup.types import quoted, spark_ddl

@@ -24,9 +24,10 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.ranges.reader import RangeReader, tokens
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.files import arrow_scanned, file_reader
+from krishiv_py.runtime.reading.located import Located
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.reading.scanned import Scanned
-from krishiv_py.spark.reading.listing import Located, listed
+from krishiv_py.spark.reading.listing import listed
 
 
 @attrs.frozen

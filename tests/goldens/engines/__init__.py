@@ -8,7 +8,17 @@ from typing import Protocol
 
 from tests.goldens.cases import Case, LateRow, Written
 
-NAMES = ("reference", "driver", "bounded", "streaming", "connect", "cluster", "cluster_bounded")
+NAMES = (
+    "reference",
+    "driver",
+    "in_process",
+    "in_process_bounded",
+    "bounded",
+    "streaming",
+    "connect",
+    "cluster",
+    "cluster_bounded",
+)
 
 
 @dataclass

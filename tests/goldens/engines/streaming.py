@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pyarrow as pa
 
@@ -47,6 +48,10 @@ class StreamingEngine:
         """A clock of this process that stands at a time."""
         return HeldClock(now_ms)
 
+    def held(self, query: kv.Query) -> AbstractContextManager[object]:
+        """Keep a query from running a batch, so that rows and the time at which they come are seen together."""
+        return nullcontext()
+
     def run(self, case: Case) -> Observed:
         """Every step as one micro-batch of a running query; restarts go through the checkpoint."""
         clock = self.clock(case.watermark.start_now_ms or 0)
@@ -64,12 +69,13 @@ class StreamingEngine:
                 if step.restart_before:
                     query.stop()
                     query = plan.start(out, checkpoint=checkpoint)
-                if step.now_ms is not None:
-                    clock.set(step.now_ms)
-                if step.advance_watermark_ms is not None:
-                    sender.advance_watermark(step.advance_watermark_ms, source=step.source)
-                else:
-                    sender.send(rows_of(case, step.batch))
+                with self.held(query):
+                    if step.now_ms is not None:
+                        clock.set(step.now_ms)
+                    if step.advance_watermark_ms is not None:
+                        sender.advance_watermark(step.advance_watermark_ms, source=step.source)
+                    else:
+                        sender.send(rows_of(case, step.batch))
                 query.process_all_available()
                 for table in new_rows():
                     seen.written += written(case, table, number)

@@ -1,0 +1,169 @@
+"""A finite input in this process: its batches one after the other, then the end of input. Nothing is written down."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.runner import BoundedResult
+from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.connectors.ranges import RangeSource, all_ranges
+from krishiv_py.connectors.side_output import side_output
+from krishiv_py.disk.listing import files_at
+from krishiv_py.display.progress import Show, of_job, shown
+from krishiv_py.engine.stage import Stage
+from krishiv_py.in_process.core import BatchOutput, Core
+from krishiv_py.in_process.outputs import outputs_of
+from krishiv_py.in_process.packing import Sent
+from krishiv_py.in_process.sources import in_process, rows_in
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.nodes import FileSource, MemorySource
+from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running.counters import summed
+from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.places import check_places
+from krishiv_py.planner.stages import input_stages
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.reading.filereader import FileReader
+from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.reading.scanned import Scanned
+
+Piece: TypeAlias = Callable[[], Iterator[Scanned]]
+"""A part of a stream that is in one batch; it is read when its turn comes."""
+
+
+@attrs.frozen(eq=False)
+class _Stream:
+    """A stream: its pieces, and who takes the rows."""
+
+    pieces: Sequence[Piece]
+    takers: list[tuple[int, Stage]]
+    clock: int | None
+    name: str | None
+
+
+def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> BoundedResult:
+    """Run a plan over a finite input to its end.
+
+    Raises
+    ------
+    PlanError
+        For a source or a side output that needs Spark.
+    """
+    aside = [side_output(stage.late) for stage in plan.stages]
+    check_places(None, aside[-1], plan.source, None, aside[:-1])
+    outputs = outputs_of(plan, [None] * len(plan.outputs), plan.title, uuid.uuid4().hex[:8])
+    streams = [_stream(plan, read) for read in plan.reads]
+    sent = all(isinstance(read.source, MemorySource) for read in plan.reads)
+    batches = _in_order_of_sending(streams) if sent else _side_by_side(streams)
+    counters: dict[str, int] = {}
+    done: list[BatchOutput] = []
+    with shown(lambda: of_job(len(done), len(batches) + 1, counters), progress):
+        core, begun_us = Core(plan, plan.title, now()), now()
+        now_us = begun_us
+        for batch in batches:
+            rows, sent_us = _read(core, batch, now_us)
+            now_us = sent_us
+            with tables_age_by(id(core), now_us):  # sends came one by one, so a batch without rows followed each
+                done.append(core.run(rows, now_us, begun_us=begun_us, waits=sent))
+            counters.update(_counters(core))
+        core.clocks.advance(None, END_OF_TIME, None, now_us)
+        with tables_age_by(id(core), now_us):
+            done.append(core.run(None, now_us, begun_us=begun_us))
+    late = [pa.concat_tables([d.late[n] for d in done]).combine_chunks() for n in range(len(plan.stages))]
+    outputs.publish(0, [plan.outputs[n].schema.empty_table() for n in range(len(plan.outputs))], late)
+    results = {o.name: pa.concat_tables([d.results[o.name] for d in done]).combine_chunks() for o in plan.outputs}
+    by_stage = {s.spec.name: rows for s, rows in zip(plan.stages, late, strict=True)}
+    counted = {s.spec.name: dict(s.counters) for s in core.stages}
+    return BoundedResult(next(iter(results.values())), late[0], _counters(core), by_stage, results, counted)
+
+
+def _in_order_of_sending(streams: Sequence[_Stream]) -> list[list[tuple[_Stream, Piece]]]:
+    """Every send as a batch of its own, as a query would have taken them."""
+    every = [(_sent_us(piece) if len(streams) > 1 else 0, stream, piece) for stream in streams for piece in stream.pieces]
+    return [[(stream, piece)] for _, stream, piece in sorted(every, key=lambda one: one[0])]
+
+
+def _side_by_side(streams: Sequence[_Stream]) -> list[list[tuple[_Stream, Piece]]]:
+    """The batches of a query: of every stream its next piece."""
+    most = max((len(stream.pieces) for stream in streams), default=0)
+    return [[(s, s.pieces[number]) for s in streams if number < len(s.pieces)] for number in range(most)]
+
+
+def _sent_us(piece: Piece) -> int:
+    return next((scanned.now_us for scanned in piece() if scanned.now_us is not None), 0)
+
+
+def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tuple[dict[int, Sent], int]:
+    """The rows of a batch as stages read them, and the time at which they were sent, if they were."""
+    rows: dict[int, Sent] = {}
+    for stream, piece in batch:
+        found: Iterator[Scanned] | list[Scanned] = piece()
+        if len(stream.takers) > 1 or isinstance(piece, _Send):
+            found = list(found)
+            now_us = max((s.now_us for s in found if s.now_us is not None), default=now_us)
+            for scanned in found:
+                _tell(core, stream, scanned.control, now_us)
+        for taker, stage in stream.takers:
+            rows.setdefault(taker, []).append((stage, rows_in(found)))
+    return rows, now_us
+
+
+@attrs.frozen(eq=False)
+class _Send:
+    """One send of a memory stream."""
+
+    reader: ParquetReader
+    path: str
+
+    def __call__(self) -> Iterator[Scanned]:
+        return self.reader(pa.record_batch([pa.array([self.path])], names=["path"]))
+
+
+def _counters(core: Core) -> dict[str, int]:
+    return summed(dict(core.stages[n].counters) for n in input_stages(core.plan.stages))
+
+
+def _tell(core: Core, stream: _Stream, control: Control | None, now_us: int) -> None:
+    if control is not None and stream.clock is not None and control.watermark_us != UNSET:
+        core.clocks.advance(stream.clock, control.watermark_us, control.source or stream.name, now_us)
+
+
+def _stream(plan: PhysicalPlan, read: Read) -> _Stream:
+    first, branch = read.takers[0]
+    takers = [(number, Stage(b.spec)) for number, b in read.takers]
+    clock = None if plan.stages[first].keeps_nothing else plan.stages[first].clock
+    schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
+    return _Stream(_pieces(read, schema), takers, clock, branch.name)
+
+
+def _pieces(read: Read, schema: pa.Schema) -> Sequence[Piece]:
+    source = read.source
+    if isinstance(source, MemorySource):
+        sends = ParquetReader(schema, sent=True)
+        return [_Send(sends, path) for path in ReplayLog(source.spool).files()]
+    if isinstance(source, RangeSource):
+        ranges = RangeReader(schema, source.source, source.name)
+        return [partial(_of_ranges, ranges, planned.ranges) for planned in all_ranges(source.source, source.name)]
+    in_process(source, "", 0)  # says what needs Spark
+    assert isinstance(source, FileSource)
+    paths = [file.path for file in files_at(source.path, literal=source.literal)]
+    reader, most = file_reader(source, schema), source.max_files_per_batch or max(len(paths), 1)
+    return [partial(_of_files, reader, paths[begin : begin + most]) for begin in range(0, len(paths), most)]
+
+
+def _of_ranges(reader: RangeReader, ranges: Sequence[str]) -> Iterator[Scanned]:
+    for planned in ranges:
+        yield from reader.rows_of(planned)
+
+
+def _of_files(reader: FileReader, paths: Sequence[str]) -> Iterator[Scanned]:
+    for path in paths:
+        yield from reader.read_file(path)

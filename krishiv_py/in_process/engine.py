@@ -1,0 +1,348 @@
+"""The loop of a query in this process: plan a batch, read it, run the stages, publish, commit.
+
+A batch is written down before it runs (:class:`~krishiv_py.in_process.batch_log.BatchLog`) and its last act is the commit of
+the state it changed (:class:`~krishiv_py.in_process.state_log.StateLog`). Outputs are published in between, by the number of
+the batch. So a batch that was broken off is run again with the same rows under the same watermark, and replaces its own output.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.engine.notes import Report
+from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
+from krishiv_py.in_process.core import BatchOutput, Core
+from krishiv_py.in_process.held import ChangedPages, ChangedStore
+from krishiv_py.in_process.outputs import Outputs
+from krishiv_py.in_process.packing import Sent
+from krishiv_py.in_process.sources import StreamReader, Told
+from krishiv_py.in_process.state_log import PAGE, TABLE, Key, StateLog
+from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.state.store import stored
+from krishiv_py.logs import batch_line
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.running.counters import under_new_names
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.tables import tables_seen
+from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.runtime.checkpoint.opened import PROCESS_STATE
+from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.handing_on import STAGE
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
+
+_LONGEST_WAIT_S: Final = 1.0
+
+
+class Engine:
+    """Runs the micro-batches of one query, in the thread that calls :meth:`run`.
+
+    Parameters
+    ----------
+    plan : PhysicalPlan
+        What runs.
+    title : str
+        The name of the query.
+    readers : list of StreamReader
+        Its streams, in the order of ``plan.reads``.
+    outputs : Outputs
+        Where results and late rows go.
+    ledger : Ledger
+        What others see of the query.
+    batches : Batches
+        When batches are planned.
+    checkpoint : str
+        Its checkpoint, which it holds by `lease`.
+    now : callable
+        Processing time, µs since the epoch.
+    durable : bool
+        Whether a commit must survive a loss of power.
+    """
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        title: str,
+        readers: list[StreamReader],
+        outputs: Outputs,
+        ledger: Ledger,
+        batches: Batches,
+        checkpoint: str,
+        lease: Lease,
+        now: Callable[[], int],
+        *,
+        durable: bool,
+    ) -> None:
+        self.core = Core(plan, title, now())
+        self.query_id = str(uuid.uuid4())
+        self.batch = threading.Lock()
+        """Held while a batch is planned and runs: whoever looks at the state takes it."""
+        self.woken = threading.Event()
+        self.stopping = threading.Event()
+        self._plan, self._title = plan, title
+        self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
+        self._lease, self._now = lease, now
+        self._beats = Beats.of(plan, batches)
+        self._log = BatchLog(checkpoint, len(readers), durable)
+        self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable)
+        self._checkpoint, self._durable = checkpoint, durable
+        self._closing = threading.Event()
+        self._closings: Closings | None = None
+        self._taken: dict[int, int] = {}
+        self._begun: PlannedBatch | None = None
+        self._last_us = now()
+        self._asked: list[threading.Event] = []
+        for stage in self.core.stages:
+            stage.store, stage.pages = ChangedStore(), ChangedPages()
+
+    def begin(self) -> None:
+        """Go on from what the checkpoint holds, and plan what the query begins with.
+
+        Raises
+        ------
+        CheckpointError
+            When a part of the checkpoint is damaged or missing.
+        SourceError
+            When a source cannot plan.
+        """
+        self._log.begin()
+        values, note = self._state.load()
+        if note is not None:
+            self._restore(values, note)
+        begun = self._log.last_planned()
+        if begun is not None and begun.number > self._state.last:
+            self._begun = begun
+        elif begun is not None and not self._log.is_committed(begun.number):
+            self._log.commit(begun.number)  # the process died between both notes
+        last = -1 if begun is None else begun.number
+        self._closings = Closings(self._checkpoint, self._durable, last, self._closing)
+        for reader in self._readers:
+            reader.planner.begin(everything=self._batches.kind == "available_now")
+
+    def run(self) -> None:
+        """Run batches until the query is stopped, or what there was to read is read."""
+        if self._begun is not None:
+            with self.batch:
+                self._run(self._begun, is_replay=True)
+        while not self.stopping.is_set():
+            self.woken.clear()
+            asked = list(self._asked)
+            with self.batch:
+                wait_s = self._turn(in_time=not asked)
+            if wait_s is None:
+                return
+            if wait_s > 0:
+                for event in asked:
+                    event.set()
+                    self._asked.remove(event)
+                self.woken.wait(wait_s)
+
+    def _turn(self, *, in_time: bool) -> float | None:
+        """Run the next batch if one is due; gives how long to wait for the one after it, None when there is none.
+
+        Without `in_time` the interval between batches is not waited for.
+        """
+        now_us = self._now()
+        wait_s = self._interval_s(now_us) if in_time else 0.0
+        if wait_s > 0:
+            return wait_s
+        taken = self._next()
+        if taken != self._taken or self._due(now_us):
+            self._run(PlannedBatch(self.core.batch_id, now_us, taken))
+            return 0.0
+        if self._batches.kind == "available_now":
+            self._last()
+            return None
+        return self._poll_s(now_us)
+
+    def process_available(self) -> threading.Event:
+        """Return an event that is set when the query has read everything that is there now."""
+        event = threading.Event()
+        self._asked.append(event)
+        self.woken.set()
+        return event
+
+    def close_keys(self, keys: Mapping[int, pa.Table]) -> None:
+        """Note keys that the next batch forgets, by the number of the stage.
+
+        Raises
+        ------
+        CheckpointError
+            When they cannot be noted; then they stay open.
+        """
+        request(self._checkpoint, keys, durable=self._durable)
+        self._closing.set()
+
+    def end(self) -> None:
+        """Let go of sources, and of whoever waits."""
+        for reader in self._readers:
+            reader.planner.stop()
+        for event in list(self._asked):
+            event.set()
+
+    def _interval_s(self, now_us: int) -> float:
+        """How long to wait for the next batch of an interval."""
+        if self._batches.kind != "every" or self.core.batch_id == 0:
+            return 0.0
+        every = self._batches.interval_us
+        due = (self._last_us // every + 1) * every
+        return max(min((due - now_us) / 1e6, _LONGEST_WAIT_S), 0.0)
+
+    def _next(self) -> dict[int, int]:
+        """Plan what sources have; gives the last entry that each source has given with the next batch."""
+        taken = dict(self._taken)
+        for at, reader in enumerate(self._readers):
+            planner = reader.planner
+            before = self._taken.get(at, -1)
+            if planner.log.last <= before and planner.may_go_on():
+                planner.plan_next()
+            if planner.log.last > before:
+                taken[at] = before + 1
+        return taken
+
+    def _due(self, now_us: int) -> bool:
+        """Whether the clock alone makes a batch due."""
+        period = self._beats.period_us
+        if period is None or now_us - self._last_us < period:
+            return False
+        return not self._beats.while_open or self._ledger.open > 0
+
+    def _poll_s(self, now_us: int) -> float:
+        wait = min((r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended), default=1.0)
+        if self._beats.period_us is not None:
+            wait = min(wait, max((self._last_us + self._beats.period_us - now_us) / 1e6, 0.001))
+        return min(wait, _LONGEST_WAIT_S)
+
+    def _last(self) -> None:
+        """What follows when everything there was is read."""
+        if self._batches.goes_on and not self._plan.keeps_nothing:
+            flush, snapshot = self._batches.flush, self._batches.snapshot
+            self._run(PlannedBatch(self.core.batch_id, self._now(), dict(self._taken), flush, snapshot))
+
+    def _run(self, planned: PlannedBatch, *, is_replay: bool = False) -> None:
+        self._ledger.began = time.monotonic()
+        with batch_line(self._title, self._ledger.progress):
+            self._lease.check()
+            if not is_replay:
+                self._log.plan(planned)
+            sent, told = dict[int, Sent](), list[Told]()
+            for at, reader in enumerate(self._readers):
+                if at in planned.taken:
+                    reader.planner.taken(planned.number)
+                if planned.taken.get(at, -1) > self._taken.get(at, -1):
+                    reader.read(planned.taken[at], sent, told)
+            self._advance(planned, told)
+            closes = self._closings is not None and self._closings.begin(planned.number)
+            if closes and planned.number:
+                stepped = self.core.stepped(planned.now_us)
+                for number, keys in noted_keys(self._checkpoint, planned.number).items():
+                    self.core.stages[number].forget(keys, stepped)
+
+            def publish(number: int, output: BatchOutput) -> None:
+                self._lease.check()
+                self._outputs.publish(number, list(output.results.values()), output.late, is_replay=is_replay)
+
+            snapshot = planned.snapshot or any(control.snapshot for _, _, control in told)
+            with tables_age_by(id(self), planned.now_us):
+                self.core.run(sent, planned.now_us, begun_us=planned.now_us, snapshot=snapshot, publish=publish)
+            self._taken = dict(planned.taken)
+            self._commit(planned)
+            if closes and self._closings is not None:
+                self._closings.published(planned.number, {CLOSED})
+            for reader in self._readers:
+                reader.planner.published()
+
+    def _advance(self, planned: PlannedBatch, told: list[Told]) -> None:
+        """Let the clocks know what controls say, and that the input has ended."""
+        for clock, source, control in told:
+            if control.watermark_us != UNSET:
+                self.core.clocks.advance(clock, control.watermark_us, source, planned.now_us)
+        if planned.ended:
+            self.core.clocks.advance(None, END_OF_TIME, None, planned.now_us)
+
+    def _commit(self, planned: PlannedBatch) -> None:
+        changed: dict[Key, bytes | None] = {}
+        stages = []
+        for number, stage in enumerate(self.core.stages):
+            store, pages = stage.store, stage.pages
+            assert isinstance(store, ChangedStore) and isinstance(pages, ChangedPages)
+            meta = stored(stage.meta)  # writes the pages that have changed
+            for name in store.changed:
+                table = store.tables.get(name)
+                changed[number, TABLE, name] = None if table is None else self._state.value_of(table, planned.number)
+            for name in pages.changed:
+                changed[number, PAGE, name] = pages.notes.get(name)
+            stages.append(
+                {
+                    "meta": meta,
+                    "counters": stage.counters,
+                    "open": [stage.open_windows, stage.open_rows],
+                    "left": stage.left,
+                    "handed": attrs.astuple(stage.handed),
+                }
+            )
+        core = self.core
+        note: dict[str, Any] = {
+            "query": self.query_id,
+            "taken": {str(at): number for at, number in self._taken.items()},
+            "clocks": core.clocks.saved(),
+            "before": core.before,
+            "advances": core.advances,
+            "stages": stages,
+        }
+        self._state.commit(planned.number, changed, note)
+        for stage in core.stages:
+            assert isinstance(stage.store, ChangedStore) and isinstance(stage.pages, ChangedPages)
+            stage.store.changed.clear()
+            stage.pages.changed.clear()
+        self._log.commit(planned.number)
+        self._last_us = planned.now_us
+        self._account(planned.number)
+
+    def _restore(self, values: dict[Key, bytes], note: dict[str, Any]) -> None:
+        core = self.core
+        core.batch_id = self._state.last + 1
+        core.clocks = Clocks.restored(self._plan.clocks, note["clocks"])
+        core.in_force = core.clocks.moment()
+        core.before, core.advances = tuple(note["before"]), note["advances"]
+        self.query_id = note["query"]
+        self._taken = {int(at): number for at, number in note["taken"].items()}
+        for (number, kind, name), value in values.items():
+            stage = core.stages[number]
+            assert isinstance(stage.pages, ChangedPages)
+            if kind == TABLE:
+                stage.store.put(name, self._state.table_of(value))
+            else:
+                stage.pages.notes[name] = value
+        for stage, kept in zip(core.stages, note["stages"], strict=True):
+            assert isinstance(stage.store, ChangedStore)
+            stage.store.changed.clear()
+            stage.meta, stage.counters, stage.left = kept["meta"], under_new_names(kept["counters"]), kept["left"]
+            stage.open_windows, stage.open_rows = kept["open"]
+            watermark_us, now_us, asks, others, begun_us, before = kept["handed"]
+            early = None if before is None else tuple(before)
+            stage.handed = Moment(watermark_us, now_us, asks, tuple(others), begun_us, early)
+        self._account(self._state.last)
+
+    def _account(self, batch_id: int) -> None:
+        """Say where the query is."""
+        core, ledger = self.core, self._ledger
+        ledger.idle, ledger.doubts, ledger.tables = core.idle, core.ahead.doubts, tables_seen(self._plan)
+        reports = {}
+        for number, stage in enumerate(core.stages):
+            sizes = stage.open_windows, stage.open_rows, stage.store.nbytes
+            name = "0" if number == self._plan.last else f"0{STAGE}{number}"
+            reports[name] = Report(dict(stage.counters), *sizes, given=dict(stage.left))
+        sources = core.clocks.reached if self._plan.keeps_ledger else {}
+        ledger.take(batch_id, reports, core.in_force, sources, whole=True)
+        ledger.advances = core.advances

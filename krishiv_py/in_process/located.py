@@ -1,0 +1,46 @@
+"""Files that are there, looked at without Spark: their path, and their columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py.disk.files import arrow_reads, file_system
+from krishiv_py.disk.listing import files_at
+from krishiv_py.errors import SourceError, message
+from krishiv_py.plan.schema import checked
+from krishiv_py.runtime.reading.located import with_partitions
+
+
+def infer(path: tuple[str, bool], kind: str) -> pa.Schema:
+    """Return the columns of the files at a path, by the first one, and those that folders such as ``user=7`` add.
+
+    Raises
+    ------
+    SourceError
+        When there is no file, or it says no columns.
+    """
+    where, literal = path
+    if kind != "parquet" or not arrow_reads(where):
+        raise SourceError(
+            message(
+                f"{where}: the columns of {kind} files are found out by Spark, and this session has none",
+                "no schema",
+                "the columns are unknown",
+                'pass schema="user string, at timestamp"',
+            )
+        )
+    paths = [file.path for file in files_at(where, literal=literal)]
+    if not paths:
+        raise _unknown(where, "no file says which columns there are", "no file")
+    system, root = file_system(paths[0])
+    try:
+        with system.open_input_file(root) as file:
+            found = pq.read_schema(file)
+    except (OSError, pa.ArrowException) as problem:
+        raise _unknown(paths[0], "the file cannot be read", str(problem)[:300]) from problem
+    return checked(with_partitions(found.remove_metadata(), paths))
+
+
+def _unknown(path: str, what: str, got: str) -> SourceError:
+    return SourceError(message(f"{path}: {what}", got, "the columns are unknown", "pass schema=..."))

@@ -1,0 +1,156 @@
+"""The handle of a query that runs in this process, in a thread of its own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from krishiv_py.calls import checked_class
+from krishiv_py.display.progress import Show, of_query, shown
+from krishiv_py.engine.closing import closed_key, closing_stages
+from krishiv_py.engine.stage import Stage
+from krishiv_py.errors import KrishivError, OperatorError, message, own_type, told
+from krishiv_py.in_process.engine import Engine
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.plan.checks import wait_us
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.query import RunningQuery
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_rows import Rows
+
+_SLICE_S: Final = 0.1
+"""Ctrl-C is noticed so often while somebody waits."""
+
+
+@checked_class
+class ProcessQuery(RunningQuery):
+    """Implements :class:`krishiv_py.api.query.Query` over an :class:`~krishiv_py.in_process.engine.Engine`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        ledger: Ledger,
+        plan: PhysicalPlan,
+        note: str,
+        rows: Rows,
+        cleanup: Callable[[], None],
+    ) -> None:
+        super().__init__(name, ledger, plan, note, rows)
+        self._engine = engine
+        self._cleanup = cleanup
+        self._problem: BaseException | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"krishiv-{name}", daemon=True)
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._engine.run()
+        except BaseException as problem:  # noqa: BLE001  # whatever user code raises is the query's end
+            self._problem = problem
+        finally:
+            try:
+                self._engine.end()
+            except BaseException as problem:  # noqa: BLE001
+                self._problem = self._problem or problem
+            finally:
+                self._cleanup()
+                self._over.set()
+
+    @property
+    def id(self) -> str:
+        """The id of the query, kept across restarts from one checkpoint."""
+        return self._engine.query_id
+
+    @property
+    def status(self) -> Literal["running", "stopped", "failed"]:
+        """``running``, ``stopped`` or ``failed``."""
+        if not self._over.is_set():
+            return "running"
+        return "stopped" if self._problem is None else "failed"
+
+    def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
+        """Wait for the end; True when it came. Ctrl-C ends the waiting, not the query.
+
+        Raises
+        ------
+        KrishivError
+            What made the query fail: an error of ours as it was raised, else an :class:`~krishiv_py.errors.OperatorError`.
+        """
+        if timeout is not None:
+            if not self._over.wait(wait_us(timeout, "timeout") / 1_000_000):
+                return False
+        else:
+            while not self._over.wait(_SLICE_S):
+                pass
+        self._raise_problem()
+        return True
+
+    def process_all_available(self, *, progress: Show = False) -> None:
+        """Wait until everything sent so far is processed and the query is idle, with or without a `progress` line.
+
+        Ctrl-C ends the waiting, not the query. Raises as :meth:`await_termination`; returns at once when the query is over.
+        """
+        with shown(lambda: of_query(self._name, self.progress), progress):
+            done = self._engine.process_available()
+            while not self._over.is_set() and not done.wait(_SLICE_S):
+                pass
+        self._raise_problem()
+
+    def exception(self) -> Exception | None:
+        """Return what made the query fail, naming operator, step and micro-batch."""
+        problem = self._problem
+        if problem is None:
+            return None
+        kind = own_type(type(problem)) if isinstance(problem, KrishivError) else OperatorError
+        said = str(problem) if isinstance(problem, KrishivError) else told(problem)
+        where = "" if "batch " in said else f"batch {self._engine.core.batch_id}: "
+        return kind(f"query {self._name!r} failed: {where}{said}")
+
+    def _raise_problem(self) -> None:
+        problem = self.exception()
+        if problem is not None:
+            raise problem from self._problem
+
+    def fail(self, problem: KrishivError) -> None:
+        """End the query with a problem that was met beside its batches."""
+        self._problem = self._problem or problem
+        self._engine.stopping.set()
+        self._engine.woken.set()
+
+    def stop(self) -> None:
+        """Stop the query when the batch in hand is finished; a later start from the same checkpoint continues it."""
+        self._engine.stopping.set()
+        self._engine.woken.set()
+        if self._thread is not threading.current_thread():
+            while self._thread.is_alive():
+                self._thread.join(_SLICE_S)
+
+    def state(self, stage: str | None = None) -> pa.Table:
+        """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
+        asked = self._engine.core.stages[self._plan.stage_called(stage)]
+        with self._engine.batch:
+            return asked.stage.operator.state(Bucket(asked.store, asked.meta, pages=asked.pages))
+
+    @property
+    def pending_keys(self) -> int:
+        """Return the number of keys that have something in state, after the last finished micro-batch."""
+        with self._engine.batch:
+            return sum(stage.held_keys for stage in self._engine.core.stages)
+
+    def close_key(self, key: Any, stage: str | None = None) -> None:
+        """Forget a `key` in the next micro-batch, before it takes rows in."""
+        numbers = closing_stages(self._plan, stage)
+        keys = {n: closed_key(Stage(self._plan.stages[n].spec), key) for n in numbers}
+        if self.status != "running":
+            got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
+            raise OperatorError(message("the query does not run", got, "the key stays open", hint))
+        self._engine.close_keys(keys)

@@ -1,0 +1,282 @@
+"""Runs plans in this process: what a session of ``Session.in_process()`` uses instead of Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.query import Query
+from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.disk.folders import absolute
+from krishiv_py.disk.hdfs.check import check_hdfs
+from krishiv_py.display.progress import Show
+from krishiv_py.ending import stop_at_end
+from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, message
+from krishiv_py.in_process.bounded import run_bounded
+from krishiv_py.in_process.engine import Engine
+from krishiv_py.in_process.located import infer
+from krishiv_py.in_process.outputs import outputs_of
+from krishiv_py.in_process.query import ProcessQuery
+from krishiv_py.in_process.sources import readers
+from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.handed import Handed
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import check_places
+from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
+from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.outputs import check_outputs, claim_outputs, described_outputs, late_sinks
+from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.reading.located import located
+from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
+from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
+
+_ENGINE: Final = "in process"
+_FOLDERS: Final = ("offsets", "commits", "krishiv")
+
+
+class ProcessRunner:
+    """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
+
+    def __init__(self, profile: DurabilityProfile) -> None:
+        self.profile = profile
+        self.clock: Callable[[], int] = wall_clock_us
+        self.queries: list[ProcessQuery] = []
+        self._folder: str | None = None
+        self._stopped, self._pid = False, os.getpid()
+        remove_leftovers()
+        stop_at_end(self)
+
+    @property
+    def spark(self) -> NoReturn:
+        """Refuse: there is none."""
+        raise _no_spark("session.spark")
+
+    def folder(self, name: str) -> str:
+        """A new temporary folder that goes with the session."""
+        if self._folder is None or not Path(self._folder).is_dir():
+            self._folder = new_folder("session")
+        path = Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}"
+        path.mkdir()
+        return str(path)
+
+    def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
+        """See :class:`~krishiv_py.api.runner.Runner`."""
+        self._alive("collect()")
+        return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress)
+
+    def start(
+        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+    ) -> Query:
+        """See :class:`~krishiv_py.api.runner.Runner`."""
+        self._alive("start()")
+        self._check_name(name)
+        plan = attrs.evolve(plan, engine="in_process")
+        if batches.snapshot:
+            check_snapshot(plan)
+        self._check_profile(checkpoint)
+        title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
+        check_outputs(plan, sinks)
+        outputs_of(plan, sinks, title, "check")
+        opened = self._opened(plan, sinks, title, checkpoint)
+
+        def cleanup() -> None:
+            opened.lease.release()
+            if checkpoint is None:
+                shutil.rmtree(opened.checkpoint, ignore_errors=True)
+
+        owner = Owner(title, opened.checkpoint)
+        try:
+            take_sinks(owner, *sinks, *late_sinks(plan))
+            query = self._started(plan, sinks, opened, batches, title, cleanup)
+        except BaseException:
+            owner.running = lambda: False
+            cleanup()
+            raise
+        owner.running = lambda: query.status == "running"
+        opened.lease.running = owner.running
+        opened.lease.lost = query.fail
+        self.queries = [*(q for q in self.queries if q.status == "running"), query]
+        query.begin()
+        return query
+
+    def _started(
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        opened: Opened,
+        batches: Batches,
+        title: str,
+        cleanup: Callable[[], None],
+    ) -> ProcessQuery:
+        checkpoint, durable = opened.checkpoint, opened.durable
+
+        def now() -> int:
+            return self.clock()
+
+        notes = CheckpointNotes(checkpoint, durable)
+        claim = notes.claim(plan, 1, _ENGINE)
+        reached: list[Ledger] = []
+        aligned = alignments(plan, lambda: reached[0].sources_us, now)
+        waiting = tuple({id(a): a for a, _ in aligned.values()}.values())
+        ledger = Ledger(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial, waiting)
+        reached.append(ledger)
+        streams = readers(plan, checkpoint, now, aligned, durable=durable)
+        claim_outputs(plan, sinks, claim.outputs, checkpoint)
+        outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
+        engine = Engine(plan, title, streams, outputs, ledger, batches, checkpoint, opened.lease, now, durable=durable)
+        engine.begin()
+        return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), Rows.of(plan, sinks), cleanup)
+
+    def _opened(self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None) -> Opened:
+        home = None if checkpoint is None else absolute(checkpoint).rstrip("/")
+        late = tuple(late_sinks(plan))
+        check_places(sinks[0], late[-1], plan.source, home, late[:-1], sinks[1:])
+        written = [folder for folder in map(folder_of, (*sinks, *late)) if folder is not None]
+        check_hdfs([home, *written], written=True)
+        where = self.folder("checkpoint") if home is None else home
+        with writable_checkpoint(where):
+            make_private(where)
+            _check_engine(where)
+            make_private(where, _FOLDERS)
+            lease = take(where, title)
+        return Opened(where, lease, home is not None and self.profile != "dev-local", home is not None)
+
+    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
+        """Refuse: a DataFrame is Spark's."""
+        raise _no_spark("to_dataframe()")
+
+    def frame_stream(self, frame: Any) -> NoReturn:
+        """Refuse: a DataFrame is Spark's."""
+        raise _no_spark("from_dataframe()")
+
+    def table_stream(self, name: str, streaming: bool) -> NoReturn:
+        """Refuse: the catalog is Spark's."""
+        raise _no_spark("session.table()")
+
+    def located(self, path: str, streaming: bool) -> tuple[str, bool]:
+        """See :class:`~krishiv_py.api.sources.FileRunner`."""
+        check_hdfs([path])
+        return attrs.astuple(located(path, streaming=streaming, here="://" not in path or path.startswith("file:")))
+
+    def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
+        """See :class:`~krishiv_py.api.sources.FileRunner`."""
+        return infer(path, kind)
+
+    def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
+        """The state of a stage in a checkpoint as a table."""
+        raise PlanError(
+            message(
+                "session.read_state() reads checkpoints of Spark",
+                "a session in process",
+                "the state cannot be read by it",
+                "call .state() of the running query",
+            )
+        )
+
+    def rescale(self, checkpoint: str, tasks: int) -> None:
+        """Refuse: there is one process."""
+        raise _no_spark("session.rescale()")
+
+    def trim(self, spool: str) -> int:
+        """Remove the sends of a memory stream that no query will read again."""
+        return trim(spool)
+
+    def stops(self) -> list[Callable[[], None]]:
+        """See :class:`~krishiv_py.ending.Stops`."""
+        return [query.stop for query in self.queries]
+
+    def stop(self) -> None:
+        """Stop all queries, and remove temporary folders."""
+        self._stopped = True
+        if os.getpid() != self._pid:
+            return  # forked: it is of the process that made it
+        try:
+            for query in self.queries:
+                query.stop()
+        finally:
+            self.queries.clear()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+    def _alive(self, what: str) -> None:
+        forked = os.getpid() != self._pid
+        if self._stopped or forked:
+            got = f"a session of process {self._pid}" if forked else "a stopped one"
+            text = message(f"{what} on a session that is over", got, "there is nothing to run it on", "make a new session")
+            raise SessionClosedError(text)
+
+    def _check_name(self, name: str | None) -> None:
+        if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
+            raise PlanError(
+                message(
+                    f"a query named {name!r} runs already",
+                    "the name of a running query",
+                    "the two could not be told apart, and might share a checkpoint",
+                    "stop() it first, or start this one under another name; session.queries has the running ones",
+                )
+            )
+
+    def _check_profile(self, checkpoint: str | None) -> None:
+        if checkpoint is None and self.profile != "dev-local":
+            raise PlanError(
+                message(
+                    f"the profile {self.profile!r} needs a checkpoint",
+                    "None",
+                    "nothing would be left after a restart",
+                    'pass checkpoint="/a/folder", or use the profile "dev-local"',
+                )
+            )
+
+
+class _NoNotes(CheckpointNotes):
+    """Metrics are part of each commit, so nothing is noted beside it."""
+
+    def keep_metrics(self, metrics: dict[str, Any]) -> None:
+        """Keep nothing."""
+
+
+def _check_engine(checkpoint: str) -> None:
+    """See that no query of Spark began from a checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        When one did.
+    """
+    if os.path.exists(f"{checkpoint}/metadata") or os.path.isdir(f"{checkpoint}/state"):
+        raise CheckpointError(
+            message(
+                f"the checkpoint {checkpoint} belongs to a query on Spark",
+                "Session.in_process()",
+                "its state is in Spark's state store",
+                "start it with Session.embedded(), or use a new checkpoint",
+            )
+        )
+
+
+def _no_spark(what: str) -> PlanError:
+    return PlanError(
+        message(
+            f"{what} needs Spark",
+            "a session in process",
+            "there is no Spark in this process",
+            "use Session.embedded() for this pipeline",
+        )
+    )

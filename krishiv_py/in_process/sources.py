@@ -1,0 +1,113 @@
+"""The sources of a query that runs in this process: all of them plan ranges, which are noted before they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.engine.stage import Stage
+from krishiv_py.errors import PlanError, message
+from krishiv_py.in_process.packing import Sent
+from krishiv_py.plan.nodes import FileSource, FrameSource, Source
+from krishiv_py.plan.running.control import Control
+from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.runtime.ranges.alignment import Alignment
+from krishiv_py.runtime.ranges.folders import FolderSource
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangePlanner, logged
+from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.reading.scanned import Scanned
+
+Told = tuple[int, str | None, Control]
+"""The clock that a control is for, the stream that it came in, and what it says."""
+
+
+@attrs.define(eq=False)
+class StreamReader:
+    """A stream of a source: who plans it, who reads it, and the stages that take its rows."""
+
+    planner: RangePlanner
+    reader: RangeReader
+    takers: list[tuple[int, Stage]]
+    clock: int | None
+    name: str | None
+
+    def read(self, number: int, into: dict[int, Sent], told: list[Told]) -> None:
+        """Read an entry of the range log: rows go `into` what each stage is sent, controls to `told`."""
+        found = list(self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet"))
+        if self.clock is not None:
+            told += [(self.clock, s.control.source or self.name, s.control) for s in found if s.control is not None]
+        rows = list(rows_in(found))
+        for taker, stage in self.takers if rows else ():
+            into.setdefault(taker, []).append((stage, rows))
+
+
+def rows_in(found: Iterable[Scanned]) -> Iterator[pa.RecordBatch | tuple[Malformed, ...]]:
+    """Give the rows of what was read, and what is no row."""
+    for scanned in found:
+        if scanned.malformed:
+            yield scanned.malformed
+        if scanned.batch is not None and scanned.batch.num_rows:
+            yield scanned.batch
+
+
+def readers(
+    plan: PhysicalPlan,
+    checkpoint: str,
+    now: Callable[[], int],
+    aligned: Mapping[int, tuple[Alignment, str]],
+    *,
+    durable: bool,
+) -> list[StreamReader]:
+    """Return a reader for each stream of a plan.
+
+    Raises
+    ------
+    PlanError
+        For a source that needs Spark.
+    """
+    found = []
+    for at, read in enumerate(plan.reads):
+        source = in_process(read.source, checkpoint, at)
+        planner = RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at))
+        found.append(_reader(plan, read, source, planner))
+    return found
+
+
+def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner) -> StreamReader:
+    schema = pa.schema([source.schema.field(name) for name in read.needs_columns])
+    first, branch = read.takers[0]
+    takers = [(number, Stage(branch.spec)) for number, branch in read.takers]
+    clock = None if plan.stages[first].keeps_nothing else plan.stages[first].clock
+    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clock, branch.name)
+
+
+def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:
+    """Return a source as one that plans ranges, whose log is in the checkpoint.
+
+    Raises
+    ------
+    PlanError
+        For a source that needs Spark.
+    """
+    if isinstance(source, FrameSource):
+        raise _needs_spark(
+            source, "a DataFrame is read by Spark", "use Session.embedded(), or read the files or the topic here"
+        )
+    found = logged(source, checkpoint, at, waits=True)
+    if isinstance(source, FileSource) and not (
+        isinstance(found, RangeSource) and isinstance(found.source, FolderSource) and found.source.reader is not None
+    ):
+        hint = "use read_parquet, or read_json without options; Session.embedded() reads all of them"
+        raise _needs_spark(source, f"{source.format} files with these options are read by Spark", hint)
+    assert isinstance(found, RangeSource)
+    return found
+
+
+def _needs_spark(source: Source, what: str, hint: str) -> PlanError:
+    got = f"{source.title} {source.detail()}"
+    return PlanError(message(f"{what}, and this session has none", got, "its rows cannot be read in this process", hint))
