@@ -26,7 +26,7 @@ LINES: list[tuple[Any, str]] = [
     (A, "<AggregatedStream event time at, watermark max(event time) - 5 s; by id; tumbling 1 min; gives count, total>"),
     (
         A.filter("count > 1"),
-        "<ResultStream id, window_start, window_end, count, total; event time window_time, watermark max(event time) - 0 µs>",
+        "<ResultStream id, window_start, window_end, count, total; event time window_time, watermark max(event time) - 5 s>",
     ),
     (S.as_plan(), "<RowStream rows as they are>"),
     (K.lookback_window(5), "<LookBackStream event time at, watermark max(event time) - 5 s; by id; look-back 5 ms>"),
