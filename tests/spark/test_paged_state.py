@@ -129,6 +129,33 @@ def test_a_batch_costs_what_it_brings(kind: str, tmp_path: Path) -> None:
         assert after.read + after.written <= before.read + before.written + 2 * 24_000 * BATCHES
 
 
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "retractions": lambda s: s.allowed_lateness(10 * DAY).emit("retractions").with_pane().hopping_window(5_000, 1_000),
+    "panes": lambda s: s.time_interval_window(
+        kv.TimeIntervalWindowOptions(interval_duration=5.0, creation_period=1.0, discard_age=1e6)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_late_row_costs_its_windows_and_not_all_that_have_ended(kind: str) -> None:
+    found = []
+    for n in (100, 1_500):
+        keyed = stream_of("user bigint, at bigint").watermark("at", 0).key_by("user")
+        driver = Driver(KEPT[kind](keyed).agg(kv.count()))
+        with pytest.MonkeyPatch.context() as patch:
+            state = beside(driver, patch).state
+            driver.send(pa.table({"user": [1] * n, "at": [10 * DAY + 1_000 * i for i in range(n)]}))
+            assert driver.open_windows == n + 4
+            state.reset()
+            for batch in range(BATCHES):
+                driver.send([{"user": 1, "at": 10 * DAY + 1_000 * (n // 2) + batch}])
+            found.append(attrs.evolve(state, held={}))
+    few, many = found
+    assert many.calls <= few.calls + 8 * BATCHES, "pages of two or three maps"
+    assert many.read + many.written <= few.read + few.written + 24_000 * BATCHES
+
+
 @pytest.mark.parametrize("n", [100, 100_000])
 def test_what_a_step_reads_and_writes_does_not_grow_with_open_windows(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of each window is a chunk of the same bytes, so that 100 000 of them are made quickly."""
