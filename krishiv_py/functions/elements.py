@@ -27,6 +27,7 @@ def _of_elements(lists: Lists, elements: Elements) -> pa.Array:
     "array",
     node=Node("Transform", "this expression"),
     nulls="own",
+    elsewhere={"list.eval": "transform(lambda x: x + 1)"},
     example=("transform(array(1, 2), x -> x + 1)", [2, 3]),
 )
 def transform(value: Value, function: OfOneOrTwo) -> Value:
@@ -177,7 +178,7 @@ def array_sort(value: Value, compare: OfTwo | None = None) -> Value:
 
 @define("lists", "array", nulls="own", example=("zip_with(array(1, 2), array(3, 4), (x, y) -> x + y)", [4, 6]))
 def zip_with(value: Value, other: Value, function: OfTwo) -> Value:
-    """Return a list of what a `function` gives for the elements at one place of both lists; null for what is not there."""
+    """Return a list of what a `function` gives for the elements at one place of it and `other`; null where one ends."""
     one, two = Lists.of(value), Lists.of(other)
     missing = one.missing | two.missing
     one, two = one.without(missing), two.without(missing)

@@ -33,7 +33,7 @@ _BLANKS: Final = " \t\n\r"
     elsewhere={"json_decode": 'from_json("a bigint")'},
 )
 def from_json(value: Value, schema: Schema) -> Value:
-    """Return the text as a struct of a DDL `schema`: ``col("body").from_json("id bigint, tags array<string>").field("id")``.
+    """Return the text as a struct of a DDL `schema`: ``col("body").from_json("id bigint").field("id")``.
 
     Fields that are missing or do not fit are null; of a text that is no JSON object, all are.
     """

@@ -41,7 +41,14 @@ def array(*values: Value) -> Value:
     return list_of(list(values))
 
 
-@function("lists", "int", node=Node("ArraySize"), names=("cardinality",), example=("size(array(7, 8))", 2))
+@function(
+    "lists",
+    "int",
+    node=Node("ArraySize"),
+    names=("cardinality",),
+    elsewhere={"list.len": "size()", "map.len": "size()"},
+    example=("size(array(7, 8))", 2),
+)
 def size(value: Value) -> Value:
     """Return how many elements a list or map has."""
     if pa.types.is_map(value.type):
@@ -74,7 +81,12 @@ def item(value: Value, place: Value) -> Value:
     return (at_key if pa.types.is_map(value.type) else item_of)(value, place)
 
 
-@function("lists", "element", example=("element_at(array(7, 8), -1)", 8))
+@function(
+    "lists",
+    "element",
+    elsewhere={"list.last": "element_at(-1)", "map.get": 'element_at("key")'},
+    example=("element_at(array(7, 8), -1)", 8),
+)
 def element_at(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, which counts from 1, below 0 from the end; of a map, the value of a key."""
     return (at_key if pa.types.is_map(value.type) else _element_at)(value, place)
@@ -94,7 +106,7 @@ def _element_at(value: Value, at: Value) -> Value:
     return found[0] if single else found
 
 
-@function("lists", "element", example=("get(array(7, 8), 2)", None))
+@function("lists", "element", elsewhere={"list.first": "get(0)"}, example=("get(array(7, 8), 2)", None))
 def get(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, which counts from 0; null beyond the list."""
     return element_or_null(value, place, from_one=False)
@@ -110,20 +122,37 @@ def try_element_at(value: Value, place: Value) -> Value:
     return element_or_null(value, place, from_one=True)
 
 
-@function("lists", "boolean", node=Node("ArrayContains", "this expression"), example=("array_contains(array(1, 2), 2)", True))
-def array_contains(value: Value, wanted: Value) -> Value:
-    """Return whether a list has `wanted`, a column or constant, among its elements; null if it is not found and one is null."""
-    return has_element(value, wanted)
+@function(
+    "lists",
+    "boolean",
+    node=Node("ArrayContains", "this expression"),
+    elsewhere={"list.contains": "array_contains(1)"},
+    example=("array_contains(array(1, 2), 2)", True),
+)
+def array_contains(items: Value, value: Value) -> Value:
+    """Return whether a list has `value`, a column or constant, among its elements; null if it is not found and one is null."""
+    return has_element(items, value)
 
 
-@function("lists", "array", node=Node("ArrayDistinct"), example=("array_distinct(array(1, 2, 1))", [1, 2]))
+@function(
+    "lists",
+    "array",
+    node=Node("ArrayDistinct"),
+    elsewhere={"list.unique": "array_distinct()"},
+    example=("array_distinct(array(1, 2, 1))", [1, 2]),
+)
 def array_distinct(value: Value) -> Value:
     """Return the list without what is equal to an element before. Null equals null, NaN equals NaN."""
     (column,), single = arrays(value)
     return joined(distinct(Lists.of(column)).column(), single)
 
 
-@function("lists", "array", example=("array_union(array(1, 2), array(2, 3))", [1, 2, 3]))
+@function(
+    "lists",
+    "array",
+    elsewhere={"list.set_union": "array_union(other)"},
+    example=("array_union(array(1, 2), array(2, 3))", [1, 2, 3]),
+)
 def array_union(value: Value, other: Value) -> Value:
     """Return the elements of the list and the `other` one, each once."""
     a, b, single = both(value, other)
@@ -137,7 +166,11 @@ def _kept(value: Value, other: Value, *, inside: bool) -> Value:
 
 
 @function(
-    "lists", "array", node=Node("ArrayIntersect", "*expressions"), example=("array_intersect(array(1, 2), array(2, 3))", [2])
+    "lists",
+    "array",
+    node=Node("ArrayIntersect", "*expressions"),
+    elsewhere={"list.set_intersection": "array_intersect(other)"},
+    example=("array_intersect(array(1, 2), array(2, 3))", [2]),
 )
 def array_intersect(value: Value, other: Value) -> Value:
     """Return the elements that the `other` list has as well, each once."""
@@ -145,7 +178,11 @@ def array_intersect(value: Value, other: Value) -> Value:
 
 
 @function(
-    "lists", "array", node=Node("ArrayExcept", "this expression"), example=("array_except(array(1, 2), array(2, 3))", [1])
+    "lists",
+    "array",
+    node=Node("ArrayExcept", "this expression"),
+    elsewhere={"list.set_difference": "array_except(other)"},
+    example=("array_except(array(1, 2), array(2, 3))", [1]),
 )
 def array_except(value: Value, other: Value) -> Value:
     """Return the elements that the `other` list does not have, each once."""
@@ -170,9 +207,9 @@ def arrays_overlap(value: Value, other: Value) -> Value:
 
 
 @function("lists", "bigint", node=Node("ArrayPosition", "this expression"), example=("array_position(array(7, 8), 8)", 2))
-def array_position(value: Value, wanted: Value) -> Value:
-    """Return the place of the first element that equals `wanted`, from 1 on; 0 if there is none."""
-    (column, needles), single = arrays(value, wanted)
+def array_position(items: Value, value: Value) -> Value:
+    """Return the place of the first element that equals `value`, from 1 on; 0 if there is none."""
+    (column, needles), single = arrays(items, value)
     lists = Lists.of(column)
     places = np.zeros(len(column), np.int64)
     missing = lists.missing | needles.is_null().to_numpy(zero_copy_only=False)
@@ -184,16 +221,22 @@ def array_position(value: Value, wanted: Value) -> Value:
 
 
 @function("lists", "array", node=Node("ArrayRemove", "this expression"), example=("array_remove(array(1, 2, 1), 1)", [2]))
-def array_remove(value: Value, unwanted: Value) -> Value:
-    """Return the list without the elements that equal `unwanted`; nulls stay."""
-    (column, needles), single = arrays(value, unwanted)
+def array_remove(items: Value, value: Value) -> Value:
+    """Return the list without the elements that equal `value`; nulls stay."""
+    (column, needles), single = arrays(items, value)
     lists = Lists.of(column)
     if not pa.types.is_null(needles.type):
         lists = lists.only(np.flatnonzero(~equal_elements(lists, needles)))
     return joined(lists.without(needles.is_null().to_numpy(zero_copy_only=False)).column(), single)
 
 
-@function("lists", "array", node=Node("ArrayCompact"), example=("array_compact(array(1, NULL))", [1]))
+@function(
+    "lists",
+    "array",
+    node=Node("ArrayCompact"),
+    elsewhere={"list.drop_nulls": "array_compact()"},
+    example=("array_compact(array(1, NULL))", [1]),
+)
 def array_compact(value: Value) -> Value:
     """Return the list without nulls."""
     (column,), single = arrays(value)
@@ -214,19 +257,33 @@ def _extreme(value: Value, *, greatest: bool) -> Value:
     return joined(lists.items.take(pa.array(at, mask=at < 0)), single)
 
 
-@function("lists", "element", node=Node("ArrayMax"), example=("array_max(array(1, 3, NULL))", 3))
+@function(
+    "lists",
+    "element",
+    node=Node("ArrayMax"),
+    elsewhere={"list.max": "array_max()"},
+    example=("array_max(array(1, 3, NULL))", 3),
+)
 def array_max(value: Value) -> Value:
     """Return the greatest element; nulls are left out, NaN is the greatest."""
     return _extreme(value, greatest=True)
 
 
-@function("lists", "element", node=Node("ArrayMin"), example=("array_min(array(1, 3, NULL))", 1))
+@function(
+    "lists",
+    "element",
+    node=Node("ArrayMin"),
+    elsewhere={"list.min": "array_min()"},
+    example=("array_min(array(1, 3, NULL))", 1),
+)
 def array_min(value: Value) -> Value:
     """Return the least element; nulls are left out."""
     return _extreme(value, greatest=False)
 
 
-@function("lists", "array", example=("sort_array(array(2, NULL, 1), false)", [2, 1, None]))
+@function(
+    "lists", "array", elsewhere={"list.sort": "sort_array()"}, example=("sort_array(array(2, NULL, 1), false)", [2, 1, None])
+)
 def sort_array(value: Value, ascending: Switch = True) -> Value:
     """Return the list in order, `ascending` with nulls first, else descending with nulls last."""
     return listed_in(value, ascending=ascending, nulls_first=ascending)
@@ -236,6 +293,7 @@ def sort_array(value: Value, ascending: Switch = True) -> Value:
     "lists",
     "string",
     node=(Node("ArrayJoin", "this expression null"), Node("ArrayToString", "this expression null")),
+    elsewhere={"list.join": 'array_join(",")'},
     example=("array_join(array('a', NULL, 'b'), '-', '?')", "a-?-b"),
 )
 def array_join(value: Value, delimiter: Value, null: Value | None = None) -> Value:
@@ -257,7 +315,12 @@ def _whole(value: Value) -> Value:
 
 
 @function(
-    "lists", "array", name="slice", node=Node("ArraySlice", "this start end"), example=("slice(array(1, 2, 3), 2, 2)", [2, 3])
+    "lists",
+    "array",
+    name="slice",
+    node=Node("ArraySlice", "this start end"),
+    elsewhere={"list.head": "slice(1, 5)"},
+    example=("slice(array(1, 2, 3), 2, 2)", [2, 3]),
 )
 def sliced(value: Value, start: Value, length: Value) -> Value:
     """Return at most `length` elements from place `start` on, which counts from 1, below 0 from the end."""

@@ -11,21 +11,27 @@ from krishiv_py.functions.computing.values import FaultError, arrays, is_floatin
 from krishiv_py.functions.definition import Node, Value, function
 
 
-@function("maps", "array", node=Node("MapKeys"), example=("map_keys(map('a', 1))", ["a"]))
+@function("maps", "array", node=Node("MapKeys"), elsewhere={"map.keys": "map_keys()"}, example=("map_keys(map('a', 1))", ["a"]))
 def map_keys(value: Value) -> Value:
     """Return the keys of a map as a list."""
     (column,), single = arrays(value)
     return joined(Maps.of(column).keys.column(), single)
 
 
-@function("maps", "array", example=("map_values(map('a', 1))", [1]))
+@function("maps", "array", elsewhere={"map.values": "map_values()"}, example=("map_values(map('a', 1))", [1]))
 def map_values(value: Value) -> Value:
     """Return the values of a map as a list."""
     (column,), single = arrays(value)
     return joined(Maps.of(column).values.column(), single)
 
 
-@function("maps", "boolean", node=Node("MapContainsKey", "this key"), example=("map_contains_key(map('a', 1), 'b')", False))
+@function(
+    "maps",
+    "boolean",
+    node=Node("MapContainsKey", "this key"),
+    elsewhere={"map.contains_key": 'map_contains_key("key")'},
+    example=("map_contains_key(map('a', 1), 'b')", False),
+)
 def map_contains_key(value: Value, key: Value) -> Value:
     """Return whether a map has a `key`."""
     return has_element(map_keys(value), key)

@@ -295,6 +295,6 @@ def shiftrightunsigned(value: Value, bits: Value) -> Value:
 def width_bucket(value: Value, low: Value, high: Value, n: Value) -> Value:
     """Return the number of the part that the number is in when `low` to `high` is cut into `n`: 0 below, n + 1 above them.
 
-    Null where there are no such parts: `low` equals `high`, a bound is no finite number, `n` is below 1, or the value is NaN.
+    Null where there are no such parts: `low` equals `high`, a bound is not finite, `n` is below 1, or the value is NaN.
     """
     return bucket(value, low, high, n)

@@ -381,7 +381,7 @@ def to_utc_timestamp(value: Value, time_zone: Zone) -> Value:
     example=("TIMESTAMP '2024-01-31 12:00:00' AT TIME ZONE 'Europe/Berlin'", dt.datetime(2024, 1, 31, 13)),
 )
 def at_time_zone(value: Value, time_zone: Zone) -> Value:
-    """Return of a ``timestamp`` what a clock in the `time_zone` shows, a ``timestamp_ntz``; of a ``timestamp_ntz`` the instant.
+    """Return of a ``timestamp`` what a clock in the `time_zone` shows, without zone; of a ``timestamp_ntz`` the instant.
 
     In SQL text: ``at AT TIME ZONE 'Europe/Berlin'``.
     """

@@ -267,6 +267,7 @@ def _expressions() -> Iterator[Call]:
         yield Call(f"Expr.{name}", lambda of=of, name=name: getattr(of, name), fitting)  # type: ignore[misc]
     for name, (subject, given) in LISTS.items():
         yield Call(f"Expr.{name}", lambda subject=subject, name=name: getattr(subject, name), given)  # type: ignore[misc]
+    yield Call("Expr.between", lambda: col("n").between, {"low": 0, "high": 5})
     yield Call("Expr.width_bucket", lambda: col("n").width_bucket, {"low": 0, "high": 5, "n": 2})
     yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
     yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})

@@ -11,9 +11,9 @@ import attrs
 from krishiv_py.errors import ExpressionError, PlanError, message, shown
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.expressions.called import Pair, Single
 from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Func, col, python_text
 from krishiv_py.plan.expressions.facts import aggregate_in, name_of
-from krishiv_py.plan.expressions.list_methods import Pair, Single
 from krishiv_py.plan.expressions.trees import listed, render
 from krishiv_py.plan.names import encodable
 

@@ -7,75 +7,24 @@ from collections.abc import Iterable
 from typing import Final
 
 from krishiv_py.errors import MethodError, message
+from krishiv_py.functions.known import FUNCTIONS
+from krishiv_py.plan.expressions.expr import Expr, python_text
 
 _SAME: Final = {
-    "isNull": "is_null()",
-    "isNotNull": "is_not_null()",
-    "isNaN": "isnan()",
-    "startswith": 'starts_with("a")',
-    "endswith": 'ends_with("a")',
-    "substr": "substring(1, 3)",
-    "getItem": "getitem(0)",
+    **dict.fromkeys(("isNull", "isna", "isnull"), "is_null()"),
+    **dict.fromkeys(("isNotNull", "notna", "notnull"), "is_not_null()"),
     "getField": 'field("name")',
-    "eqNullSafe": "equal_null(other)",
     "astype": 'cast("double")',
     "is_in": "isin(1, 2)",
-    "is_nan": "isnan()",
-    "isna": "is_null()",
-    "isnull": "is_null()",
-    "notna": "is_not_null()",
-    "notnull": "is_not_null()",
-    "eq_missing": "equal_null(other)",
+    "is_between": "between(1, 5)",
     "rename": 'alias("name")',
-    "to_lowercase": "lower()",
-    "to_uppercase": "upper()",
-    "strip": "trim()",
-    "lstrip": "ltrim()",
-    "rstrip": "rtrim()",
-    "strip_chars": "trim()",
-    "strip_chars_start": "ltrim()",
-    "strip_chars_end": "rtrim()",
-    "len": "length()",
-    "len_chars": "length()",
-    "len_bytes": "length()",
-    "ljust": "rpad(10)",
-    "rjust": "lpad(10)",
-    "pad_start": "lpad(10)",
-    "pad_end": "rpad(10)",
-    "zfill": 'lpad(10, "0")',
-    "match": 'rlike("a+")',
-    "fullmatch": 'rlike("^a+$")',
-    "extract": 'regexp_extract("(a+)", 1)',
-    "replace_all": 'replace("a", "b")',
-    "count_matches": 'regexp_count("a")',
-    "find": 'instr("a")',
-    "json_path_match": 'get_json_object("$.a")',
-    "json_decode": 'from_json("a bigint")',
-    "strptime": 'to_timestamp("yyyy-MM-dd HH:mm:ss")',
-    "to_datetime": 'to_timestamp("yyyy-MM-dd HH:mm:ss")',
-    "strftime": 'date_format("yyyy-MM-dd")',
-    "to_string": 'date_format("yyyy-MM-dd")',
-    "truncate": 'date_trunc("hour")',
-    "trunc": 'date_trunc("hour")',
-    "weekday": "dayofweek()",
-    "week": "weekofyear()",
-    "ordinal_day": "dayofyear()",
-    "epoch": "unix_micros()",
-    "offset_by": "plus_days(1)",
-    "log": "ln()",
-    "floordiv": "div(2)",
-    "power": "pow(2)",
-    "sgn": "sign()",
-    "signum": "sign()",
-    "ceiling": "ceil()",
-    "absolute": "abs()",
     "name": 'alias("name")',
     "to_integer": 'cast("bigint")',
     "to_decimal": 'cast("decimal(10, 2)")',
-    "dayofmonth": "day()",
+    **{name: call for known in FUNCTIONS.values() for name, call in known.elsewhere.items()},
 }
+"""Methods that are called otherwise here; those of functions are in their definitions, some as ``list.len`` of a namespace."""
 _WRITTEN: Final = {
-    **dict.fromkeys(("between", "is_between"), "({x} >= 1) & ({x} <= 5)"),
     **dict.fromkeys(("fillna", "fill_null", "combine_first"), "coalesce({x}, 0)"),
     "fill_nan": "when({x}.isnan(), 0.0).otherwise({x})",
     "is_not_nan": "~{x}.isnan()",
@@ -142,7 +91,8 @@ _OTHERWISE: Final = {
     ),
     **dict.fromkeys(("explode", "flat_map"), 'write .unnest("column") on the stream'),
     **dict.fromkeys(("drop_nulls", "dropna"), 'write .filter("column IS NOT NULL") on the stream'),
-    **dict.fromkeys(("str", "dt", "list", "arr", "struct", "cat", "bin"), "functions are methods of the column: {x}.lower()"),
+    **dict.fromkeys(("cat", "bin"), "functions are methods of the column: {x}.lower()"),
+    "arr": "write {x}.list.size()",
     **dict.fromkeys(("withField", "dropFields"), 'write func("named_struct", "a", {x}.field("a"))'),
     "capitalize": "write .map_batches(function) on the stream: it gets Arrow batches",
     "outer": "lateral columns are not known; a lookup is .lookup_join(table, on=...) on the stream",
@@ -178,6 +128,37 @@ def method_error(thing: str, kind: str, name: str, own: Iterable[str]) -> Method
         )
     return MethodError(
         message(f"{kind} has no attribute {name!r}", f"{thing}.{name}", "nothing can be computed", hint.rstrip("?"))
+    )
+
+
+def namespace_error(of: Expr, namespace: str, name: str, own: Iterable[str]) -> MethodError:
+    """Return the error for an attribute `name` that a `namespace` of a column does not have.
+
+    Parameters
+    ----------
+    of : Expr
+        The column.
+    namespace : str
+        The name of the group of methods, such as ``str``.
+    name : str
+        The name that was not found.
+    own : iterable of str
+        The names that there are.
+    """
+    thing = python_text(of)
+    call = _SAME.get(f"{namespace}.{name}")
+    if call is None and name not in _SAME and callable(getattr(Expr, name, None)):
+        call = f"{name}(...)"
+    kind = f"the namespace {namespace} of a column"
+    if call is None:
+        return method_error(thing, kind, name, own)
+    return MethodError(
+        message(
+            f"{kind} has no attribute {name!r}",
+            f"{thing}.{namespace}.{name}",
+            "nothing can be computed",
+            f"write {thing}.{call}",
+        )
     )
 
 

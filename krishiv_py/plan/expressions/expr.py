@@ -11,7 +11,8 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
-from krishiv_py.plan.expressions.methods import FunctionMethods, TruncUnit
+from krishiv_py.plan.expressions.methods import FunctionMethods
+from krishiv_py.plan.expressions.namespaces import Namespaces
 from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
 from krishiv_py.plan.names import checked_name, encodable, quoted
 
@@ -44,7 +45,7 @@ _HINTS: Final = {
 """What to write instead of Python's operators and functions that no expression has."""
 
 
-class Expr(FunctionMethods):
+class Expr(FunctionMethods, Namespaces):
     """Base of all expressions; carries the operators.
 
     Comparison and arithmetic operators build new expressions, so ``==`` compares columns, not Python objects;
@@ -224,13 +225,18 @@ class Expr(FunctionMethods):
         """The field called `name` of a struct; null where the struct is null. In SQL text: ``place.city``."""
         return Field(self, checked_name(name, "a field"))
 
-    def _call(self, name: str, *more: object) -> Func:
-        return Func(name, (self, *_given(name, more)))
+    def between(self, low: object, high: object) -> BinOp:
+        """Return whether the value is at least `low` and at most `high`, columns or constants: ``BETWEEN`` in SQL text."""
+        return BinOp("and", self >= low, self <= high)
 
-    def date_trunc(self, unit: TruncUnit, time_zone: str = "UTC") -> Func:
-        """The instant at which the `unit` of the time began, by a clock in the `time_zone`; weeks begin on Mondays."""
-        zone = [] if isinstance(time_zone, str) and time_zone == "UTC" else [Lit(time_zone)]
-        return Func("date_trunc", (Lit(unit), self, *zone))
+    def __getitem__(self, place: object) -> Func:
+        return self._call("item", place)
+
+    __iter__ = None  # an index alone would make it a sequence without an end
+
+    def _call(self, name: str, *more: object, subject: int = 0) -> Func:
+        given = _given(name, more)
+        return Func(name, (*given[:subject], self, *given[subject:]))
 
     def alias(self, name: str) -> Expr:
         """Give the result the name `name`."""
