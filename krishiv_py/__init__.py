@@ -73,6 +73,7 @@ from krishiv_py.plan.aggregates.sums import sum as sum
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
+from krishiv_py.plan.expressions.namespaces import ListNamespace, MapNamespace, StructNamespace, TextNamespace, TimeNamespace
 from krishiv_py.plan.options.batches import Batches, QueryTrigger
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
@@ -222,3 +223,5 @@ __all__ = [
 ]
 
 calls.checked_face(globals())
+for _group in (ListNamespace, MapNamespace, StructNamespace, TextNamespace, TimeNamespace):  # which users get of a column
+    calls.checked_class(_group)
