@@ -71,9 +71,9 @@ from krishiv_py.plan.aggregates.ranked import bottom_k, max_by, min_by, top_k
 from krishiv_py.plan.aggregates.sums import avg
 from krishiv_py.plan.aggregates.sums import sum as sum
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
+from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
-from krishiv_py.plan.expressions.namespaces import ListNamespace, MapNamespace, StructNamespace, TextNamespace, TimeNamespace
 from krishiv_py.plan.options.batches import Batches, QueryTrigger
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
@@ -223,5 +223,5 @@ __all__ = [
 ]
 
 calls.checked_face(globals())
-for _group in (ListNamespace, MapNamespace, StructNamespace, TextNamespace, TimeNamespace):  # which users get of a column
+for _group in namespaces.GROUPS:  # users get these of a column, without their names
     calls.checked_class(_group)

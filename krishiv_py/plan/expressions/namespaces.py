@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.called import Calls
@@ -101,3 +101,6 @@ class Namespaces(Calls):
     def struct(self) -> StructNamespace:
         """What is in a struct: ``col("place").struct.field("city")``."""
         return StructNamespace(self, "struct")  # type: ignore[arg-type]  # see above
+
+
+GROUPS: Final = (ListNamespace, MapNamespace, StructNamespace, TextNamespace, TimeNamespace)
