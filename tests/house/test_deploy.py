@@ -1,7 +1,9 @@
-"""The manifest is one that Kubernetes' own schema takes."""
+"""The manifest is one that Kubernetes' own schema takes; the image's entrypoint starts what it is given, or an executor."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import kubernetes_validate
@@ -20,3 +22,57 @@ def test_an_object_of_the_manifest_follows_the_schema(found: dict[str, object]) 
 def test_a_word_the_schema_does_not_know_is_refused() -> None:
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate({**OBJECTS[0], "meta": {}}, "1.32", strict=True)
+
+
+EXECUTOR = {
+    "SPARK_HOME": "/opt/spark home",
+    "SPARK_JAVA_OPT_0": "-Dspark.driver.port=7078",
+    "SPARK_JAVA_OPT_1": "-Da=b c",
+    "SPARK_EXECUTOR_MEMORY": "1g",
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
+    "SPARK_EXECUTOR_ID": "1",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_APPLICATION_ID": "app",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.7",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "pod",
+}
+"""What Spark puts into an executor's pod."""
+
+
+def entered(tmp_path: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the entrypoint, with a ``java`` that prints its arguments, one a line."""
+    java = tmp_path / "java"
+    java.write_text("#!/bin/bash\nprintf '%s\\n' \"$@\"\nexit 3\n")
+    java.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", **variables}
+    called = ["bash", str(MANIFEST.with_name("entrypoint")), *command]
+    return subprocess.run(called, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_entrypoint_runs_the_command_it_is_given(tmp_path: Path) -> None:
+    done = entered(tmp_path, "java", "a b", "executor")
+    assert (done.returncode, done.stdout) == (3, "a b\nexecutor\n"), "its exit code too"
+
+
+def test_the_entrypoint_starts_an_executor_from_the_variables_of_spark(tmp_path: Path) -> None:
+    done = entered(tmp_path, "executor", **EXECUTOR)
+    given = done.stdout.splitlines()
+    assert given[:4] == ["-Dspark.driver.port=7078", "-Da=b c", "-Xms1g", "-Xmx1g"]
+    assert given[4:6] == ["-cp", "/opt/spark/conf:/opt/spark home/jars/*"]
+    named = dict(zip(given[7::2], given[8::2], strict=True))
+    assert named == {
+        "--driver-url": EXECUTOR["SPARK_DRIVER_URL"],
+        "--executor-id": "1",
+        "--cores": "2",
+        "--app-id": "app",
+        "--hostname": "10.0.0.7",
+        "--resourceProfileId": "0",
+        "--podName": "pod",
+    }
+
+
+def test_an_executor_without_its_variables_is_no_silent_start(tmp_path: Path) -> None:
+    lacking = {name: value for name, value in EXECUTOR.items() if name != "SPARK_DRIVER_URL"}
+    done = entered(tmp_path, "executor", **lacking)
+    assert done.returncode != 0 and "SPARK_DRIVER_URL" in done.stderr and not done.stdout
