@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from krishiv_py import SlidingWindows, Trigger, col
+from krishiv_py import ExpressionError, SlidingWindows, Trigger, bit_and, bit_or, bit_xor, col
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import numbers
@@ -134,3 +134,25 @@ def test_a_name_in_sql_is_of_one_aggregate() -> None:
     names = [name for definition in DEFINITIONS.values() for name in definition.sql]
     assert len(names) == len(set(names))
     assert all(definition.function.__doc__ for definition in DEFINITIONS.values())
+
+
+@pytest.mark.parametrize("type_", ["tinyint", "smallint", "int", "bigint"])
+def test_bits_have_the_type_of_the_numbers(type_: str) -> None:
+    stream = stream_of(f"n {type_}, k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(10)
+    driver = Driver(stream.agg(every=bit_and("n"), any=bit_or("n"), odd=bit_xor("n")))
+    rows = [
+        {"k": k, "n": n, "at": 1} for k, n in [("a", -128), ("a", 127), ("b", None), ("a", None), ("c", 6), ("c", 5), ("c", 7)]
+    ]
+    driver.send(rows[:4])
+    driver.send(rows[4:])
+    found = driver.close().results
+    named = {row["k"]: (row["every"], row["any"], row["odd"]) for row in found.to_pylist()}
+    assert named == {"a": (0, -1, -1), "b": (None, None, None), "c": (4, 7, 4)}
+    assert {found.schema.field(name).type for name in ("every", "any", "odd")} == {driver.spec.row_schema.field("n").type}
+
+
+@pytest.mark.parametrize("type_", ["double", "decimal(5, 2)", "string", "boolean", "date"])
+def test_other_values_have_no_bits(type_: str) -> None:
+    windows = stream_of(f"n {type_}, at bigint").watermark("at", 0).tumbling_window(10)
+    with pytest.raises(ExpressionError, match="bit_or takes whole numbers"):
+        windows.agg(bit_or("n"))
