@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate
 from krishiv_py.errors import ColumnError, PlanError, message, shown
+from krishiv_py.plan.behind import keeping_mark
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of, unnamed
@@ -110,7 +111,7 @@ def with_computed(mark: AssignWatermark, rows: pa.Schema, computed: Sequence[Nam
 def projected(node: Node, rows: pa.Schema, computed: Sequence[Named]) -> Node:
     """The `rows` of a node with further columns."""
     kept = [(n, col(n)) for n in rows.names]
-    return Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed))
+    return keeping_mark(Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed)))
 
 
 def visible(rows: pa.Schema) -> pa.Schema:

@@ -12,6 +12,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.plan.behind import without_mark
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
@@ -71,7 +72,7 @@ class OptionMethods(ShownInALine):
         schema = source_of(self.draft.input).schema
         for step in prefix_of(self.draft.input):
             schema = evaluate.step_schema(step, schema)
-        return schema
+        return without_mark(schema)
 
     def _with(self, **changes: Any) -> Self:
         return attrs.evolve(self, draft=attrs.evolve(self.draft, **changes))

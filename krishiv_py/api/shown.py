@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from krishiv_py.api.stages.order import GUARD
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.nodes import AssignWatermark, UnionSource, source_of
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.stages import stages_read
 from krishiv_py.redaction import redacted
@@ -42,6 +43,10 @@ class ShownInALine:
                 "send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
             )
         )
+
+    def __dir__(self) -> list[str]:
+        """The names for completion: not those that only say what to write instead."""
+        return [n for n in super().__dir__() if GUARD not in getattr(getattr(type(self), n, None), "__dict__", ())]
 
     def _said(self) -> list[str]:
         """The parts of the line."""
@@ -79,7 +84,7 @@ def _watermark(mark: AssignWatermark) -> str:
     if isinstance(mark.spec, MultiSourceWatermarkSpec):
         names = [name for name, _ in mark.spec.sources]
         only = isinstance(source, UnionSource) and names == [name for name, _ in source.parts]
-        return mark.spec.least_of(lags) if only else mark.spec.describe()
+        return mark.spec.least_of([lag_text(*lag) for lag in lags]) if only else mark.spec.describe()
     return f"max(event time) - {show_us(lags[0][1])}" if stages_read(mark) and len(lags) == 1 else mark.spec.describe()
 
 

@@ -44,6 +44,8 @@ class OperatorSpec:
         Whether results have the columns that a following stage needs: event time, and what their order goes by.
     arrives_by : tuple of str
         Columns of rows that a stage before gave, which say in which order they arrive.
+    kept_column : str or None
+        The column that is false in rows that a filter after the watermark leaves out; None without such a filter.
     """
 
     name: str
@@ -65,6 +67,7 @@ class OperatorSpec:
     after: tuple[Prefix, ...] = ()
     hands_on: bool = False
     arrives_by: tuple[str, ...] = ()
+    kept_column: str | None = None
 
     @property
     def tick_us(self) -> int:

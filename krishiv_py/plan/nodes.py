@@ -15,7 +15,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.malformed import OF_FILES, AfterRead, Fields, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text
 from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 
@@ -236,7 +236,20 @@ class AssignWatermark(Node):
         if isinstance(source_of(self.input), StageOutput) and isinstance(self.spec, WatermarkSpec):
             lag = f", less {show_us(self.spec.lag_us)}" if self.spec.lag_us else ""
             return f"{self.column}: that of the stage before{lag}"
-        return f"{self.column}{by}: {self.spec.describe()}"
+        return f"{self.column}{by}: {self._of_sides() or self.spec.describe()}"
+
+    def _of_sides(self) -> str:
+        """What the watermark of a join follows where sides are results of stages; empty for any other."""
+        source = source_of(self.input)
+        parts = source.parts if isinstance(source, UnionSource) else ()
+        results = [name for name, part in parts if isinstance(source_of(part), StageOutput)]
+        if not results or not isinstance(self.spec, MultiSourceWatermarkSpec):
+            return ""
+        texts = []
+        for name, spec in self.spec.sources:
+            less = f", less {show_us(spec.lag_us)}" if spec.lag_us else ""
+            texts.append(f"that of {name}{less}" if name in results else lag_text(name, spec.lag_us))
+        return self.spec.least_of(texts)
 
 
 @attrs.frozen(eq=False)

@@ -9,6 +9,7 @@ from krishiv_py.errors import PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.outputs import Output
+from krishiv_py.plan.behind import KEPT, without_mark
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.handed_on import in_order_of, without_order
@@ -211,7 +212,8 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         With what, got, consequence and hint, for everything that cannot run.
     """
     every = row_schema(node)
-    arrives_by, schema = in_order_of(every.names), without_order(every)
+    arrives_by, schema = in_order_of(every.names), without_mark(without_order(every))
+    kept = KEPT if KEPT in every.names else None
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
     if not node.aggs and not node.window.gives_rows:
@@ -244,7 +246,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         wanted |= columns_of(call.where) if call.where is not None else set()
     late_columns = _late_columns(node, schema, late, wanted)
     whole = late == "rows"
-    wanted |= {*late_columns, *arrives_by}
+    wanted |= {*late_columns, *arrives_by, *([] if kept is None else [kept])}
     prefix = prefix_of(node) if whole else pruned(prefix_of(node), wanted)
     needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
@@ -268,6 +270,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         after=tuple(attrs.evolve(step, input=Node()) for step in node.after),
         hands_on=node.hands_on,
         arrives_by=arrives_by,
+        kept_column=kept,
     )
     return spec
 

@@ -14,6 +14,7 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.display.html import query_html
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
@@ -37,6 +38,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.stages import input_stages, leading_stage
 from krishiv_py.planner.tables import tables_seen
+from krishiv_py.redaction import redacted
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.plans import run_by_driver
@@ -109,6 +111,13 @@ class Driver:
     @property
     def _clocks(self) -> Clocks:
         return self._core.clocks
+
+    def __repr__(self) -> str:
+        return redacted(f"<Driver {self.name}: {self.progress}>")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where it stands."""
+        return query_html(self.name, "running", self.progress, None)
 
     @property
     def operator(self) -> str:

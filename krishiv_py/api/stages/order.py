@@ -36,6 +36,10 @@ def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
     return decorate
 
 
+GUARD: Final = "__krishiv_guard__"
+"""Marks a method that only says what to write instead."""
+
+
 def _guard(name: str, what: str, stage: str, hint: str) -> Callable[..., NoReturn]:
     def guard(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise OrderError(
@@ -43,6 +47,7 @@ def _guard(name: str, what: str, stage: str, hint: str) -> Callable[..., NoRetur
         )
 
     guard.__name__ = name
+    guard.__dict__[GUARD] = True
     guard.__doc__ = f"Not possible yet: {hint}."
     return guard
 
@@ -206,7 +211,8 @@ ON_RESULTS: Final = {
     **_LISTED,
     **_EVENTS,
     **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), _ONE_AGG),
-    "top_rows": 'write .top_rows(3, "amount") instead of .agg(...), or a further window and then .top_rows(...)',
+    "top_rows": 'a further window of the same size ranks results: write .tumbling_window("1 minute").top_rows(3, "total"); '
+    'for rows write .top_rows(3, "amount") instead of .agg(...)',
     "split": 'write .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
     "toPandas": "write .to_pandas()",
     "toDF": "write .to_dataframe()",

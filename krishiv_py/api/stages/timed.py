@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import pyarrow as pa
 
@@ -11,6 +13,8 @@ from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.behind import filtered_behind, keeping_mark, without_marked
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -20,6 +24,11 @@ from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages import stream
+else:  # which makes streams of this kind
+    stream = lazy("krishiv_py.api.stages.stream")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -39,7 +48,67 @@ class TimedStream(RunMethods, KeyedStream):
                     "leave them out, or add the window they are for",
                 )
             )
-        return rows_of(self.draft.input.input, self.late_handler, self.runner)
+        return rows_of(without_marked(self.draft.input.input, self.schema.names), self.late_handler, self.runner)
+
+    def filter(self, condition: Expr | str) -> TimedStream:
+        """Keep rows for which `condition` (an expression or SQL text) is true; null is not true (SEMANTICS §2.7).
+
+        A row that is left out here still moves the watermark; nothing judges or counts it. Before :meth:`Stream.watermark` it
+        would never have been there.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> events = stream_of("kind string, at bigint").watermark("at", 0)
+        >>> driver = Driver(events.filter("kind = 'buy'").tumbling_window(60_000).agg(count()))
+        >>> driver.send([{"kind": "buy", "at": 1_000}, {"kind": "view", "at": 120_000}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 60000, 'count': 1}]
+        """
+        given = self._below().filter(condition).node
+        assert isinstance(given, Filter)
+        return self._over(filtered_behind(given.input, self.schema.names, given.condition), self.schema)
+
+    def with_column(self, name: str, value: Expr | str) -> TimedStream:
+        """Add, or replace, a column called `name`: an expression, or SQL text, as `value`; not the event time."""
+        return self._step(self._below().with_column(name, value))
+
+    def select(self, *columns: str | Expr, **named: Expr | str) -> TimedStream:
+        """Keep and compute `columns`, and `named` ones, as :meth:`Stream.select` does; the event time is among them."""
+        return self._step(self._below().select(*columns, **named))
+
+    def rename(self, **names: str) -> TimedStream:
+        """Rename columns as :meth:`Stream.rename` does, by `names`; not the event time."""
+        return self._step(self._below().rename(**names))
+
+    def drop(self, *columns: str) -> TimedStream:
+        """Leave `columns` out; not the event time."""
+        return self._step(self._below().drop(*columns))
+
+    def _below(self) -> stream.Stream:
+        """The rows, as a stream without a watermark."""
+        return stream.Stream(self.draft.input.input, self.schema, self.runner)
+
+    def _step(self, after: stream.Stream) -> TimedStream:
+        assert isinstance(after.node, Project)
+        mark = self.draft.input
+        made = dict(after.node.columns)
+        for column in filter(None, (mark.column, mark.source_column)):
+            was = made.get(column)
+            if not isinstance(was, Col) or was.name != column:
+                raise OrderError(
+                    message(
+                        f"{column!r} is what the watermark follows",
+                        "a step after .watermark(...) that changes it or leaves it out",
+                        "rows would have no event time",
+                        "keep it as it is, or write the step before .watermark(...)",
+                    )
+                )
+        return self._over(keeping_mark(after.node), after.schema)
+
+    def _over(self, node: Node, schema: pa.Schema) -> TimedStream:
+        mark = attrs.evolve(self.draft.input, input=node)
+        return attrs.evolve(self, draft=attrs.evolve(self.draft, input=mark), schema=schema)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group by columns, or by expressions over them; types are kept, null is a key of its own.

@@ -139,6 +139,12 @@ class Prepare:
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
         maxima = self._maxima(rows, times, usable)
+        if spec.kept_column is not None:  # what a filter leaves out has moved the watermark, and is judged by nothing
+            kept = rows.column(spec.kept_column)
+            rows = rows.filter(kept)
+            keep = kept.to_numpy(zero_copy_only=False)
+            times, reasons, ahead = times[keep], reasons[keep], ahead[keep]
+            unknown = None if unknown is None else unknown[keep]
         ahead_by_source = self._sources_of(rows, ahead)
         gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
         if gaps is not None:

@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
+from krishiv_py.plan.behind import KEPT, is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import AssignWatermark, Node, Project, UnionSource, source_of
@@ -209,6 +210,8 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     orders = _orders(left, right)
     every = (side.schema.field(name).type for side in (left, right) for name in side.order)
     order = [pa.field(order_name(at), type_) for at, type_ in enumerate(every)]
+    if any(is_marked(side.mark.input) for side in (left, right)):
+        order.append(pa.field(KEPT, pa.bool_()))
     common = pa.schema([*fields, pa.field(TIME, time), *order])
     parts = (
         (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)) | orders[0], common, casts)),
@@ -249,6 +252,8 @@ def _laid_out(side: Side, keys: tuple[str, ...], own: dict[str, str], common: pa
     for field in common:
         if field.name == TIME:
             columns.append((TIME, _time_of(side, field.type if casts else None)))
+        elif field.name == KEPT:
+            columns.append((KEPT, Col(KEPT) if is_marked(side.mark.input) else Lit(True)))
         elif field.name in named:
             columns.append((field.name, Col(named[field.name])))
         else:

@@ -263,15 +263,20 @@ class MultiSourceWatermarkSpec:
             "fail": "stop the query",
             "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else "",
         }[self.unknown_action]
-        return f"{self.least_of([(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
+        return f"{self.least_of([lag_text(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
 
-    def least_of(self, lags_us: Sequence[tuple[str, int]]) -> str:
-        """What the watermark is the least of: its sources, each with its lag (`lags_us`, µs)."""
-        parts = ", ".join(f"{name} - {show_us(lag_us)}" for name, lag_us in lags_us)
+    def least_of(self, sources: Sequence[str]) -> str:
+        """What the watermark is the least of: its `sources`, each as a text that says its lag."""
+        parts = ", ".join(sources)
         idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
         idle += _shown_advance(self.idle_advance_us)
         idle += "" if self.max_drift_us is None else f", none more than {show_us(self.max_drift_us)} ahead"
         return f"min over {parts}{idle}"
+
+
+def lag_text(name: str, lag_us: int) -> str:
+    """A source whose watermark follows its rows at a distance."""
+    return f"{name} - {show_us(lag_us)}"
 
 
 def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:

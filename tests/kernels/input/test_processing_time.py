@@ -162,7 +162,7 @@ def test_what_has_no_meaning_is_refused() -> None:
     with pytest.raises(PlanError, match="no processing time"):
         Driver(timed.as_plan())
     with pytest.raises(OrderError, match="before"):
-        timed.filter("at > 3")  # type: ignore[attr-defined]
+        timed.map_batches(lambda batch: batch)  # type: ignore[attr-defined]
     for wrong in (3, None, ""):
         with pytest.raises(PlanError):
             stream.processing_time(wrong)  # type: ignore[arg-type]

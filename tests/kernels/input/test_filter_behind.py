@@ -1,0 +1,133 @@
+"""Filters after the watermark (SEMANTICS §2.7): what they leave out moves the watermark, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+import krishiv_py as kv
+from krishiv_py import count, sum
+from krishiv_py.errors import ColumnError, OrderError
+from krishiv_py.sql.context import SqlContext
+from krishiv_py.testing import Driver, stream_of
+
+DDL = "kind string, user string, at bigint, n bigint"
+ROW = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["buy", "view", None]),
+        "user": st.sampled_from(["a", "b", None]),
+        "at": st.one_of(st.none(), st.integers(0, 60)),
+        "n": st.integers(-3, 3),
+    }
+)
+BATCHES = st.lists(st.lists(ROW, max_size=6), max_size=5)
+BUY = "kind = 'buy'"
+
+
+def windows(timed: Any, kind: str) -> Any:
+    """A stage of each kind over rows with a watermark."""
+    keyed = timed.key_by("user")
+    return {
+        "tumbling": lambda: keyed.tumbling_window(10),
+        "hopping": lambda: keyed.late_rule("window").hopping_window(10, 4),
+        "session": lambda: keyed.session_window(6),
+        "look-back": lambda: keyed.lookback_window(8),
+        "patient": lambda: keyed.allowed_lateness(5).tumbling_window(10),
+    }[kind]()
+
+
+def rows_of(driver: Driver, batches: list[list[dict[str, Any]]]) -> tuple[list[str], list[str], list[int]]:
+    """Results, late rows, and the watermark after each batch."""
+    found, late, marks = list[str](), list[str](), list[int]()
+    for batch in [*batches, None]:
+        out = driver.close() if batch is None else driver.send(batch)
+        found += map(repr, out.results.to_pylist())
+        late += [repr((r["kind"], r["user"], r["at"], r["reason"])) for r in out.late.to_pylist()]
+        marks.append(driver.watermark_us)
+    return sorted(found), sorted(late), marks
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "look-back", "patient"])
+@hypothesis.given(BATCHES)
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_only_the_watermark_sees_what_is_left_out(kind: str, batches: list[list[dict[str, Any]]]) -> None:
+    """As if a second source, which no window reads, had brought the rows that are left out."""
+    behind = stream_of(DDL).watermark("at", 3).filter(BUY)
+    found, late, marks = rows_of(Driver(windows(behind, kind).agg(count(), sum("n"))), batches)
+    told = Driver(windows(stream_of(DDL).watermark("at", 3), kind).agg(count()))
+    assert marks == rows_of(told, batches)[2]
+    reference = Driver(windows(stream_of(DDL).filter(BUY).watermark("at", 3), kind).agg(count(), sum("n")))
+    wanted, wanted_late, top = list[str](), list[str](), 0
+    for batch in [*batches, None]:
+        kept = batch if batch is None else [r for r in batch if r["kind"] == "buy"]
+        out = reference.close() if kept is None else reference.send(kept)
+        outs = [out]
+        if batch is not None:
+            top = max([top, *(r["at"] for r in batch if r["at"] is not None)])
+            if any(r["at"] is not None for r in batch) and top - 3 > reference.watermark_us // 1_000:
+                outs.append(reference.advance_watermark(top - 3))
+        for one in outs:
+            wanted += map(repr, one.results.to_pylist())
+            wanted_late += [repr((r["kind"], r["user"], r["at"], r["reason"])) for r in one.late.to_pylist()]
+    assert (found, late) == (sorted(wanted), sorted(wanted_late))
+
+
+def test_sql_goes_by_the_rows_of_its_table() -> None:
+    context = SqlContext()
+    context.register("events", stream_of(DDL).filter("n > 0").watermark("at", 0))
+    query: Any = context.sql(
+        "SELECT user, window_start, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), INTERVAL '1' MINUTE)) "
+        "WHERE kind = 'buy' AND user <> 'x' GROUP BY user, window_start, window_end"
+    )
+    driver = Driver(query)
+    rows = [("buy", "a", 1_000, 1), ("buy", "x", 2_000, 1), ("view", "a", 120_000, 1), ("view", "a", 900_000, 0)]
+    given = [dict(zip(("kind", "user", "at", "n"), row, strict=True)) for row in rows]
+    assert driver.send(given).results.to_pylist() == [{"user": "a", "window_start": 0, "n": 1}]
+    assert driver.watermark_us == 120_000_000, "a step before the watermark comes first"
+    assert driver.progress.rows == 1
+    assert "(user != 'x')), after the watermark" in query.explain()
+
+
+def test_joins_deduplication_and_rows_without_a_window() -> None:
+    left = stream_of(DDL).watermark("at", 0).filter(BUY)
+    right = stream_of("user string, t bigint").watermark("t", 0)
+    driver = Driver(left.interval_join(right, on="user", lower=0, upper=10, how="left"))
+    far = {"kind": "view", "user": "a", "at": 100, "n": 1}
+    near = {"kind": "buy", "user": "a", "at": 1, "n": 1}
+    out = driver.send({"left": [near, {**near, "kind": "view"}], "right": [{"user": "a", "t": 100}]})
+    assert (out.results.num_rows, driver.watermark_us) == (0, 1_000)
+    out = driver.send({"left": [far], "right": []})
+    assert [(r["at"], r["t"]) for r in out.results.to_pylist()] == [(1, None)], "the view has closed it"
+    once = Driver(left.drop_duplicates("user", within=50))
+    assert once.send([far, near]).results.to_pylist() == [near]
+    assert once.send([near]).late.num_rows == 1
+    assert Driver(left.select("at", "user")).send([far, near]).results.to_pylist() == [{"at": 1, "user": "a"}]
+
+
+def test_other_steps_keep_the_event_time() -> None:
+    marked = stream_of(DDL).watermark("at", 0).filter(BUY).with_column("m", "n * 2")
+    timed: Any = marked.filter("m > 2").rename(user="who").drop("n")
+    plan = timed.key_by(kv.col("who").upper().alias("WHO_")).tumbling_window(10).agg(sum("m"))
+    driver = Driver(plan)
+    out = driver.send([{"kind": k, "user": "a", "at": at, "n": at} for at in (1, 2, 3, 40) for k in ("buy", "view")][:-2])
+    assert not out.results.num_rows
+    out = driver.send([{"kind": "view", "user": "a", "at": 40, "n": 40}])
+    assert out.results.to_pylist() == [{"WHO_": "A", "window_start": 0, "window_end": 10, "sum_m": 10}]
+    assert "kind" in timed.schema.names and not any(name.startswith("__") for name in timed.schema.names)
+    steps: tuple[Callable[[], Any], ...] = (
+        lambda: timed.drop("at"),
+        lambda: timed.with_column("at", "at + 1"),
+        lambda: timed.rename(at="t"),
+        lambda: timed.select("kind"),
+    )
+    for wrong in steps:
+        with pytest.raises(OrderError, match=r"what the watermark follows.*Hint: keep it as it is"):
+            wrong()
+    with pytest.raises(ColumnError):
+        timed.filter("nothing > 1")
+    with pytest.raises(OrderError, match="before"):
+        timed.map_batches(lambda batch: batch)
