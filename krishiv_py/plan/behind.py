@@ -7,18 +7,14 @@ hidden column, and every step after the filter keeps it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.nodes import Filter, Node, Project
-from krishiv_py.plan.schema import RESERVED
-
-KEPT: Final = f"{RESERVED}kept"
-"""Whether a row goes on: false in rows that a filter after the watermark leaves out."""
+from krishiv_py.plan.nodes import KEPT, Filter, Node, Project
 
 
 @attrs.frozen(eq=False)

@@ -170,12 +170,12 @@ def test_each_aggregate_is_the_builders(text: str, call: AggCall) -> None:
     assert_same_plan(planned(f"{head}, {text} AS x FROM events GROUP BY {MINUTE}"), built.agg(call.alias("x")))
 
 
-def test_where_and_computed_keys_come_before_the_watermark() -> None:
+def test_where_comes_after_the_watermark_of_its_table() -> None:
     found = planned(
         f"SELECT lower(country) AS land, {MINUTE}, tumble_end(at, '1 minute'), MAX(amount) FROM events "
         f"WHERE amount BETWEEN 0 AND 100 GROUP BY land, {MINUTE}"
     )
-    built = STREAM.filter("amount BETWEEN 0 AND 100").with_column("land", func("lower", col("country"))).watermark("at", 5_000)
+    built = STREAM.watermark("at", 5_000).filter("amount BETWEEN 0 AND 100").with_column("land", func("lower", col("country")))
     assert_same_plan(found, built.key_by("land").tumbling_window(60_000).agg(max("amount")))
 
 
@@ -188,7 +188,7 @@ def test_a_timed_stream_keeps_its_watermark_options_and_handler() -> None:
         f"SELECT user, {MINUTE}, tumble_end(at, '1 minute'), COUNT(*) FROM EVENTS WHERE amount > 0 GROUP BY user, {MINUTE}",
         made,
     )
-    built = STREAM.filter("amount > 0").watermark("at", 3_000).allowed_lateness(1_000).late_rule("window")
+    built = STREAM.watermark("at", 3_000).filter("amount > 0").allowed_lateness(1_000).late_rule("window")
     built = built.with_late_event_handler(handler)
     assert_same_plan(found, built.key_by("user").tumbling_window(60_000).agg(count()))
     assert found.late_handler is handler

@@ -15,10 +15,10 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
-from krishiv_py.plan.behind import KEPT, is_marked
+from krishiv_py.plan.behind import is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.handed_on import in_order_of, order_name
-from krishiv_py.plan.nodes import AssignWatermark, Node, Project, UnionSource, source_of
+from krishiv_py.plan.nodes import KEPT, AssignWatermark, Node, Project, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
 from krishiv_py.types import type_text, wider
