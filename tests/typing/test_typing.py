@@ -95,7 +95,7 @@ ILLEGAL = {
     "collect needs aggregates": 'stream.watermark("at", 0).tumbling_window(1).collect()',
     "start needs aggregates": 'stream.watermark("at", 0).tumbling_window(1).start(None)',
     "the driver needs aggregates": 'Driver(stream.watermark("at", 0).tumbling_window(1))',
-    "steps on rows come before time": 'stream.watermark("at", 0).filter("at > 3")',
+    "steps that make other rows come before time": 'stream.watermark("at", 0).map_batches(lambda batch: batch)',
     "a window is chosen once": 'stream.watermark("at", 0).tumbling_window(1).tumbling_window(1)',
     "a watermark is set once": 'stream.watermark("at", 0).watermark("at", 0)',
     "a window is a value": "timed.window(5)",
