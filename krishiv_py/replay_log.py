@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +45,20 @@ _STREAM: Final = b"krishiv_stream"
 _FIRST_MTIME: Final = 1_000_000_000
 _NAME: Final = re.compile(r"[0-9]{12}\.parquet")
 _BOOK: Final = "_krishiv_spool"
+
+
+_WAITING: Final[dict[str, list[threading.Event]]] = {}
+"""Who in this process waits for sends, by the folder of the stream."""
+
+
+@contextlib.contextmanager
+def woken_by_sends(folder: str, event: threading.Event) -> Iterator[None]:
+    """Inside, a send of this process into the stream of a folder sets the event."""
+    _WAITING.setdefault(folder, []).append(event)
+    try:
+        yield
+    finally:
+        _WAITING[folder].remove(event)
 
 
 def wall_clock_us() -> int:
@@ -145,9 +161,12 @@ class ReplayLog:
             When it cannot be written: the disk is full, or the folder lacks rights or was removed.
         """
         try:
-            return self._append(table, what)
+            number = self._append(table, what)
         except OSError as problem:
             raise _unwritten(self.folder, what, problem) from problem
+        for event in list(_WAITING.get(self.folder, ())):
+            event.set()
+        return number
 
     def _append(self, table: pa.Table, what: str) -> int:
         held = pa.BufferOutputStream()

@@ -7,6 +7,7 @@ the batch. So a batch that was broken off is run again with the same rows under 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -34,11 +35,13 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.tables import tables_seen
+from krishiv_py.replay_log import woken_by_sends
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.opened import PROCESS_STATE
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.handing_on import STAGE
 from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
 
 _LONGEST_WAIT_S: Final = 1.0
@@ -131,6 +134,14 @@ class Engine:
 
     def run(self) -> None:
         """Run batches until the query is stopped, or what there was to read is read."""
+        with contextlib.ExitStack() as waking:
+            for reader in self._readers:
+                source = reader.planner.node.source
+                if isinstance(source, SentSource):
+                    waking.enter_context(woken_by_sends(source.spool, self.woken))
+            self._go_on()
+
+    def _go_on(self) -> None:
         if self._begun is not None:
             with self.batch:
                 self._run(self._begun, is_replay=True)
@@ -238,7 +249,7 @@ class Engine:
             sent, told = dict[int, Sent](), list[Told]()
             for at, reader in enumerate(self._readers):
                 if at in planned.taken:
-                    reader.planner.taken(planned.number)
+                    reader.planner.taken(planned.number, planned.taken[at])
                 if planned.taken.get(at, -1) > self._taken.get(at, -1):
                     reader.read(planned.taken[at], sent, told)
             self._advance(planned, told)

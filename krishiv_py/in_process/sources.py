@@ -38,7 +38,11 @@ class StreamReader:
 
     def read(self, number: int, into: dict[int, Sent], told: list[Told]) -> None:
         """Read an entry of the range log: rows go `into` what each stage is sent, controls to `told`."""
-        found = list(self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet"))
+        ranges = self.planner.ranges_of(number)
+        if ranges is None:
+            found = list(self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet"))
+        else:
+            found = [scanned for planned in ranges for scanned in self.reader.rows_of(planned)]
         if self.clock is not None:
             told += [(self.clock, s.control.source or self.name, s.control) for s in found if s.control is not None]
         rows = list(rows_in(found))

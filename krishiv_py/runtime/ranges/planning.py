@@ -73,6 +73,10 @@ class RangePlanner:
     _done: int = -1
     _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1
+    _dropped: int = -1
+    """What was taken when files of the log were removed last."""
+    _newest: NotedRanges | None = None
+    """What was planned last, in this run."""
     _stood: tuple[int, str | None] | None = None
     """Where the source stood behind a batch, by its number."""
     _told: int = -1
@@ -95,11 +99,16 @@ class RangePlanner:
         if planned is not None:
             self._planned_s = time.monotonic() - began
             self.log.note(planned)
+            self._newest = planned
             self._list(planned)
         elif self.node.bounded:
             self.log.end(Control(END_OF_TIME, None, self.now()))
         self._tell(planned is not None)
         return planned is not None or self.node.bounded
+
+    def ranges_of(self, number: int) -> Sequence[str] | None:
+        """Return the ranges of an entry of the log if it is the one that was planned last; None: they are in the log."""
+        return self._newest.ranges if self._newest is not None and number == self.log.last and not self.log.ended else None
 
     def _list(self, planned: NotedRanges) -> None:
         if self._listed is not None:
@@ -173,7 +182,9 @@ class RangePlanner:
     def _drop_read(self) -> None:
         names = self._names
         if names is None:
-            if not isinstance(self.node.source, FolderSource):  # a run that plans nothing keeps no names
+            plans = not isinstance(self.node.source, FolderSource)  # a run that plans nothing keeps no names
+            if plans and self._taken >= self._dropped + _TOGETHER:
+                self._dropped = self._taken
                 self.log.drop_read(self._taken)
             return
         over = self.log.read_long_ago(self._taken)
@@ -211,11 +222,17 @@ class RangePlanner:
         )
         self._thread.start()
 
-    def taken(self, batch_id: int) -> None:
-        """A batch begins: files of finished ones go, and a slow source may plan the next one."""
+    def taken(self, batch_id: int, entry: int | None = None) -> None:
+        """A batch begins: files of finished ones go, and a slow source may plan the next one.
+
+        Its `entry` of the log is what the batch reads last; without it Spark's log says so.
+        """
         before, self._begun_us = self._taken, time.time_ns() // 1_000
         self._busy = self._names is not None or self._planned_s < _SLOW_S  # before the thread sees that it was taken
-        self._look(batch_id)
+        if entry is None:
+            self._look(batch_id)
+        else:
+            self._taken = entry
         self._put_away(min(before, self._taken - 1))
         self._woken.set()
         self._drop_read()
