@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def read_committed(broker: Broker, name: str) -> list[dict[str, Any]]:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.address,
-            "group.id": f"reads-{name}",
+            "group.id": uuid.uuid4().hex,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
