@@ -27,6 +27,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import sys
 import traceback
 from collections.abc import Iterable
 from typing import Final
@@ -171,6 +172,14 @@ def of_a_user(file: str) -> bool:
     """Whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
     standard = file.startswith(_STANDARD) and "site-packages" not in file
     return not (file.startswith(_OWN) or standard or _FOREIGN.search(file))
+
+
+def users_line() -> int:
+    """Return the ``stacklevel`` with which a warning of the caller names the line of the program that called the library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_OWN, "<attrs generated")):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from krishiv_py import Session
 from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.spark import runtime
 from krishiv_py.spark.setup import agreement
 from krishiv_py.spark.setup.agreement import check_versions, check_worker_python
 from krishiv_py.spark.setup.interpreter import WORKER
@@ -39,6 +42,16 @@ def test_other_releases_are_named(here: str, there: str, connect: bool) -> None:
 def test_a_newer_connect_server_is_a_warning() -> None:
     with pytest.warns(RuntimeWarning, match=r"Spark 4\.10\.0, and PySpark here is 4\.3\.0"):
         check_versions("4.3.0", "4.10.0", connect=True)
+
+
+def test_the_warning_names_the_line_that_made_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "is_connect", lambda spark: True)
+    monkeypatch.setattr(
+        runtime.SparkRunner, "__init__", lambda self, spark, profile, owned: agreement.check_agreement(spark, given=True)
+    )
+    with pytest.warns(RuntimeWarning, match="calls may fail") as caught:
+        Session.from_spark(Mock(version="99.1.0"))
+    assert caught[0].filename == __file__, "calls of the public API pass a frame that checks them"
 
 
 def program(folder: Path, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, users_line
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -77,5 +77,5 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
         hint = "write them to a sink of their own" if joins else "add .with_pane(), and tell them by pane_timing"
         warnings.warn(
             f"the early results of a snapshot look like final ones. Hint: {hint}",
-            stacklevel=7,
+            stacklevel=users_line(),
         )

@@ -12,7 +12,7 @@ import attrs
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError, message, users_line
 
 _HINT: Final = "pass a new {}() to each query"
 
@@ -72,7 +72,7 @@ def take_sinks(owner: Owner, *sinks: Sink | None) -> None:
                         f"the {sink.title} of query {owner.query!r} holds rows of query {before.query!r}, which has ended: "
                         f"batches of the same number replace them. Hint: {_HINT.format(sink.title)}",
                         RuntimeWarning,
-                        stacklevel=6,
+                        stacklevel=users_line(),
                     )
                 if before is None:
                     weakref.finalize(sink, _owners.pop, id(sink), None)

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.ending import heed
+from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting
 from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.spark.setup.class_archive import archive_options
@@ -78,5 +79,5 @@ def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
             warnings.warn(
                 f"Spark runs already, and {key!r} can only be set before it starts: it stays "
                 f"{shown_setting(key, running.conf.get(key, 'unset'))!r}. Hint: stop the running session first",
-                stacklevel=4,
+                stacklevel=users_line(),
             )

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Final
 
+from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_text
 
 _NAMED: Final = 3
@@ -31,7 +32,7 @@ def warn_if_files_changed(names: Iterable[tuple[str, int]]) -> None:
             "They are not read again, and a batch that has to be repeated stops over them. "
             "Hint: write new rows into files of other names",
             RuntimeWarning,
-            stacklevel=8,
+            stacklevel=users_line(),
         )
 
 

@@ -6,6 +6,7 @@ import warnings
 from typing import Final
 
 from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.errors import users_line
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, Source
 from krishiv_py.redaction import shown_text
@@ -23,5 +24,5 @@ def warn_if_flushed(watermark_us: int, checkpoint: str, source: Source) -> None:
         warnings.warn(
             f"the end of input was declared in the checkpoint {shown_text(checkpoint)}, by available_now(flush=True): every "
             "row that comes now is late. Hint: use a new checkpoint, and leave flush out if more input is to come",
-            stacklevel=5,
+            stacklevel=users_line(),
         )

@@ -15,7 +15,7 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from krishiv_py.errors import EnvironmentSetupError, cut, message
+from krishiv_py.errors import EnvironmentSetupError, cut, message, users_line
 from krishiv_py.spark.setup.config import is_connect
 from krishiv_py.spark.setup.interpreter import WORKER
 
@@ -84,7 +84,7 @@ def check_versions(here: str, there: str, *, connect: bool) -> None:
         warnings.warn(
             f"the Spark Connect server is Spark {there}, and PySpark here is {here}: calls may fail. Hint: {wanted}",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=users_line(),
         )
         return
     raise EnvironmentSetupError(
