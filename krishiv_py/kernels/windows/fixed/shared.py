@@ -107,7 +107,7 @@ class SharedRows:
         lent = np.flatnonzero(found.lent)
         if not len(lent):
             return found
-        wanted = keys.select([WINDOW, *self._log.layout.key_names]).take(pa.array(lent))
+        wanted = pick(keys.select([WINDOW, *self._log.layout.key_names]), lent)
         starts = sorted_unique(wanted[WINDOW].to_numpy()).tolist()
         content = self._slices.content(self, starts)
         assert content is not None, "of windows that have rows"
