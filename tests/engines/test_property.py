@@ -46,6 +46,21 @@ def test_there_are_two_thousand_cases_and_every_combination_is_one() -> None:
     ids=str,
 )
 def test_the_engines_agree(session: Session, seed: int, window: str, time: object) -> None:
+    agree(session, seed, window, time)
+
+
+@pytest.mark.parametrize(
+    ("seed", "window", "time"),
+    [pytest.param(*query, marks=() if query[1] in SHORT else pytest.mark.slow) for query in QUERIES],
+    ids=str,
+)
+def test_a_session_in_process_agrees(seed: int, window: str, time: object) -> None:
+    with Session.in_process() as session:
+        agree(session, seed, window, time)
+
+
+def agree(session: Session, seed: int, window: str, time: object) -> None:
+    """See that a bounded run and a query of a session give what the driver gives."""
     work = workload(seed, window, time)
     driver = on_driver(work)
     assert driver.results.num_rows > 0
