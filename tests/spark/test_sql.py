@@ -90,3 +90,21 @@ def test_ranks_and_joins_run_as_a_stream_and_as_a_batch(session: Session) -> Non
         with planned.start(MemorySink()) as query:
             query.process_all_available()
             assert found(query.results()) == found(planned.collect()) == expected
+
+
+def test_rows_that_where_leaves_out_move_the_watermark(session: Session) -> None:
+    """Where the table was registered with one (SEMANTICS §2.7); in a restart-free stream, and in a bounded run."""
+    stream, sender = session.memory_stream(DDL)
+    session.register("clicks", stream.watermark("at", 0))
+    planned = session.sql("SELECT user, COUNT(*) AS n FROM clicks WHERE amount > 0 GROUP BY user, window(at, '1 second')")
+    assert planned is not None
+    query = planned.start(MemorySink())
+    sender.send([row("a", 10, 1), row("b", 5_000, 0)])
+    query.process_all_available()
+    assert query.progress.watermark_us == 5_000_000
+    assert found(query.results()) == [("a", 1)], "the row that is left out has closed the window"
+    sender.send([row("a", 20, 1), row("b", 30, 0)])
+    query.process_all_available()
+    assert (query.progress.rows, query.progress.late["late"]) == (2, 1), "only the row that goes on is late"
+    query.stop()
+    assert found(planned.collect()) == [("a", 1)]
