@@ -168,6 +168,15 @@ def told(problem: BaseException) -> str:
     return f"{type(problem).__name__}{': ' if text else ''}{text}{place}"
 
 
+def cause_of(problem: BaseException) -> BaseException | None:
+    """What an error is raised from inside a context manager.
+
+    Python takes a RuntimeError that is raised from a StopIteration for the same, and lets the StopIteration go on: it would end
+    a loop of the caller without a word.
+    """
+    return None if isinstance(problem, StopIteration) else problem
+
+
 def of_a_user(file: str) -> bool:
     """Whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
     standard = file.startswith(_STANDARD) and "site-packages" not in file

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
 from krishiv_py.connectors.transactional import turn
-from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, message, told
+from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, message, told
 
 
 @attrs.frozen
@@ -56,9 +56,9 @@ def blamed(sink: Sink, batch_id: int) -> Iterator[None]:
         raise
     except OperatorError as problem:  # with a hint of its own
         raise OperatorError(f"the sink {sink.title} failed in batch {batch_id}: {problem}") from problem
-    except BaseException as problem:  # user code: whatever it raises is reported with the batch
+    except BaseException as problem:  # noqa: BLE001  # user code: whatever it raises is reported with the batch
         what = f"the sink {sink.title} failed"
-        raise OperatorError(message(what, f"batch {batch_id}", told(problem), f"fix {sink.title}")) from problem
+        raise OperatorError(message(what, f"batch {batch_id}", told(problem), f"fix {sink.title}")) from cause_of(problem)
 
 
 def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:

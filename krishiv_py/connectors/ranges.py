@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
-from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, message, shown, told
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, message, shown, told
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
@@ -164,7 +164,7 @@ def _blamed(source: Source, method: str, what: str, position: str | None) -> Ite
     except RAISED as problem:
         raise SourceError(
             message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.{method}")
-        ) from problem
+        ) from cause_of(problem)
 
 
 def tell_finished(source: Source, name: str, position: str) -> None:
