@@ -53,12 +53,25 @@ def upper(value: Value) -> Value:
     "int",
     node=Node("Length"),
     example=("length('日本')", 2),
-    elsewhere=dict.fromkeys(("len", "len_chars", "len_bytes"), "length()"),
+    elsewhere=dict.fromkeys(("len", "len_chars"), "length()"),
 )
 def length(value: Value) -> Value:
     """Return the number of characters of a text, of bytes of binary."""
     require(is_text, value)
     return pc.binary_length(value) if pa.types.is_binary(value.type) else pc.utf8_length(pc.cast(value, pa.string()))
+
+
+@function(
+    "text",
+    "int",
+    node=(Node("ByteLength"), Node("OctetLength")),
+    example=("octet_length('日本')", 6),
+    elsewhere={"len_bytes": "octet_length()"},
+)
+def octet_length(value: Value) -> Value:
+    """Return the number of bytes of binary, or of a text as UTF-8."""
+    require(is_text, value)
+    return pc.binary_length(pc.cast(value, pa.string()) if pa.types.is_null(value.type) else value)
 
 
 def _found_in(value: Value, part: Value, at_start: bool) -> Value:

@@ -127,6 +127,7 @@ AT, D, S = col("at"), col("d"), col("s")
         (AT.date_format("EEE, d. MMMM yyyy SSS"), "date_format(at, 'EEE, d. MMMM yyyy SSS')", "Wed, 31. January 2024 250"),
         (S.split_part("/", -1), "split_part(s, '/', -1)", "b"),
         (S.lpad(5, "xy"), "lpad(s, 5, 'xy')", "xya/b"),
+        (concat(S, "ß").octet_length(), "octet_length(s || 'ß')", 5),
         (S.rpad(2), "rpad(s, 2)", "a/"),
         (S.regexp_count("[ab]"), "regexp_count(s, '[ab]')", 2),
         (col("l").element_at(-2), "element_at(l, -2)", "y"),

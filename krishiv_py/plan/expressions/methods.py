@@ -85,6 +85,13 @@ class TextMethods(Calls):
         """
         return self._call("ltrim", *unless(characters, " "))
 
+    def octet_length(self) -> Func:
+        """Return the number of bytes of binary, or of a text as UTF-8.
+
+        SQL text: ``octet_length('日本')`` is 6.
+        """
+        return self._call("octet_length")
+
     def regexp_count(self, pattern: str) -> Func:
         """Return how often the regular expression `pattern` matches.
 
