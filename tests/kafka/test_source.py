@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from prometheus_client import CollectorRegistry
 
 from krishiv_py import (
     AggregatedStream,
@@ -30,9 +31,10 @@ from krishiv_py.api.runner import NoRunner
 from krishiv_py.connectors import Source, kafka_source
 from krishiv_py.connectors.kafka import source as planning
 from krishiv_py.connectors.ranges import node_of
+from krishiv_py.metrics import register
 from krishiv_py.testing import Driver, micro_batches
 from krishiv_py.testing.broker import Broker
-from tests.kafka.conftest import send
+from tests.kafka.conftest import Record, send
 from tests.spark.conftest import found
 from tests.spark.test_own_sinks import take_back
 
@@ -107,6 +109,36 @@ def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Bro
     query.await_termination()
     assert found(pq.read_table(out)) == results
     assert found(pq.read_table(aside)) == late
+
+
+def test_a_backlog_is_a_metric_that_falls_to_zero(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    name, registry = topic(2), CollectorRegistry()
+    records: list[Record] = [(n % 2, event(n)) for n in range(900)]
+    send(broker, name, records)
+    read: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": DDL, "max_offsets_per_batch": 300}
+    plan = per_second(session.read_kafka(name, **read))
+
+    def run(seen: set[float]) -> None:
+        with plan.start(ParquetSink(tmp_path / "out"), checkpoint=str(tmp_path / "checkpoint"), name="waits") as query:
+            register(query, registry)
+            until = time.monotonic() + 60
+            while query.progress.rows < expected or backlogs(registry) != {0.0}:
+                assert query.status == "running" and time.monotonic() < until, (query.progress, backlogs(registry))
+                seen |= backlogs(registry)
+                time.sleep(0.02)
+
+    expected, before, after = 900, set[float](), set[float]()
+    run(before)
+    assert len(before - {0.0}) > 1 and max(before) <= 900, "what no batch has taken"
+    send(broker, name, records)
+    expected = 1_800
+    run(after)
+    assert len(after - {0.0}) > 1 and max(after) <= 900, "of the new ones only"
+
+
+def backlogs(registry: CollectorRegistry) -> set[float]:
+    """What the metrics of all queries say is waiting."""
+    return {sample.value for m in registry.collect() for sample in m.samples if sample.name == "krishiv_window_source_backlog"}
 
 
 def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
