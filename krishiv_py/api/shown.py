@@ -11,7 +11,7 @@ from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.nodes import AssignWatermark, UnionSource, source_of
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.stages import stages_read
 from krishiv_py.redaction import redacted
@@ -84,7 +84,7 @@ def _watermark(mark: AssignWatermark) -> str:
     if isinstance(mark.spec, MultiSourceWatermarkSpec):
         names = [name for name, _ in mark.spec.sources]
         only = isinstance(source, UnionSource) and names == [name for name, _ in source.parts]
-        return mark.spec.least_of([lag_text(*lag) for lag in lags]) if only else mark.spec.describe()
+        return least_of(mark.spec, [lag_text(*lag) for lag in lags]) if only else mark.spec.describe()
     return f"max(event time) - {show_us(lags[0][1])}" if stages_read(mark) and len(lags) == 1 else mark.spec.describe()
 
 

@@ -15,7 +15,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.malformed import OF_FILES, AfterRead, Fields, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 
@@ -252,7 +252,7 @@ class AssignWatermark(Node):
         for name, spec in self.spec.sources:
             less = f", less {show_us(spec.lag_us)}" if spec.lag_us else ""
             texts.append(f"that of {name}{less}" if name in results else lag_text(name, spec.lag_us))
-        return self.spec.least_of(texts)
+        return least_of(self.spec, texts)
 
 
 @attrs.frozen(eq=False)

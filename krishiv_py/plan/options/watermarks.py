@@ -263,15 +263,16 @@ class MultiSourceWatermarkSpec:
             "fail": "stop the query",
             "register": f"register - {show_us(self.unknown_spec.lag_us)}" if self.unknown_spec else "",
         }[self.unknown_action]
-        return f"{self.least_of([lag_text(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
+        return f"{least_of(self, [lag_text(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
 
-    def least_of(self, sources: Sequence[str]) -> str:
-        """What the watermark is the least of: its `sources`, each as a text that says its lag."""
-        parts = ", ".join(sources)
-        idle = f", idle after {show_us(self.idle_timeout_us)}" if self.idle_timeout_us is not None else ""
-        idle += _shown_advance(self.idle_advance_us)
-        idle += "" if self.max_drift_us is None else f", none more than {show_us(self.max_drift_us)} ahead"
-        return f"min over {parts}{idle}"
+
+def least_of(spec: MultiSourceWatermarkSpec, sources: Sequence[str]) -> str:
+    """What the watermark is the least of: its `sources`, each as a text that says its lag."""
+    parts = ", ".join(sources)
+    idle = f", idle after {show_us(spec.idle_timeout_us)}" if spec.idle_timeout_us is not None else ""
+    idle += _shown_advance(spec.idle_advance_us)
+    idle += "" if spec.max_drift_us is None else f", none more than {show_us(spec.max_drift_us)} ahead"
+    return f"min over {parts}{idle}"
 
 
 def lag_text(name: str, lag_us: int) -> str:
