@@ -77,6 +77,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call("temporary_folder", lambda: session().temporary_folder, {}),
         Call("use_clock", lambda: session().use_clock, {"clock": lambda: 0}),
+        Call("in_process", lambda: Session.in_process, {"profile": "dev-local"}),
         Call("from_spark", lambda: Session.from_spark, {"spark": None}),
     ]
     return {call.name: call for call in made}
