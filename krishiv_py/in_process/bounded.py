@@ -14,21 +14,22 @@ from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.connectors.side_output import side_output
+from krishiv_py.connectors.sink import FolderSink
 from krishiv_py.disk.listing import files_at
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import Stage
 from krishiv_py.in_process.core import BatchOutput, Core
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.packing import Sent
-from krishiv_py.in_process.sources import in_process, rows_in
+from krishiv_py.in_process.sources import clocks_of, controls_of, in_process
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource
-from krishiv_py.plan.running.control import Control
 from krishiv_py.plan.running.counters import summed
 from krishiv_py.planner.physical import PhysicalPlan, Read
-from krishiv_py.planner.places import check_places
+from krishiv_py.planner.places import LATE, check_places
 from krishiv_py.planner.stages import input_stages
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.files import file_reader
@@ -45,8 +46,7 @@ class _Stream:
 
     pieces: Sequence[Piece]
     takers: list[tuple[int, Stage]]
-    clock: int | None
-    name: str | None
+    clocks: list[tuple[int, str | None]]
 
 
 def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> BoundedResult:
@@ -59,6 +59,9 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> B
     """
     aside = [side_output(stage.late) for stage in plan.stages]
     check_places(None, aside[-1], plan.source, None, aside[:-1])
+    for sink in aside:
+        if isinstance(sink, FolderSink):
+            claim_folder(sink, LATE, "bounded", None)
     outputs = outputs_of(plan, [None] * len(plan.outputs), plan.title, uuid.uuid4().hex[:8])
     streams = [_stream(plan, read) for read in plan.reads]
     sent = all(isinstance(read.source, MemorySource) for read in plan.reads)
@@ -109,10 +112,11 @@ def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tu
         if len(stream.takers) > 1 or isinstance(piece, _Send):
             found = list(found)
             now_us = max((s.now_us for s in found if s.now_us is not None), default=now_us)
-            for scanned in found:
-                _tell(core, stream, scanned.control, now_us)
+            for clock, source, control in controls_of(found, stream.clocks):
+                if control.watermark_us != UNSET:
+                    core.clocks.advance(clock, control.watermark_us, source, now_us)
         for taker, stage in stream.takers:
-            rows.setdefault(taker, []).append((stage, rows_in(found)))
+            rows.setdefault(taker, []).append((stage, found))
     return rows, now_us
 
 
@@ -131,17 +135,10 @@ def _counters(core: Core) -> dict[str, int]:
     return summed(dict(core.stages[n].counters) for n in input_stages(core.plan.stages))
 
 
-def _tell(core: Core, stream: _Stream, control: Control | None, now_us: int) -> None:
-    if control is not None and stream.clock is not None and control.watermark_us != UNSET:
-        core.clocks.advance(stream.clock, control.watermark_us, control.source or stream.name, now_us)
-
-
 def _stream(plan: PhysicalPlan, read: Read) -> _Stream:
-    first, branch = read.takers[0]
     takers = [(number, Stage(b.spec)) for number, b in read.takers]
-    clock = None if plan.stages[first].keeps_nothing else plan.stages[first].clock
     schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
-    return _Stream(_pieces(read, schema), takers, clock, branch.name)
+    return _Stream(_pieces(read, schema), takers, clocks_of(plan, read))
 
 
 def _pieces(read: Read, schema: pa.Schema) -> Sequence[Piece]:

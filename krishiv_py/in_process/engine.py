@@ -18,6 +18,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.disk.checksums import missing
+from krishiv_py.disk.files import file_system, sync_files
 from krishiv_py.engine.notes import Report
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import BatchOutput, Core
@@ -25,7 +27,7 @@ from krishiv_py.in_process.held import ChangedPages, ChangedStore
 from krishiv_py.in_process.outputs import Outputs
 from krishiv_py.in_process.packing import Sent
 from krishiv_py.in_process.sources import StreamReader, Told
-from krishiv_py.in_process.state_log import PAGE, TABLE, Key, StateLog
+from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, Key, StateLog
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import stored
@@ -43,6 +45,7 @@ from krishiv_py.runtime.handing_on import STAGE
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
 _LONGEST_WAIT_S: Final = 1.0
 
@@ -88,7 +91,7 @@ class Engine:
     ) -> None:
         self.core = Core(plan, title, now())
         self.query_id = str(uuid.uuid4())
-        self.batch = threading.Lock()
+        self.batch = threading.RLock()
         """Held while a batch is planned and runs: whoever looks at the state takes it."""
         self.woken = threading.Event()
         self.stopping = threading.Event()
@@ -103,7 +106,8 @@ class Engine:
         self._closings: Closings | None = None
         self._taken: dict[int, int] = {}
         self._begun: PlannedBatch | None = None
-        self._last_us = now()
+        self._last_us = self._looked_us = now()
+        self._more = False
         self._asked: list[threading.Event] = []
         for stage in self.core.stages:
             stage.store, stage.pages = ChangedStore(), ChangedPages()
@@ -120,9 +124,13 @@ class Engine:
         """
         self._log.begin()
         values, note = self._state.load()
+        if self._durable:
+            system, root = file_system(self._checkpoint)
+            sync_files(system, [root, f"{root}/krishiv", f"{root}/krishiv/ranges", f"{root}/krishiv/{PROCESS_STATE}"])
         if note is not None:
             self._restore(values, note)
         begun = self._log.last_planned()
+        self._check(-1 if begun is None else begun.number)
         if begun is not None and begun.number > self._state.last:
             self._begun = begun
         elif begun is not None and not self._log.is_committed(begun.number):
@@ -131,6 +139,20 @@ class Engine:
         self._closings = Closings(self._checkpoint, self._durable, last, self._closing)
         for reader in self._readers:
             reader.planner.begin(everything=self._batches.kind == "available_now")
+
+    def _check(self, planned: int) -> None:
+        """See that the state is that of the batch before the one that was `planned` last, or of that one.
+
+        Raises
+        ------
+        CheckpointError
+            When files of the state or of the log of batches are missing.
+        """
+        done = self._state.last
+        if planned > done + 1 or (planned == done + 1 and self._log.is_committed(planned)):
+            raise missing(f"{self._state.folder}/{max(done + 1, planned - 1):012d}.state", WAY_OUT)
+        if planned < done:
+            raise missing(f"{self._checkpoint}/offsets/{done}", BEGIN_ANEW)
 
     def run(self) -> None:
         """Run batches until the query is stopped, or what there was to read is read."""
@@ -153,7 +175,8 @@ class Engine:
             if wait_s is None:
                 return
             if wait_s > 0:
-                for event in asked:
+                held = bool(asked) and any(reader.planner.has_more() for reader in self._readers)
+                for event in asked if not held else ():
                     event.set()
                     self._asked.remove(event)
                 self.woken.wait(wait_s)
@@ -168,8 +191,11 @@ class Engine:
         if wait_s > 0:
             return wait_s
         taken = self._next()
-        if taken != self._taken or self._due(now_us):
+        if taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
             self._run(PlannedBatch(self.core.batch_id, now_us, taken))
+            if self._batches.kind == "every":  # of a memory stream a batch is one send, and those that wait follow at once
+                sends = (r.planner for r in self._readers if isinstance(r.planner.node.source, SentSource))
+                self._more = any(planner.has_more() for planner in sends)
             return 0.0
         if self._batches.kind == "available_now":
             self._last()
@@ -203,7 +229,7 @@ class Engine:
 
     def _interval_s(self, now_us: int) -> float:
         """How long to wait for the next batch of an interval."""
-        if self._batches.kind != "every" or self.core.batch_id == 0:
+        if self._batches.kind != "every" or self.core.batch_id == 0 or self._more:
             return 0.0
         every = self._batches.interval_us
         due = (self._last_us // every + 1) * every
@@ -224,14 +250,14 @@ class Engine:
     def _due(self, now_us: int) -> bool:
         """Whether the clock alone makes a batch due."""
         period = self._beats.period_us
-        if period is None or now_us - self._last_us < period:
+        if period is None or now_us - self._looked_us < period:
             return False
         return not self._beats.while_open or self._ledger.open > 0
 
     def _poll_s(self, now_us: int) -> float:
         wait = min((r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended), default=1.0)
         if self._beats.period_us is not None:
-            wait = min(wait, max((self._last_us + self._beats.period_us - now_us) / 1e6, 0.001))
+            wait = min(wait, max((self._looked_us + self._beats.period_us - now_us) / 1e6, 0.001))
         return min(wait, _LONGEST_WAIT_S)
 
     def _last(self) -> None:
@@ -244,6 +270,7 @@ class Engine:
         self._ledger.began = time.monotonic()
         with batch_line(self._title, self._ledger.progress):
             self._lease.check()
+            closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:
                 self._log.plan(planned)
             sent, told = dict[int, Sent](), list[Told]()
@@ -253,7 +280,6 @@ class Engine:
                 if planned.taken.get(at, -1) > self._taken.get(at, -1):
                     reader.read(planned.taken[at], sent, told)
             self._advance(planned, told)
-            closes = self._closings is not None and self._closings.begin(planned.number)
             if closes and planned.number:
                 stepped = self.core.stepped(planned.now_us)
                 for number, keys in noted_keys(self._checkpoint, planned.number).items():
@@ -267,9 +293,9 @@ class Engine:
             with tables_age_by(id(self), planned.now_us):
                 self.core.run(sent, planned.now_us, begun_us=planned.now_us, snapshot=snapshot, publish=publish)
             self._taken = dict(planned.taken)
-            self._commit(planned)
             if closes and self._closings is not None:
-                self._closings.published(planned.number, {CLOSED})
+                self._closings.published(planned.number, {CLOSED})  # a repeated batch closes them by its own note
+            self._commit(planned)
             for reader in self._readers:
                 reader.planner.published()
 
@@ -311,13 +337,14 @@ class Engine:
             "advances": core.advances,
             "stages": stages,
         }
+        self._lease.check()
         self._state.commit(planned.number, changed, note)
         for stage in core.stages:
             assert isinstance(stage.store, ChangedStore) and isinstance(stage.pages, ChangedPages)
             stage.store.changed.clear()
             stage.pages.changed.clear()
         self._log.commit(planned.number)
-        self._last_us = planned.now_us
+        self._last_us, self._looked_us = planned.now_us, self._now()
         self._account(planned.number)
 
     def _restore(self, values: dict[Key, bytes], note: dict[str, Any]) -> None:
@@ -349,6 +376,7 @@ class Engine:
         """Say where the query is."""
         core, ledger = self.core, self._ledger
         ledger.idle, ledger.doubts, ledger.tables = core.idle, core.ahead.doubts, tables_seen(self._plan)
+        ledger.partition_times_us = core.ahead.partition_times_us
         reports = {}
         for number, stage in enumerate(core.stages):
             sizes = stage.open_windows, stage.open_rows, stage.store.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -62,8 +63,12 @@ class ProcessQuery(RunningQuery):
             except BaseException as problem:  # noqa: BLE001
                 self._problem = self._problem or problem
             finally:
-                self._cleanup()
-                self._over.set()
+                try:
+                    self._cleanup()
+                except BaseException as problem:  # noqa: BLE001  # the query is over all the same; a lease runs out by itself
+                    warnings.warn(f"query {self._name!r} has ended, and {told(problem)}", RuntimeWarning, stacklevel=2)
+                finally:
+                    self._over.set()
 
     @property
     def id(self) -> str:
@@ -73,9 +78,25 @@ class ProcessQuery(RunningQuery):
     @property
     def status(self) -> Literal["running", "stopped", "failed"]:
         """``running``, ``stopped`` or ``failed``."""
-        if not self._over.is_set():
+        if not self._ended and (self._thread.is_alive() or self._thread.ident is None):
             return "running"
         return "stopped" if self._problem is None else "failed"
+
+    @property
+    def _ended(self) -> bool:
+        """Whether it is over; in a process that was forked there is no thread that could end it."""
+        return self._over.is_set()
+
+    def _check_other_thread(self, what: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise OperatorError(
+                message(
+                    f"{what}: a query cannot wait for itself",
+                    "a call from its own sink or handler",
+                    "it would never return",
+                    "call it from another thread",
+                )
+            )
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
         """Wait for the end; True when it came. Ctrl-C ends the waiting, not the query.
@@ -85,11 +106,12 @@ class ProcessQuery(RunningQuery):
         KrishivError
             What made the query fail: an error of ours as it was raised, else an :class:`~krishiv_py.errors.OperatorError`.
         """
+        self._check_other_thread("await_termination()")
         if timeout is not None:
             if not self._over.wait(wait_us(timeout, "timeout") / 1_000_000):
                 return False
         else:
-            while not self._over.wait(_SLICE_S):
+            while not self._over.wait(_SLICE_S) and self.status == "running":
                 pass
         self._raise_problem()
         return True
@@ -99,9 +121,10 @@ class ProcessQuery(RunningQuery):
 
         Ctrl-C ends the waiting, not the query. Raises as :meth:`await_termination`; returns at once when the query is over.
         """
+        self._check_other_thread("process_all_available()")
         with shown(lambda: of_query(self._name, self.progress), progress):
             done = self._engine.process_available()
-            while not self._over.is_set() and not done.wait(_SLICE_S):
+            while self.status == "running" and not done.wait(_SLICE_S):
                 pass
         self._raise_problem()
 

@@ -11,12 +11,14 @@ from typing import Any, Final, NoReturn
 
 import attrs
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.disk.files import file_system
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show
@@ -28,6 +30,7 @@ from krishiv_py.in_process.located import infer
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import readers
+from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
@@ -37,11 +40,13 @@ from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
-from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.checkpoint.trimming import note_reader, trim
+from krishiv_py.runtime.clock.flushed import warn_if_flushed
 from krishiv_py.runtime.outputs import check_outputs, claim_outputs, described_outputs, late_sinks
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading.located import located
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
@@ -140,7 +145,12 @@ class ProcessRunner:
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
         engine = Engine(plan, title, streams, outputs, ledger, batches, checkpoint, opened.lease, now, durable=durable)
+        ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()
+        warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
+        for read in plan.reads:
+            if isinstance(read.source, MemorySource):
+                note_reader(read.source.spool, checkpoint)
         return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), Rows.of(plan, sinks), cleanup)
 
     def _opened(self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None) -> Opened:
@@ -260,7 +270,9 @@ def _check_engine(checkpoint: str) -> None:
     CheckpointError
         When one did.
     """
-    if os.path.exists(f"{checkpoint}/metadata") or os.path.isdir(f"{checkpoint}/state"):
+    system, root = file_system(checkpoint)
+    begun = system.get_file_info(f"{root}/metadata").type != pafs.FileType.NotFound
+    if begun or system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True)):
         raise CheckpointError(
             message(
                 f"the checkpoint {checkpoint} belongs to a query on Spark",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message
@@ -20,43 +20,50 @@ from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading.scanned import Scanned
 
-Told = tuple[int, str | None, Control]
+Told: TypeAlias = "tuple[int, str | None, Control]"
 """The clock that a control is for, the stream that it came in, and what it says."""
 
 
 @attrs.define(eq=False)
 class StreamReader:
-    """A stream of a source: who plans it, who reads it, and the stages that take its rows."""
+    """A stream of a source: who plans it, who reads it, the stages that take its rows, and the clocks that go by them."""
 
     planner: RangePlanner
     reader: RangeReader
     takers: list[tuple[int, Stage]]
-    clock: int | None
-    name: str | None
+    clocks: list[tuple[int, str | None]]
 
     def read(self, number: int, into: dict[int, Sent], told: list[Told]) -> None:
-        """Read an entry of the range log: rows go `into` what each stage is sent, controls to `told`."""
+        """Read an entry of the range log: rows go `into` what each stage is sent, controls to `told`.
+
+        Rows are read when the stage takes them; only where several stages do, and of sends, they are read at once.
+        """
         ranges = self.planner.ranges_of(number)
         if ranges is None:
-            found = list(self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet"))
+            found: Iterable[Scanned] = self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet")
         else:
-            found = [scanned for planned in ranges for scanned in self.reader.rows_of(planned)]
-        if self.clock is not None:
-            told += [(self.clock, s.control.source or self.name, s.control) for s in found if s.control is not None]
-        rows = list(rows_in(found))
-        for taker, stage in self.takers if rows else ():
-            into.setdefault(taker, []).append((stage, rows))
+            found = (scanned for planned in ranges for scanned in self.reader.rows_of(planned))
+        ends = self.planner.log.ended and number == self.planner.log.last
+        if ends or len(self.takers) > 1 or isinstance(self.planner.node.source, SentSource):
+            found = list(found)
+            told += controls_of(found, self.clocks)
+        for taker, stage in self.takers:
+            into.setdefault(taker, []).append((stage, found))
 
 
-def rows_in(found: Iterable[Scanned]) -> Iterator[pa.RecordBatch | tuple[Malformed, ...]]:
-    """Give the rows of what was read, and what is no row."""
-    for scanned in found:
-        if scanned.malformed:
-            yield scanned.malformed
-        if scanned.batch is not None and scanned.batch.num_rows:
-            yield scanned.batch
+def controls_of(found: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[Told]:
+    """Return the controls in what was read, for each of the clocks that go by the stream."""
+    controls = [scanned.control for scanned in found if scanned.control is not None]
+    return [(clock, control.source or name, control) for control in controls for clock, name in clocks]
+
+
+def clocks_of(plan: PhysicalPlan, read: Read) -> list[tuple[int, str | None]]:
+    """Return the clocks that go by a stream, with what the stream is called there."""
+    found = [(plan.stages[number].clock, b.name) for number, b in read.takers if not plan.stages[number].keeps_nothing]
+    return list(dict.fromkeys((clock, name) for clock, name in found if clock is not None))
 
 
 def readers(
@@ -84,10 +91,8 @@ def readers(
 
 def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner) -> StreamReader:
     schema = pa.schema([source.schema.field(name) for name in read.needs_columns])
-    first, branch = read.takers[0]
     takers = [(number, Stage(branch.spec)) for number, branch in read.takers]
-    clock = None if plan.stages[first].keeps_nothing else plan.stages[first].clock
-    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clock, branch.name)
+    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read))
 
 
 def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:

@@ -42,6 +42,7 @@ WAY_OUT: Final = (
 _LARGE: Final = 64 << 10
 _NAME: Final = re.compile(r"([0-9]{12})\.state")
 _FILES_KEPT: Final = 8
+_LARGEST_BUDGET: Final = 1 << 26
 _ALLOWANCE: Final = 4 << 10
 """Bytes that each batch may copy out of old files, beside twice what it writes."""
 
@@ -52,10 +53,7 @@ class _File:
 
     number: int
     valid: dict[Key, tuple[int, int]] = attrs.field(factory=dict)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(size for _, size in self.valid.values())
+    nbytes: int = 0
 
 
 @attrs.define(eq=False)
@@ -100,11 +98,14 @@ class StateLog:
         numbers = sorted(int(m[1]) for f in found if (m := _NAME.fullmatch(f.base_name)))
         values: dict[Key, bytes] = {}
         note: dict[str, Any] | None = None
-        first = 0
+        first = self._read(system, root, numbers[-1])[2] if numbers else 0
+        for number in [n for n in numbers if n < first]:  # a process that died has not removed them
+            self._delete(system, self._path(root, number))
+            numbers.remove(number)
         for at, number in enumerate(numbers):
             if number != numbers[0] + at:
                 raise missing(self._path(root, numbers[0] + at), WAY_OUT)
-            entries, note, first = self._read(system, root, number)
+            entries, note, _ = self._read(system, root, number)
             file = _File(number)
             self._files.append(file)
             for key, offset, value in entries:
@@ -117,7 +118,7 @@ class StateLog:
             raise missing(self._path(root, numbers[0] - 1), WAY_OUT)
         self.last = numbers[-1] if numbers else -1
         self._chunks = {key: _chunk_name(value) for key, value in values.items() if value.startswith(b"file:")}
-        self._remove_orphans(system, root, first)
+        self._remove_orphans(system, root)
         return values, note
 
     def value_of(self, table: pa.Table, number: int) -> bytes:
@@ -141,14 +142,15 @@ class StateLog:
         system, root = file_system(self.folder)
         entries, over = dict(changed), list[_File]()
         written = sum(len(value) for value in changed.values() if value is not None)
-        self._budget = min(self._budget + 2 * written + _ALLOWANCE, 1 << 26)
+        most = max(self._files[0].nbytes, _LARGEST_BUDGET) if self._files else _LARGEST_BUDGET
+        self._budget = min(self._budget + 2 * written + _ALLOWANCE, most)
         copied: dict[Key, bytes] = {}
         while len(self._files) - len(over) > _FILES_KEPT:
             oldest = self._files[len(over)]
+            if oldest.nbytes > self._budget:  # at the most what this batch replaces is less
+                break
             still = {key: place for key, place in oldest.valid.items() if key not in changed}
             size = sum(n for _, n in still.values())
-            if size > self._budget:
-                break
             self._budget -= size
             over.append(oldest)
             if still:
@@ -176,9 +178,10 @@ class StateLog:
     def _place(self, key: Key, file: _File, place: tuple[int, int] | None) -> None:
         before = self._where.pop(key, None)
         if before is not None:
-            before.valid.pop(key, None)
+            before.nbytes -= before.valid.pop(key)[1]
         if place is not None:
             file.valid[key] = place
+            file.nbytes += place[1]
             self._where[key] = file
 
     def _write(
@@ -223,10 +226,8 @@ class StateLog:
             raise missing(path, WAY_OUT)
         return unsealed(data, path, WAY_OUT)
 
-    def _remove_orphans(self, system: pafs.FileSystem, root: str, first: int) -> None:
-        """Remove what a process that died left: old files of the log, and chunks that no state names."""
-        while self._files and self._files[0].number < first:
-            self._delete(system, self._path(root, self._files.popleft().number))
+    def _remove_orphans(self, system: pafs.FileSystem, root: str) -> None:
+        """Remove chunks that no state names: a process that died left them."""
         known = set(self._chunks.values())
         for file in system.get_file_info(pafs.FileSelector(f"{root}/chunks", allow_not_found=True)):
             if file.base_name not in known:

@@ -56,8 +56,10 @@ def open_checkpoint(
     check_hdfs([home, *written], written=True)
     where = home if home is not None else temporary()
     with writable_checkpoint(where):
-        make_private(where, _SPARKS)
+        make_private(where)
     check_not_in_process(where)
+    with writable_checkpoint(where):
+        make_private(where, _SPARKS)
     outputs = [folder for folder in written if arrow_reads(folder)]
     places = [path for _, path in source.places if arrow_reads(path)]
     check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)

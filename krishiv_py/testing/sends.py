@@ -14,6 +14,7 @@ from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.testing.sources import MicroBatch
 
 Takers: TypeAlias = "list[tuple[int, Stage]]"
@@ -49,9 +50,9 @@ class Inlet:
             bad: tuple[Malformed, ...] = ()
             if isinstance(part, MicroBatch):
                 part, bad = part.table, part.malformed
-            batches = as_batches(part, takers[0][1].spec.source_schema)
+            read = [Scanned(batch) for batch in as_batches(part, takers[0][1].spec.source_schema)]
             for number, stage in takers:
-                found.setdefault(number, []).append((stage, [bad, *batches] if bad else batches))
+                found.setdefault(number, []).append((stage, [Scanned(None, malformed=bad), *read] if bad else read))
         return found
 
     def _parts(self, rows: Any) -> list[tuple[Takers, Any]]:

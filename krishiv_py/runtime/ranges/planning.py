@@ -199,7 +199,7 @@ class RangePlanner:
         if not self.node.bounded:
             self.node = attrs.evolve(self.node, source=self.node.source.until_now())
         planned, self._everything = 0, True
-        while planned < _MOST_BATCHES or self._names is not None:
+        while planned < _MOST_BATCHES or self._names is not None or isinstance(self.node.source, SentSource):
             if not self.plan_next():
                 if self._listed is not None:
                     self._listed.write()
@@ -285,15 +285,22 @@ class RangePlanner:
         """Whether there is more that no batch has taken, and that Spark does not know of yet."""
         if self._thread is None:
             return False
-        if isinstance(self.node.source, FolderSource):
-            with self._planning:
-                return self.log.last > self._taken or self.node.source.any_new()
-        if isinstance(self.node.source, SentSource):
-            return self.log.last > self._taken or self._any_new()
+        if isinstance(self.node.source, (FolderSource, SentSource)):
+            return self.has_more()
         if not self.interval_us or self.log.ended or not self.may_go_on():
             return False  # at the end of each batch the next one is planned
         with self._planning:
             return self.log.last > self._taken or self._any_new()
+
+    def has_more(self) -> bool:
+        """Whether there is more that no batch has taken; a source of a user's is asked only where it has to wait."""
+        source = self.node.source
+        with self._planning:
+            if self.log.last > self._taken or self.log.ended:
+                return self.log.last > self._taken
+            if isinstance(source, FolderSource):
+                return source.any_new()
+            return (isinstance(source, SentSource) or not self.may_go_on()) and self._any_new()
 
     def _any_new(self) -> bool:
         return next_ranges(self.node.source, self.node.name, self.log.position) is not None

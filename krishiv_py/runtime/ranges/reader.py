@@ -56,7 +56,7 @@ class RangeReader:
     def rows_of(self, planned: str) -> Iterator[Scanned]:
         """Read one planned range."""
         if isinstance(self.source, SentSource):
-            yield from self.source.scanned(int(planned), self.schema)
+            yield from self.source.scanned(json.loads(planned), self.schema)
             return
         if isinstance(self.source, FolderSource):
             yield from self.source.scanned(json.loads(planned), self.schema)

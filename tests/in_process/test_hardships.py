@@ -1,0 +1,310 @@
+"""What goes wrong around a query in process: lost files, other streams, clocks, callbacks, crashes at each point of a batch."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from krishiv_py import (
+    Batches,
+    CheckpointError,
+    LateEventHandler,
+    LateRows,
+    MemorySink,
+    MultiSourceWatermarkSpec,
+    OperatorError,
+    ParquetSink,
+    PlanError,
+    Session,
+    SideOutputLateEventHandler,
+    Trigger,
+    WatermarkSpec,
+    collect_list,
+    count,
+)
+from krishiv_py.connectors import OutputBatch, TableSink
+from krishiv_py.in_process.batch_log import BatchLog
+from krishiv_py.in_process.outputs import Outputs
+from krishiv_py.in_process.query import ProcessQuery
+from krishiv_py.in_process.state_log import StateLog
+from krishiv_py.runtime.storage.closings import Closings
+from tests.in_process.test_session import SCHEMA, by_driver, in_order, per_minute, rows
+
+NOW = Batches.available_now()
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A session of its own."""
+    with Session.in_process() as made:
+        yield made
+
+
+def test_another_memory_stream_is_read_from_its_first_send(tmp_path: Path) -> None:
+    """The spool of a stream is temporary unless it is named: the next run has another one."""
+    seen = []
+    for sends in (3, 3, 5):
+        with Session.in_process() as session:
+            stream, sender = session.memory_stream(SCHEMA)
+            for n in range(sends):
+                sender.send(rows(5, 5 * n))
+            query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+            query.process_all_available()
+            seen.append(query.progress.rows)
+    assert seen == [15, 30, 55]
+
+
+@pytest.mark.parametrize("lost", ["state", "newest two", "newest", "offsets"])
+def test_lost_files_are_an_error_and_outputs_stay(session: Session, tmp_path: Path, lost: str) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    query = per_minute(stream).start(ParquetSink(str(out)), checkpoint=str(checkpoint))
+    for n in range(4):
+        sender.send(rows(70, 70 * n))
+        query.process_all_available()
+    query.stop()
+    files = sorted((checkpoint / "krishiv" / "state").glob("*.state"))
+    if lost == "state":
+        shutil.rmtree(checkpoint / "krishiv" / "state")
+    elif lost == "offsets":
+        shutil.rmtree(checkpoint / "offsets")
+    else:
+        for path in files[-2:] if lost == "newest two" else files[-1:]:
+            path.unlink()
+    before = in_order(pq.read_table(out))
+    with pytest.raises(CheckpointError, match="missing"):
+        per_minute(stream).start(ParquetSink(str(out)), checkpoint=str(checkpoint))
+    assert in_order(pq.read_table(out)) == before
+
+
+@pytest.mark.parametrize("uri", ["", "file://"])
+def test_checkpoints_of_spark_are_refused_by_path_and_uri(session: Session, tmp_path: Path, uri: str) -> None:
+    (tmp_path / "of-spark" / "state" / "0").mkdir(parents=True)
+    (tmp_path / "of-spark" / "metadata").write_text("{}")
+    (tmp_path / "empty" / "state").mkdir(parents=True)
+    stream, _ = session.memory_stream(SCHEMA)
+    with pytest.raises(CheckpointError, match=r"Session\.embedded"):
+        per_minute(stream).start(MemorySink(), checkpoint=f"{uri}{tmp_path}/of-spark")
+    assert not (tmp_path / "of-spark" / "krishiv" / "state").exists()
+    per_minute(stream).start(MemorySink(), checkpoint=f"{uri}{tmp_path}/empty").stop()  # a start that was refused leaves that
+
+
+class BrokenOffError(Exception):
+    """Where a process would have died."""
+
+
+POINTS = {
+    "planned": (BatchLog, "plan"),
+    "published": (Outputs, "publish"),
+    "closed": (Closings, "published"),
+    "committed": (StateLog, "commit"),
+    "noted": (BatchLog, "commit"),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_batch_that_is_broken_off_anywhere_is_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str
+) -> None:
+    """Keys that are closed in it are closed once, too."""
+    of_class, name = POINTS[point]
+    calm: Any = getattr(of_class, name)
+    breaks = {"left": 1}
+
+    def broken(self: Any, *given: Any, **more: Any) -> Any:
+        if when == "after":
+            calm(self, *given, **more)
+        if breaks["left"] and breaks.get("armed"):
+            breaks["left"] = 0
+            raise BrokenOffError
+        return None if when == "after" else calm(self, *given, **more)
+
+    monkeypatch.setattr(of_class, name, broken)
+    spool, checkpoint, out = str(tmp_path / "spool"), str(tmp_path / "checkpoint"), str(tmp_path / "out")
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA, spool=spool)
+        plan = stream.watermark("at", 0).key_by("user").session_window(10_000).agg(count(), collect_list("amount").alias("all"))
+        query = plan.start(ParquetSink(out), checkpoint=checkpoint)
+        sender.send([{"user": user, "at": 1_000, "amount": 1} for user in "ab"])
+        query.process_all_available()
+        with query._engine.batch:  # type: ignore[attr-defined]  # the call and the rows are seen by one batch
+            breaks["armed"] = 1
+            query.close_key("a")
+            sender.send([{"user": user, "at": 2_000, "amount": 2} for user in "ab"])
+        with pytest.raises(OperatorError):
+            query.process_all_available()
+        again = plan.start(ParquetSink(out), checkpoint=checkpoint)
+        sender.send([{"user": "a", "at": 3_000, "amount": 3}, {"user": "c", "at": 900_000, "amount": 4}])
+        again.process_all_available()
+        again.stop()
+        assert again.progress.rows == 6
+    found = {row["user"]: row["all"] for row in pq.read_table(out).to_pylist()}
+    assert found == {"a": [2, 3], "b": [1, 2]}
+
+
+def test_the_end_of_a_source_is_known_to_every_clock(session: Session) -> None:
+    """Two stages over one stream that are joined have a clock each."""
+    stream, sender = session.memory_stream("ad string, at bigint")
+    one = stream.watermark("at", 0).key_by("ad").tumbling_window(1_000).agg(count().alias("n"))
+    other = stream.watermark("at", 0).key_by("ad").tumbling_window(1_000).agg(count().alias("m"))
+    joined = one.interval_join(other, on="ad", lower=0, upper=0)
+    query = joined.start(MemorySink())
+    sender.send([{"ad": "x", "at": 1_000}])
+    sender.close()
+    query.process_all_available()
+    assert query.results().num_rows == 1 == joined.collect().num_rows
+    query.stop()
+
+
+class SlowSink(TableSink):
+    """Takes longer for a batch than the clock lets pass between two."""
+
+    def last_committed(self, batch: OutputBatch) -> int | None:
+        """None: it keeps nothing."""
+        return None
+
+    def write_tables(self, batch: OutputBatch, tables: Any) -> None:
+        """Wait."""
+        time.sleep(0.15)
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_batches_that_take_longer_than_the_beat_end(session: Session, now: bool) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    plan = stream.watermark("at", 0).tumbling_window(10_000).trigger(Trigger.on_interval("100 ms")).agg(count())
+    sender.send(rows(5))
+    query = plan.start(SlowSink(), batches=NOW if now else None)
+    done = threading.Thread(target=query.await_termination if now else query.process_all_available, daemon=True)
+    done.start()
+    done.join(30)
+    assert not done.is_alive()
+    query.stop()
+
+
+def test_an_interval_takes_all_that_was_sent(session: Session) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    query = per_minute(stream).start(MemorySink(), batches=Batches.every("1 hour"))
+    sender.send(rows(1))
+    query.process_all_available()
+    with query._engine.batch:  # type: ignore[attr-defined]
+        for n in range(8):
+            sender.send(rows(5, 5 * n))
+        query._engine._more = True  # type: ignore[attr-defined]  # as at the end of an interval
+        query._engine.woken.set()  # type: ignore[attr-defined]
+    for _ in range(200):
+        if query.progress.rows == 41:
+            break
+        time.sleep(0.05)
+    assert query.progress.rows == 41
+    query.stop()
+
+
+def test_all_is_processed_of_sources_that_are_held_back(session: Session) -> None:
+    fast, to_fast = session.memory_stream(SCHEMA, name="fast")
+    slow, to_slow = session.memory_stream(SCHEMA, name="slow")
+    one = WatermarkSpec.fixed_lag(0)
+    spec = MultiSourceWatermarkSpec.new(max_drift="10 s").source("fast", one).source("slow", one)
+    both = session.union({"fast": fast, "slow": slow}).with_watermark(spec, "at", source_column="source")
+    query = both.tumbling_window(10_000).agg(count()).start(MemorySink())
+    for n in range(6):
+        to_fast.send([{"user": "f", "at": 60_000 * n, "amount": 1}])
+    for n in range(6):
+        to_slow.send([{"user": "s", "at": 60_000 * n, "amount": 1}])
+    query.process_all_available()
+    assert query.progress.rows == 12
+    query.stop()
+
+
+class Asks(LateEventHandler):
+    """Asks the query that calls it."""
+
+    wants = "rows"
+
+    def __init__(self) -> None:
+        self.query: Any = None
+        self.seen: list[Any] = []
+
+    def handle(self, late: LateRows) -> None:
+        """Look at the state, and wait for what cannot come."""
+        self.seen.append(self.query.pending_keys)
+        for call in (self.query.process_all_available, self.query.await_termination):
+            try:
+                call()
+            except OperatorError as problem:
+                self.seen.append(str(problem))
+
+
+def test_a_handler_may_ask_its_query_and_cannot_wait_for_it(session: Session) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    asks = Asks()
+    query = per_minute(stream).with_late_event_handler(asks).start(MemorySink())
+    asks.query = query
+    sender.send(rows(2, 600))
+    sender.send(rows(1))
+    query.process_all_available()
+    assert asks.seen[0] == 2
+    assert all("cannot wait for itself" in text for text in asks.seen[1:]) and len(asks.seen) == 3
+    query.stop()
+
+
+def test_a_cleanup_that_fails_ends_the_query(session: Session) -> None:
+    stream, _ = session.memory_stream(SCHEMA)
+    query = per_minute(stream).start(MemorySink())
+    assert isinstance(query, ProcessQuery)
+    calm = query._cleanup
+
+    def fails() -> None:
+        calm()
+        raise OSError("the store does not answer")
+
+    query._cleanup = fails
+    with pytest.warns(RuntimeWarning, match="the store does not answer"):
+        query.stop()
+        time.sleep(0.1)
+    assert query.status == "stopped"
+
+
+def test_late_rows_of_a_run_do_not_go_among_results(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    sender.send(rows(100))
+    sender.send(rows(1))
+    query = per_minute(stream).start(ParquetSink(str(tmp_path / "out")), checkpoint=str(tmp_path / "checkpoint"))
+    query.process_all_available()
+    query.stop()
+    aside = SideOutputLateEventHandler(ParquetSink(str(tmp_path / "out")))
+    with pytest.raises(PlanError, match="holds the results of another query"):
+        per_minute(stream).with_late_event_handler(aside).run()
+
+
+def test_sends_that_a_query_has_not_read_are_not_trimmed(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(SCHEMA, spool=str(tmp_path / "spool"))
+    query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    for n in range(3):
+        sender.send(rows(70, 70 * n))
+    query.process_all_available()
+    query.stop()
+    sender.send(rows(70, 210))
+    sender.trim()
+    again = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    again.process_all_available()
+    assert again.progress.rows == 280
+    again.stop()
+
+
+def test_a_folder_is_read_file_by_file(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an entry with many files one is in memory at a time."""
+    (tmp_path / "in").mkdir()
+    for n in range(6):
+        pq.write_table(pa.Table.from_pylist(rows(70, 70 * n)), tmp_path / "in" / f"{n}.parquet")
+    query = per_minute(session.read_parquet(str(tmp_path / "in"), streaming=True)).start(MemorySink(), batches=NOW)
+    assert query.await_termination("60 s")
+    assert in_order(query.results()) == by_driver(rows(420))
