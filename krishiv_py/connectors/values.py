@@ -117,7 +117,7 @@ def column(values: Sequence[Any], type_: pa.DataType, *, further: bool = False) 
     >>> column([1, 2.5], pa.int64())
     Traceback (most recent call last):
     ...
-    krishiv_py.connectors.values.UnfitError: a value of type float is no int64: a part of the value would be lost
+    krishiv_py.connectors.values.UnfitError: a value of type float is no bigint: a part of the value would be lost
     """
     t = pa.types
     if t.is_struct(type_):
