@@ -9,29 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows, with_nulls
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
+from krishiv_py.kernels.aggregates.base import numbers, valid_rows, with_nulls
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, OneValue, computes
 from krishiv_py.plan.aggregates.bits import BitAnd, BitOr, BitXor
 
 
 @attrs.frozen
-class Bits(AggKernel):
-    """Whole numbers combined bit by bit; a partial is what they come to so far, null without any."""
+class Bits(OneValue):
+    """Whole numbers combined bit by bit."""
 
-    type: pa.DataType
     combine: np.ufunc
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [self.type]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return self.type
-
-    def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        return self.merge([rows.values], rows.ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         kept, groups, _ = valid_rows(partials[0], ids)
@@ -43,9 +30,6 @@ class Bits(AggKernel):
         if len(heads):
             found[own[heads]], present[own[heads]] = self.combine.reduceat(values, heads), True
         return [with_nulls(found, present, self.type)]
-
-    def finish(self, partials: list[pa.Array]) -> pa.Array:
-        return partials[0]
 
 
 _COMBINED: Final = {BitAnd: np.bitwise_and, BitOr: np.bitwise_or, BitXor: np.bitwise_xor}

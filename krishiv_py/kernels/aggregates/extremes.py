@@ -14,7 +14,7 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.sorting import close_ranks
 from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
+from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, OneValue, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import valid
 from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
 from krishiv_py.plan.aggregates.extremes import BoolAnd, BoolOr, First, Last, Max, Min
@@ -49,25 +49,12 @@ def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> t
 
 
 @attrs.frozen
-class Extreme(AggKernel):
+class Extreme(OneValue):
     """min or max of any type that can be ordered."""
 
     exact_prefixes: ClassVar[bool] = True
 
-    type: pa.DataType
     side: Literal["min", "max"]
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [self.type]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return self.type
-
-    def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        return self.merge([rows.values], rows.ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         kept, groups, _ = valid_rows(partials[0], ids)
@@ -80,9 +67,6 @@ class Extreme(AggKernel):
         rank, ordered = ranks(kept)
         best, present = _extreme(rank, groups, n, self.side)
         return [ordered.take(pa.array(best, mask=~present))]
-
-    def finish(self, partials: list[pa.Array]) -> pa.Array:
-        return partials[0]
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         column = partials[0]

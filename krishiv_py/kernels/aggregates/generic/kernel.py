@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import Ranges
@@ -122,6 +123,34 @@ class AggKernel(ABC):
             To be asked before lists are made.
         """
         return None
+
+
+@attrs.frozen
+class OneValue(AggKernel):
+    """An aggregate whose partial is its result so far, in the type of the values; null without any.
+
+    Attributes
+    ----------
+    type : pyarrow.DataType
+        The type of the values.
+    """
+
+    type: pa.DataType
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [self.type]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return self.type
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        return self.merge([rows.values], rows.ids, rows.n)
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]
 
 
 Make: TypeAlias = "Callable[[Any, pa.DataType], AggKernel]"
