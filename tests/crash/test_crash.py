@@ -78,21 +78,26 @@ def length_s(tmp_path_factory: pytest.TempPathFactory) -> float:
     return took
 
 
+def survives(kind: str, home: Path, kills: int, length_s: float, out: dict[str, Rows], late: Rows, read: str) -> None:
+    """Kill the job so often over its runs, and see that each run gives this once it is done."""
+    seeded = random.Random(f"{kind} {kills}")
+    killed = attempt = 0
+    while killed < kills:
+        work = home / f"killed-{attempt}"
+        killed += run_with_kills(kind, home / "in", work, min(kills - killed, 5), seeded, length_s)
+        assert {name: rows(work / name) for name in out} == out
+        assert rows(work / "late") == late
+        assert (work / "rows").read_text() == read
+        attempt += 1
+        assert attempt < 3 * kills + 3, "the job ends before it can be killed"
+
+
 @pytest.mark.parametrize("kind", SHORT if KILLS == 1 else KINDS)
 def test_outputs_survive_kills(kind: str, tmp_path: Path, length_s: float) -> None:
     write_input(tmp_path / "in", seed=KINDS.index(kind))
     out, late, read = by_driver(kind, tmp_path / "in", tmp_path / "driver")
     assert all(out.values()) and late, "the job must have all outputs for the test to mean anything"
-    seeded = random.Random(f"{kind} {KILLS}")
-    killed = attempt = 0
-    while killed < KILLS:
-        work = tmp_path / f"killed-{attempt}"
-        killed += run_with_kills(kind, tmp_path / "in", work, min(KILLS - killed, 5), seeded, length_s)
-        assert {name: rows(work / name) for name in out} == out
-        assert rows(work / "late") == late
-        assert (work / "rows").read_text() == read
-        attempt += 1
-        assert attempt < 3 * KILLS + 3, "the job ends before it can be killed"
+    survives(kind, tmp_path, KILLS, length_s, out, late, read)
 
 
 @pytest.mark.skipif(KILLS == 1, reason="nox -s crash")

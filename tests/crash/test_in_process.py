@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.crash.job import KINDS
-from tests.crash.killing import rows, run, run_with_kills, write_input
-from tests.crash.test_crash import by_driver
+from tests.crash.killing import rows, run, write_input
+from tests.crash.test_crash import by_driver, survives
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
 SHORT = ("tumbling", "matched", "outputs")
@@ -30,13 +29,4 @@ def test_outputs_survive_kills(kind: str, tmp_path: Path) -> None:
     out, late, read = by_driver(kind, tmp_path / "in", tmp_path / "driver")
     assert all(out.values()) and late, "the job must have all outputs for the test to mean anything"
     assert {name: rows(tmp_path / "calm" / name) for name in out} == out
-    seeded = random.Random(f"{kind} {KILLS}")
-    killed = attempt = 0
-    while killed < KILLS:
-        work = tmp_path / f"killed-{attempt}"
-        killed += run_with_kills(kind, tmp_path / "in", work, min(KILLS - killed, 5), seeded, length_s)
-        assert {name: rows(work / name) for name in out} == out
-        assert rows(work / "late") == late
-        assert (work / "rows").read_text() == read
-        attempt += 1
-        assert attempt < 3 * KILLS + 3, "the job ends before it can be killed"
+    survives(kind, tmp_path, KILLS, length_s, out, late, read)
