@@ -1,4 +1,4 @@
-"""What Python's operators and built-in functions say of values that they do not fit: an error of ours, with a hint.
+"""Answer Python's operators and built-in functions, where a value has none, with an error of ours and a hint.
 
 ``len(stream)``, ``for row in stream``, ``column @ 2``, ``Source()``: without this Python would answer in its own words, which
 know nothing of what to write here.
@@ -18,7 +18,7 @@ _BINARY: Final = {
 _COMPARED: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ITEMS: Final = ("getitem", "setitem", "delitem")
 _ROWS: Final = ("iter", "next", "reversed", "len", "contains", "getitem", "aiter", "anext")
-"""By which a user takes a value for the rows that it stands for."""
+"""Methods that a user calls on a stream as if it were its rows."""
 _WRITTEN: Final = {
     **{f"__{name}__": f"{{x}} {sign} {{other}}" for name, sign in {**_BINARY, **_COMPARED}.items()},
     **{f"__r{name}__": f"{{other}} {sign} {{x}}" for name, sign in _BINARY.items()},
@@ -39,7 +39,7 @@ _WRITTEN: Final = {
 value would count as iterable, and without it Python goes by ``__getitem__``.
 """
 _MADE_BY: Final = {"Query": 'write query = stream.start(sink, checkpoint="checkpoint")'}
-"""What a user writes for a value of a protocol that only the library implements."""
+"""The call that gives a value of a protocol which only the library implements."""
 
 
 def refuse_operators(cls: Any) -> None:

@@ -169,7 +169,7 @@ def told(problem: BaseException) -> str:
 
 
 def cause_of(problem: BaseException) -> BaseException | None:
-    """What an error is raised from inside a context manager.
+    """Return the cause with which an error is raised inside a context manager.
 
     Python takes a RuntimeError that is raised from a StopIteration for the same, and lets the StopIteration go on: it would end
     a loop of the caller without a word.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate
 from krishiv_py.errors import ColumnError, PlanError, message, shown
-from krishiv_py.plan.behind import keeping_mark
+from krishiv_py.plan.after_watermark import keeping_mark
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of, unnamed

@@ -12,7 +12,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.plan.behind import without_mark
+from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us

@@ -133,15 +133,15 @@ class Query(Protocol):
 
         Look-back, session, count and distinct-set windows, deduplication and joins are kept by key. Every stage that reads the
         source forgets it, or only the `stage` of this name. It happens in the next micro-batch that reads rows, before that
-        takes them in: rows of the key that come later begin anew. The call is noted in the checkpoint before it returns, so a
+        takes them in: rows of the key that come later start again. The call is noted in the checkpoint before it returns, so a
         batch that is repeated after a crash closes the same keys, and a call that no batch has seen holds for the next run.
         Windows (of look-back windows: rows) that have no result because of it are counted as ``close_key_dropped``.
 
         Raises
         ------
         PlanError
-            For what is no key of this query, for windows that end by themselves, and for stages with different keys where
-            none is named.
+            For a value that cannot be a key of this query, for windows that end by themselves, and for stages with different
+            keys where none is named.
         OperatorError
             When the query does not run.
         CheckpointError

@@ -79,7 +79,7 @@ def said_of(draft: Draft) -> list[str]:
 
 
 def _watermark(mark: AssignWatermark) -> str:
-    """How far a watermark is after the rows of sources, also where it follows results of stages."""
+    """Show the distance of a watermark from the rows of sources, also where it follows results of stages."""
     source, lags = source_of(mark), _lags(mark)
     if isinstance(mark.spec, MultiSourceWatermarkSpec):
         names = [name for name, _ in mark.spec.sources]

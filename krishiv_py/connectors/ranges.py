@@ -180,7 +180,7 @@ def tell_finished(source: Source, name: str, position: str) -> None:
 
 
 Backlog: TypeAlias = "int | dict[str, int]"
-"""How much a source has that no batch has taken; or, of a source of partitions, how much each of them has."""
+"""The amount that a source has and no batch has taken; of a source of partitions the amount of each."""
 
 
 def backlog_of(source: Source, name: str, position: str | None) -> Backlog | None:

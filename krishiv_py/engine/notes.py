@@ -30,7 +30,7 @@ def count(into: dict[str, int], counted: Mapping[str, int]) -> None:
 
 
 Reached: TypeAlias = tuple[int, int, int]
-"""What a partition gave: its largest event time, µs; its late rows; the largest time of those, µs."""
+"""A partition in a batch: its largest event time, µs; its late rows; the largest time of those, µs."""
 
 
 def reached(into: dict[str, Reached], found: Mapping[str, Reached]) -> None:

@@ -143,4 +143,4 @@ _CHECKS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "Written": lambda _, pattern: pieces_of(pattern),
     "Zone": _check_zone,
 }
-"""What is looked at in a constant, by the kind of its parameter."""
+"""Checks of a constant, by the kind of its parameter."""

@@ -267,15 +267,15 @@ def function(
         code = compute.__code__
         n, defaults = code.co_argcount, compute.__defaults__ or ()
         needed = n - len(defaults)
-        told = compute.__annotations__
+        annotated = compute.__annotations__
         params = [
-            Param(p, told[p].removesuffix(" | None"), at >= needed, defaults[at - needed] if at >= needed else None)
+            Param(p, annotated[p].removesuffix(" | None"), at >= needed, defaults[at - needed] if at >= needed else None)
             for at, p in enumerate(code.co_varnames[:n])
         ]
         many = bool(code.co_flags & 0x04)
         if many:
             last = code.co_varnames[n]
-            params.append(Param(last, told[last], optional=True, many=True))
+            params.append(Param(last, annotated[last], optional=True, many=True))
         called = name or compute.__name__
         DEFINED[called] = Definition(
             name=called,

@@ -35,7 +35,7 @@ _BLANKS: Final = " \t\n\r"
 def from_json(value: Value, schema: Schema) -> Value:
     """Return the text as a struct of a DDL `schema`: ``col("body").from_json("id bigint").field("id")``.
 
-    Fields that are missing or do not fit are null; of a text that is no JSON object, all are.
+    Fields that are missing or do not fit are null; of a text that holds no JSON object, all are.
     """
     if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
         raise misfit(value.type)

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE, STEP, at_step
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import BatchDone, Packed
+from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.in_process.packing import Sent, packed
-from krishiv_py.in_process.stage import DrivenStage
+from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.outputs import OutputPlan
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.reading.scanned import Scanned
+
+Sent: TypeAlias = "list[tuple[Stage, Iterable[Scanned]]]"
+"""For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
+
+_FLUSH_ROWS: Final = 1 << 18
 
 
 @attrs.define(eq=False)
-class DrivenBatch:
+class ProcessBatch:
     """A micro-batch that runs.
 
     Attributes
     ----------
     plan : PhysicalPlan
         Which stage reads what.
-    stages : sequence of DrivenStage
+    stages : sequence of ProcessStage
         The stages, in the order of the plan.
     batch_id : int
         Its number.
@@ -40,7 +47,7 @@ class DrivenBatch:
     """
 
     plan: PhysicalPlan
-    stages: Sequence[DrivenStage]
+    stages: Sequence[ProcessStage]
     batch_id: int
     moment: Moment
     ahead: TimeWatch
@@ -54,7 +61,7 @@ class DrivenBatch:
     def run(
         self, sent: Mapping[int, Sent] | None, clocks: Clocks, settled: Callable[[], Moment], *, waits: bool
     ) -> list[list[BatchDone]]:
-        """Run it: all rows are judged before the clocks go on.
+        """Run it: all rows are checked for lateness before the clocks go on.
 
         Parameters
         ----------
@@ -110,3 +117,22 @@ class DrivenBatch:
                 continue
             self.done[number] += done
             given[number] = pa.concat_tables([d.results for d in done])
+
+
+def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None]) -> Packed:
+    """The rows of a batch, checked for lateness and combined; `saw` learns of their largest times by source."""
+    chunks, late, notes = [], [], []
+    for stage, found in sent:
+        packing = stage.pack(moment)
+        for scanned in found:
+            if scanned.malformed:
+                packing.refuse(in_columns(scanned.malformed))
+            if scanned.batch is None:
+                continue
+            saw(packing.take(scanned.batch, scanned.partition))
+            if packing.full(_FLUSH_ROWS):
+                chunks += packing.chunks()
+        chunks += packing.chunks()
+        late += packing.late
+        notes.append(packing.notes)
+    return Packed(chunks, late, notes)

@@ -18,9 +18,9 @@ from krishiv_py.connectors.sink import FolderSink
 from krishiv_py.disk.listing import files_at
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import Stage
+from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import BatchOutput, Core
 from krishiv_py.in_process.outputs import outputs_of
-from krishiv_py.in_process.packing import Sent
 from krishiv_py.in_process.sources import clocks_of, controls_of, in_process
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource

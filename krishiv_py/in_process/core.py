@@ -11,9 +11,8 @@ import pyarrow as pa
 from krishiv_py.engine.notes import count
 from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.in_process.batch import DrivenBatch
-from krishiv_py.in_process.packing import Sent
-from krishiv_py.in_process.stage import DrivenStage
+from krishiv_py.in_process.batch import ProcessBatch, Sent
+from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
@@ -51,7 +50,7 @@ class Core:
 
     def __init__(self, plan: PhysicalPlan, title: str, now_us: int) -> None:
         self.plan = plan
-        self.stages = [DrivenStage.of(stage) for stage in plan.stages]
+        self.stages = [ProcessStage.of(stage) for stage in plan.stages]
         self.clocks = Clocks(plan.clocks)
         self.in_force = self.clocks.settle(now_us)
         self.before = self.in_force.every
@@ -95,7 +94,7 @@ class Core:
         publish : callable
             Takes the number of the batch and what it gives; a batch that cannot be published is not counted.
         """
-        batch = DrivenBatch(self.plan, self.stages, self.batch_id, self.moment(now_us, begun_us), self.ahead)
+        batch = ProcessBatch(self.plan, self.stages, self.batch_id, self.moment(now_us, begun_us), self.ahead)
         done = batch.run(sent, self.clocks, lambda: self._settled(now_us), waits=waits)
         self.before = batch.reached.every
         shown = self._early(now_us, begun_us) if snapshot else {}

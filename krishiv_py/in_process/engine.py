@@ -21,13 +21,12 @@ from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system, sync_files
 from krishiv_py.engine.notes import Report
+from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import BatchOutput, Core
-from krishiv_py.in_process.held import ChangedPages, ChangedStore
 from krishiv_py.in_process.outputs import Outputs
-from krishiv_py.in_process.packing import Sent
-from krishiv_py.in_process.sources import StreamReader, Told
-from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, Key, StateLog
+from krishiv_py.in_process.sources import ClockControl, StreamReader
+from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import stored
@@ -273,13 +272,13 @@ class Engine:
             closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:
                 self._log.plan(planned)
-            sent, told = dict[int, Sent](), list[Told]()
+            sent, controls = dict[int, Sent](), list[ClockControl]()
             for at, reader in enumerate(self._readers):
                 if at in planned.taken:
                     reader.planner.taken(planned.number, planned.taken[at])
                 if planned.taken.get(at, -1) > self._taken.get(at, -1):
-                    reader.read(planned.taken[at], sent, told)
-            self._advance(planned, told)
+                    reader.read(planned.taken[at], sent, controls)
+            self._advance(planned, controls)
             if closes and planned.number:
                 stepped = self.core.stepped(planned.now_us)
                 for number, keys in noted_keys(self._checkpoint, planned.number).items():
@@ -289,7 +288,7 @@ class Engine:
                 self._lease.check()
                 self._outputs.publish(number, list(output.results.values()), output.late, is_replay=is_replay)
 
-            snapshot = planned.snapshot or any(control.snapshot for _, _, control in told)
+            snapshot = planned.snapshot or any(control.snapshot for _, _, control in controls)
             with tables_age_by(id(self), planned.now_us):
                 self.core.run(sent, planned.now_us, begun_us=planned.now_us, snapshot=snapshot, publish=publish)
             self._taken = dict(planned.taken)
@@ -299,9 +298,9 @@ class Engine:
             for reader in self._readers:
                 reader.planner.published()
 
-    def _advance(self, planned: PlannedBatch, told: list[Told]) -> None:
+    def _advance(self, planned: PlannedBatch, controls: list[ClockControl]) -> None:
         """Let the clocks know what controls say, and that the input has ended."""
-        for clock, source, control in told:
+        for clock, source, control in controls:
             if control.watermark_us != UNSET:
                 self.core.clocks.advance(clock, control.watermark_us, source, planned.now_us)
         if planned.ended:

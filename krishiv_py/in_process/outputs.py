@@ -38,7 +38,7 @@ class ProcessOutput(Protocol):
 
 @attrs.frozen(eq=False)
 class InMemory:
-    """Rows for a memory sink, behind what is there: several drivers may write into one, and no batch is repeated."""
+    """Rows for a memory sink, after what is there: several drivers may write into one, and no batch is repeated."""
 
     sink: MemorySink
 
@@ -99,7 +99,7 @@ class Outputs:
     Attributes
     ----------
     results : tuple of (ProcessOutput or None)
-        Where the results of each output go beside the :class:`~krishiv_py.testing.StepOutput`.
+        Where the results of each output go, in addition to the :class:`~krishiv_py.testing.StepOutput`.
     late : tuple of ProcessOutput
         Where late rows of each stage go.
     """

@@ -77,15 +77,10 @@ class ProcessQuery(RunningQuery):
 
     @property
     def status(self) -> Literal["running", "stopped", "failed"]:
-        """``running``, ``stopped`` or ``failed``."""
-        if not self._ended and (self._thread.is_alive() or self._thread.ident is None):
+        """``running``, ``stopped`` or ``failed``; in a process that was forked no thread runs it."""
+        if not self._over.is_set() and (self._thread.is_alive() or self._thread.ident is None):
             return "running"
         return "stopped" if self._problem is None else "failed"
-
-    @property
-    def _ended(self) -> bool:
-        """Whether it is over; in a process that was forked there is no thread that could end it."""
-        return self._over.is_set()
 
     def _check_other_thread(self, what: str) -> None:
         if threading.current_thread() is self._thread:
@@ -144,7 +139,7 @@ class ProcessQuery(RunningQuery):
             raise problem from self._problem
 
     def fail(self, problem: KrishivError) -> None:
-        """End the query with a problem that was met beside its batches."""
+        """End the query with a problem that was met between its batches."""
         self._problem = self._problem or problem
         self._engine.stopping.set()
         self._engine.woken.set()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -15,18 +13,16 @@ import pyarrow.fs as pafs
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show
-from krishiv_py.ending import stop_at_end
 from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, message
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Engine
-from krishiv_py.in_process.located import infer
+from krishiv_py.in_process.inferred import inferred
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import readers
@@ -36,49 +32,31 @@ from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
-from krishiv_py.runtime.checkpoint.trimming import note_reader, trim
+from krishiv_py.runtime.checkpoint.trimming import note_reader
 from krishiv_py.runtime.clock.flushed import warn_if_flushed
-from krishiv_py.runtime.outputs import check_outputs, claim_outputs, described_outputs, late_sinks
+from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading.located import located
+from krishiv_py.runtime.session import SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
-from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 
 _ENGINE: Final = "in process"
 _FOLDERS: Final = ("offsets", "commits", "krishiv")
 
 
-class ProcessRunner:
+class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
-
-    def __init__(self, profile: DurabilityProfile) -> None:
-        self.profile = profile
-        self.clock: Callable[[], int] = wall_clock_us
-        self.queries: list[ProcessQuery] = []
-        self._folder: str | None = None
-        self._stopped, self._pid = False, os.getpid()
-        remove_leftovers()
-        stop_at_end(self)
 
     @property
     def spark(self) -> NoReturn:
         """Refuse: there is none."""
         raise _no_spark("session.spark")
-
-    def folder(self, name: str) -> str:
-        """A new temporary folder that goes with the session."""
-        if self._folder is None or not Path(self._folder).is_dir():
-            self._folder = new_folder("session")
-        path = Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}"
-        path.mkdir()
-        return str(path)
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
@@ -94,10 +72,9 @@ class ProcessRunner:
         plan = attrs.evolve(plan, engine="in_process")
         if batches.snapshot:
             check_snapshot(plan)
-        self._check_profile(checkpoint)
+        check_kept(self.profile, checkpoint)
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
-        check_outputs(plan, sinks)
-        outputs_of(plan, sinks, title, "check")
+        outputs_of(plan, sinks, title, "")  # before the checkpoint is looked at
         opened = self._opened(plan, sinks, title, checkpoint)
 
         def cleanup() -> None:
@@ -116,7 +93,7 @@ class ProcessRunner:
         owner.running = lambda: query.status == "running"
         opened.lease.running = owner.running
         opened.lease.lost = query.fail
-        self.queries = [*(q for q in self.queries if q.status == "running"), query]
+        self._add(query)
         query.begin()
         return query
 
@@ -186,7 +163,7 @@ class ProcessRunner:
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
-        return infer(path, kind)
+        return inferred(path, kind)
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """The state of a stage in a checkpoint as a table."""
@@ -203,60 +180,15 @@ class ProcessRunner:
         """Refuse: there is one process."""
         raise _no_spark("session.rescale()")
 
-    def trim(self, spool: str) -> int:
-        """Remove the sends of a memory stream that no query will read again."""
-        return trim(spool)
-
-    def stops(self) -> list[Callable[[], None]]:
-        """See :class:`~krishiv_py.ending.Stops`."""
-        return [query.stop for query in self.queries]
-
-    def stop(self) -> None:
-        """Stop all queries, and remove temporary folders."""
-        self._stopped = True
-        if os.getpid() != self._pid:
-            return  # forked: it is of the process that made it
-        try:
-            for query in self.queries:
-                query.stop()
-        finally:
-            self.queries.clear()
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
-
     def _alive(self, what: str) -> None:
-        forked = os.getpid() != self._pid
-        if self._stopped or forked:
-            got = f"a session of process {self._pid}" if forked else "a stopped one"
+        if self._stopped or self._forked:
+            got = f"a session of process {self._pid}" if self._forked else "a stopped one"
             text = message(f"{what} on a session that is over", got, "there is nothing to run it on", "make a new session")
             raise SessionClosedError(text)
 
-    def _check_name(self, name: str | None) -> None:
-        if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
-            raise PlanError(
-                message(
-                    f"a query named {name!r} runs already",
-                    "the name of a running query",
-                    "the two could not be told apart, and might share a checkpoint",
-                    "stop() it first, or start this one under another name; session.queries has the running ones",
-                )
-            )
-
-    def _check_profile(self, checkpoint: str | None) -> None:
-        if checkpoint is None and self.profile != "dev-local":
-            raise PlanError(
-                message(
-                    f"the profile {self.profile!r} needs a checkpoint",
-                    "None",
-                    "nothing would be left after a restart",
-                    'pass checkpoint="/a/folder", or use the profile "dev-local"',
-                )
-            )
-
 
 class _NoNotes(CheckpointNotes):
-    """Metrics are part of each commit, so nothing is noted beside it."""
+    """Metrics are part of each commit, so nothing is noted apart from it."""
 
     def keep_metrics(self, metrics: dict[str, Any]) -> None:
         """Keep nothing."""

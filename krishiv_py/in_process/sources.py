@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message
-from krishiv_py.in_process.packing import Sent
+from krishiv_py.in_process.batch import Sent
 from krishiv_py.plan.nodes import FileSource, FrameSource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan, Read
@@ -23,7 +23,7 @@ from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading.scanned import Scanned
 
-Told: TypeAlias = "tuple[int, str | None, Control]"
+ClockControl: TypeAlias = "tuple[int, str | None, Control]"
 """The clock that a control is for, the stream that it came in, and what it says."""
 
 
@@ -36,8 +36,8 @@ class StreamReader:
     takers: list[tuple[int, Stage]]
     clocks: list[tuple[int, str | None]]
 
-    def read(self, number: int, into: dict[int, Sent], told: list[Told]) -> None:
-        """Read an entry of the range log: rows go `into` what each stage is sent, controls to `told`.
+    def read(self, number: int, into: dict[int, Sent], controls: list[ClockControl]) -> None:
+        """Read an entry of the range log: rows go `into` what each stage is sent, what it says of the watermark to `controls`.
 
         Rows are read when the stage takes them; only where several stages do, and of sends, they are read at once.
         """
@@ -49,12 +49,12 @@ class StreamReader:
         ends = self.planner.log.ended and number == self.planner.log.last
         if ends or len(self.takers) > 1 or isinstance(self.planner.node.source, SentSource):
             found = list(found)
-            told += controls_of(found, self.clocks)
+            controls += controls_of(found, self.clocks)
         for taker, stage in self.takers:
             into.setdefault(taker, []).append((stage, found))
 
 
-def controls_of(found: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[Told]:
+def controls_of(found: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[ClockControl]:
     """Return the controls in what was read, for each of the clocks that go by the stream."""
     controls = [scanned.control for scanned in found if scanned.control is not None]
     return [(clock, control.source or name, control) for control in controls for clock, name in clocks]

@@ -36,7 +36,7 @@ def dropped(counters: Mapping[str, int]) -> int:
 
 
 @attrs.define(eq=False)
-class DrivenStage:
+class ProcessStage:
     """One stage of a plan, and what it holds.
 
     Attributes
@@ -63,7 +63,7 @@ class DrivenStage:
     """Rows that went to outputs, by name."""
 
     @classmethod
-    def of(cls, plan: StagePlan) -> DrivenStage:
+    def of(cls, plan: StagePlan) -> ProcessStage:
         """A stage that has seen nothing."""
         return cls(Stage(stepping(plan.spec) if plan.after else plan.spec), plan)
 
@@ -106,7 +106,7 @@ class DrivenStage:
         return done
 
     def follow(self, before: Mapping[int, pa.Table], read: Packed, moment: Moment, batch_id: int) -> list[BatchDone]:
-        """Take the results of the stages before, by their number, and the rows that were `read` beside them, and fire."""
+        """Take the results of the stages before, by their number, and the rows that were `read` with them, and fire."""
         moment = moment.at(self.plan.times)
         judged = attrs.evolve(self.handed, now_us=moment.now_us)
         packed = self._packed(before, read, judged, batch_id)
@@ -131,7 +131,7 @@ class DrivenStage:
             return as_if_ended(self.stage, self.bucket(now_us), judged, packed)
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
-        """Where it stands."""
+        """The progress of the stage."""
         return Progress(
             batch_id=batch_id,
             watermark_us=watermark_us,
@@ -146,7 +146,7 @@ class DrivenStage:
             sink_rows=dict(self.left),
         )
 
-    def go_on_from(self, other: DrivenStage) -> None:
+    def go_on_from(self, other: ProcessStage) -> None:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
         saved: dict[str, Any] = json.loads(json.dumps({"meta": stored(other.meta), "counters": other.counters}))
         self.meta, self.counters, self.left = saved["meta"], saved["counters"], dict(other.left)

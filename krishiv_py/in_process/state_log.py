@@ -1,4 +1,4 @@
-"""The state of a query that runs in this process, on disk: a log with one file a micro-batch.
+"""The state of a query that runs in this process: in memory, with what a micro-batch changed, and on disk as a log of that.
 
 A file holds what its batch changed, so a commit costs what the batch brings, not what is open. Its last write is the commit
 of the batch: a batch whose file is not there did not happen, and is repeated.
@@ -27,6 +27,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, make_folder, read_whole, sync_files, write_whole
+from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_chunk
 from krishiv_py.runtime.storage.codec import encode
 
@@ -44,7 +45,46 @@ _NAME: Final = re.compile(r"([0-9]{12})\.state")
 _FILES_KEPT: Final = 8
 _LARGEST_BUDGET: Final = 1 << 26
 _ALLOWANCE: Final = 4 << 10
-"""Bytes that each batch may copy out of old files, beside twice what it writes."""
+"""Bytes that each batch may copy out of old files, in addition to twice what it writes."""
+
+
+@attrs.define(eq=False)
+class ChangedStore(MemoryStore):
+    """Tables in memory, and the names of those that were written or removed since the last commit."""
+
+    changed: set[str] = attrs.field(factory=set, init=False)
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
+        MemoryStore.put(self, name, table)
+        self.changed.add(name)
+
+    def delete(self, name: str) -> None:
+        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
+        MemoryStore.delete(self, name)
+        self.changed.add(name)
+
+
+@attrs.define(eq=False)
+class ChangedPages:
+    """Pages of large maps as bytes, and the names of those that were written or removed since the last commit."""
+
+    notes: dict[str, bytes] = attrs.field(factory=dict)
+    changed: set[str] = attrs.field(factory=set, init=False)
+
+    def read(self, name: str) -> Any:
+        """See :class:`~krishiv_py.kernels.state.sorted_map.Pages`."""
+        return json.loads(self.notes[name])
+
+    def write(self, name: str, note: Any) -> None:
+        """See :class:`~krishiv_py.kernels.state.sorted_map.Pages`."""
+        self.notes[name] = json.dumps(note, separators=(",", ":")).encode()
+        self.changed.add(name)
+
+    def remove(self, name: str) -> None:
+        """See :class:`~krishiv_py.kernels.state.sorted_map.Pages`."""
+        del self.notes[name]
+        self.changed.add(name)
 
 
 @attrs.define(eq=False)
@@ -84,7 +124,7 @@ class StateLog:
         Returns
         -------
         tuple of dict and (dict or None)
-            The values by their keys, and what the last commit noted beside them; None before the first.
+            The values by their keys, and what the last commit noted with them; None before the first.
 
         Raises
         ------
@@ -99,7 +139,7 @@ class StateLog:
         values: dict[Key, bytes] = {}
         note: dict[str, Any] | None = None
         first = self._read(system, root, numbers[-1])[2] if numbers else 0
-        for number in [n for n in numbers if n < first]:  # a process that died has not removed them
+        for number in [n for n in numbers if n < first]:  # a process that died did not remove them
             self._delete(system, self._path(root, number))
             numbers.remove(number)
         for at, number in enumerate(numbers):
@@ -138,7 +178,7 @@ class StateLog:
         return chunk_of(value, f"{self.folder}/chunks")
 
     def commit(self, number: int, changed: Mapping[Key, bytes | None], note: dict[str, Any]) -> None:
-        """Commit micro-batch `number`: values that it `changed`, None for those it took out, and a `note` beside them."""
+        """Commit micro-batch `number`: values that it `changed`, None for those it took out, and a `note` with them."""
         system, root = file_system(self.folder)
         entries, over = dict(changed), list[_File]()
         written = sum(len(value) for value in changed.values() if value is not None)

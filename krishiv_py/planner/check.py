@@ -8,8 +8,8 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, SchemaError, message, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.aggregates.outputs import Output
-from krishiv_py.plan.behind import without_mark
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.handed_on import in_order_of, without_order

@@ -140,7 +140,7 @@ def described_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> str:
 
 
 def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str) -> None:
-    """Note beside files whose they are."""
+    """Note next to files of which query they are."""
     named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
     named += [("late_rows", late) for late in late_sinks(plan)]
     for name, found in named:

@@ -104,7 +104,7 @@ class RunningQuery:
         return redacted(f"<Query {self._name}: {self.status}, {self.progress}>")
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: where the query stands."""
+        """Show the state of the query in a notebook."""
         status = self.status
         problem = self.exception() if status == "failed" else None
         return query_html(self._name, status, self.progress, None if problem is None else str(problem))

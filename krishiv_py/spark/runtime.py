@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,7 +19,6 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.ending import stop_at_end
 from krishiv_py.errors import PlanError, SessionClosedError, message
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
@@ -29,15 +26,13 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
-from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened
-from krishiv_py.runtime.checkpoint.trimming import trim
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading.located import Located
+from krishiv_py.runtime.session import SessionRunner
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
-from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 from krishiv_py.spark import bounded, streaming
 from krishiv_py.spark.checkpoint.rescale import rescale
 from krishiv_py.spark.frames.direct import rows_frame
@@ -74,27 +69,21 @@ else:  # it needs what the extra `connect` installs
     remote = lazy("krishiv_py.spark.remote.starting")
 
 
-class SparkRunner:
+class SparkRunner(SessionRunner[StreamQuery]):
     """Implements :class:`krishiv_py.api.runner.Runner`."""
 
     def __init__(self, spark: SparkSession, profile: Profile, *, owned: bool, given: Mapping[str, str] | None = None) -> None:
         self.spark = spark
-        self.profile = profile
         self._owned = owned
         self._warms = owned and given is not None and JVM_OPTIONS not in given
-        self._folder: str | None = None
-        self._stopped, self._pid = False, os.getpid()
         check_agreement(spark, given=not owned)
-        remove_leftovers()
-        self.queries: list[StreamQuery] = []
-        stop_at_end(self)
-        self.clock: Callable[[], int] = wall_clock_us
+        super().__init__(profile)
         for name, value in query_settings(profile).items():
             spark.conf.set(name, (given or {}).get(name, value))
         use_stores_of(spark, given or {})
 
     def _alive(self, what: str) -> None:
-        if os.getpid() != self._pid:
+        if self._forked:
             raise SessionClosedError(
                 message(
                     f"{what} in a process that was forked",
@@ -104,17 +93,6 @@ class SparkRunner:
                 )
             )
         require_alive(self.spark, what, stopped=self._stopped)
-
-    def folder(self, name: str) -> str:
-        """A new temporary folder that goes with the session."""
-        path = self._new_path(name)
-        Path(path).mkdir()
-        return path
-
-    def _new_path(self, name: str) -> str:
-        if self._folder is None or not Path(self._folder).is_dir():
-            self._folder = new_folder("session")
-        return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
@@ -186,7 +164,7 @@ class SparkRunner:
             raise
         owner.running = lambda: query.status == "running"
         release_at_end(opened.lease, query)
-        self.queries = [*(q for q in self.queries if q.status == "running"), query]
+        self._add(query)
         return query
 
     def _started(
@@ -204,21 +182,6 @@ class SparkRunner:
                 return remote.start(self.spark, plan, sinks, opened, batches, title, self.clock, cleanup)
             check_outputs(plan, sinks)
             return streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
-
-    def trim(self, spool: str) -> int:
-        """Remove the sends of a memory stream that no query will read again."""
-        return trim(spool)
-
-    def _check_name(self, name: str | None) -> None:
-        if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
-            raise PlanError(
-                message(
-                    f"a query named {name!r} runs already",
-                    "the name of a running query",
-                    "the two could not be told apart, and might share a checkpoint",
-                    "stop() it first, or start this one under another name; session.queries has the running ones",
-                )
-            )
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """The state of a stage in a checkpoint as a table."""
@@ -276,25 +239,12 @@ class SparkRunner:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
         return inferred(self.spark, Located(*path), kind, options)
 
-    def stops(self) -> list[Callable[[], None]]:
-        """See :class:`~krishiv_py.ending.Stops`."""
-        return [query.stop for query in self.queries]
-
     def stop(self) -> None:
         """Stop all queries, remove temporary folders, and stop Spark if it was started here."""
-        self._stopped = True
-        if os.getpid() != self._pid:
-            return  # forked: it is of the process that made it
         try:
-            for query in self.queries:
-                if query.status == "running":
-                    query.stop()
+            super().stop()
         finally:
-            self.queries.clear()
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
-            if self._owned:
+            if self._owned and not self._forked:
                 stop_spark(self.spark)
-            if self._warms:
+            if self._warms and not self._forked:
                 make_archive()

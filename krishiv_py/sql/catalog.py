@@ -14,7 +14,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.frames import holds_arrow
 from krishiv_py.connectors.lookup_table import as_table
 from krishiv_py.errors import RAISED, PlanError, message, shown, told
-from krishiv_py.plan.behind import filters_behind
+from krishiv_py.plan.after_watermark import filters_after
 from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
@@ -64,7 +64,7 @@ class Registered:
                 )
             )
         names = [f.name for f in self.stream.schema]
-        node = stream.node if self.spec is None else filters_behind(stream.node, self.stream.node, names)
+        node = stream.node if self.spec is None else filters_after(stream.node, self.stream.node, names)
         found = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
         handler = self.late_handler or found.late_handler
         return attrs.evolve(found, draft=attrs.evolve(found.draft, told=self.told, late_handler=handler))

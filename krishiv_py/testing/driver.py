@@ -19,10 +19,10 @@ from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.outputs import AnySink, outputs
-from krishiv_py.in_process.packing import Sent
-from krishiv_py.in_process.stage import DrivenStage, dropped
+from krishiv_py.in_process.stage import ProcessStage, dropped
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
@@ -105,7 +105,7 @@ class Driver:
         self._took: tuple[float, int | None] = (0.0, None)
 
     @property
-    def _stages(self) -> list[DrivenStage]:
+    def _stages(self) -> list[ProcessStage]:
         return self._core.stages
 
     @property
@@ -187,7 +187,7 @@ class Driver:
         """The watermark for people."""
         return show_instant(self.watermark_us)
 
-    def _watermark_us(self, stage: DrivenStage) -> int:
+    def _watermark_us(self, stage: ProcessStage) -> int:
         return self._clocks.moment().at(stage.plan.times).watermark_us
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, message, shown
-from krishiv_py.in_process.packing import Sent
+from krishiv_py.in_process.batch import Sent
 from krishiv_py.kernels.input.rows import as_batches
 from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED

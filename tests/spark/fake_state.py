@@ -10,7 +10,7 @@ import pytest
 
 from krishiv_py.engine.notes import Report
 from krishiv_py.engine.stage import BatchDone, Packed
-from krishiv_py.in_process.stage import DrivenStage
+from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.handing_on import METRICS, RESULT
@@ -93,9 +93,9 @@ class Operated:
 def beside(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: ChunkFolder | None = None) -> Operated:
     """Let all that a driver of one stage does be done by the operator too; both must give the same."""
     operated = Operated(driver.plan, blobs=blobs)
-    plain = DrivenStage.step
+    plain = ProcessStage.step
 
-    def both(self: DrivenStage, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
+    def both(self: ProcessStage, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
         done = plain(self, read, moment, batch_id)
         if self is not driver._stages[0]:
             return done
@@ -107,5 +107,5 @@ def beside(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: ChunkFolde
         assert report.wakeup_now_us == done.step.wakeup_now_us
         return done
 
-    monkeypatch.setattr(DrivenStage, "step", both)
+    monkeypatch.setattr(ProcessStage, "step", both)
     return operated

@@ -45,7 +45,7 @@ class PaneStream(WindowedStream):
             Each gets the events; in a trigger with all tuples of the partition as an Arrow table. At an event they are called
             in this order, then the single function for it.
         aggs : sequence of Expr
-            Aggregates, and what is computed of them, beside the tuples, as columns of the results.
+            Aggregates, and what is computed of them, next to the tuples, as columns of the results.
         submits : pyarrow.Schema or str, optional
             The columns of tuples that handlers submit: what ``window_initial_full``, ``window_trigger`` and ``window_close``
             return, a dict or a list of dicts, are the results, instead of one row a trigger.
@@ -85,9 +85,9 @@ class PaneStream(WindowedStream):
             "window_trigger": window_trigger,
             "window_close": window_close,
         }
-        beside = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
+        further = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
         schema = None if submits is None else as_schema(submits)
-        if schema is not None and beside:
+        if schema is not None and further:
             raise PlanError(
                 message(
                     "aggregates beside submitted tuples have no place",
@@ -106,7 +106,7 @@ class PaneStream(WindowedStream):
         names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")
-        draft = aggregated(attrs.evolve(self.draft, window=window), self._row_schema(), [tuples, *beside])
+        draft = aggregated(attrs.evolve(self.draft, window=window), self._row_schema(), [tuples, *further])
         return AggregatedStream(draft, self.runner)
 
     def get_window_data(self, *_: object) -> NoReturn:

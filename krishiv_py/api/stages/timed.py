@@ -14,7 +14,7 @@ from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.plain import RunMethods, rows_of
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.behind import filtered_behind, keeping_mark, without_marked
+from krishiv_py.plan.after_watermark import filtered_after, keeping_mark, without_marked
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -67,7 +67,7 @@ class TimedStream(RunMethods, KeyedStream):
         """
         given = self._below().filter(condition).node
         assert isinstance(given, Filter)
-        return self._over(filtered_behind(given.input, self.schema.names, given.condition), self.schema)
+        return self._over(filtered_after(given.input, self.schema.names, given.condition), self.schema)
 
     def with_column(self, name: str, value: Expr | str) -> TimedStream:
         """Add, or replace, a column called `name`: an expression, or SQL text, as `value`; not the event time."""

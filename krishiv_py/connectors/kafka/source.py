@@ -310,8 +310,8 @@ class KafkaSource(Source):
 
     def partition_of(self, planned: JsonValue) -> str:
         """Return the partition of a range, named as in the column ``kafka_source``."""
-        told: Any = planned
-        return f"{told[0]}-{told[1]}"
+        noted: Any = planned
+        return f"{noted[0]}-{noted[1]}"
 
     def backlog(self, position: JsonValue) -> dict[str, int] | None:
         """Return the records of each partition up to its end, or to where reading ends, when the driver last looked."""

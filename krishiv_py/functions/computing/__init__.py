@@ -1,1 +1,1 @@
-"""What functions and operators compute: values, casts, comparison, arithmetic, texts, times, lists, maps."""
+"""The computation of functions and operators: values, casts, comparison, arithmetic, texts, times, lists, maps."""

@@ -1,4 +1,4 @@
-"""Functions of text, and those that choose between values."""
+"""Types that arguments must have, and the one type in which several values meet."""
 
 from __future__ import annotations
 

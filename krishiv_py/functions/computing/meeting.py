@@ -1,4 +1,4 @@
-"""Constants in the types they mean where they meet other values."""
+"""The types that constants take next to columns: a text is a time there, a whole number a short decimal."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Prepare:
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
         maxima = self._maxima(rows, times, usable)
-        if spec.kept_column is not None:  # what a filter leaves out has moved the watermark, and is judged by nothing
+        if spec.kept_column is not None:  # what a filter leaves out has moved the watermark, and is not checked for lateness
             kept = rows.column(spec.kept_column)
             rows = rows.filter(kept)
             keep = kept.to_numpy(zero_copy_only=False)

@@ -866,7 +866,7 @@ class JsonMethods(Calls):
     def from_json(self, schema: str) -> Func:
         """Return the text as a struct of a DDL `schema`: ``col("body").from_json("id bigint").field("id")``.
 
-        Fields that are missing or do not fit are null; of a text that is no JSON object, all are.
+        Fields that are missing or do not fit are null; of a text that holds no JSON object, all are.
 
         SQL text: ``from_json('{"a": 1}', 'a bigint').a`` is 1.
         """

@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
-from krishiv_py.plan.behind import is_marked
+from krishiv_py.plan.after_watermark import is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import KEPT, AssignWatermark, Node, Project, UnionSource, source_of

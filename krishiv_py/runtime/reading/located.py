@@ -22,7 +22,7 @@ class Located:
     path : str
         Absolute where the files are on this machine.
     literal : bool
-        Whether it names a folder or file as it stands, though it may look like a pattern.
+        Whether it names a folder or file as it is, though it may look like a pattern.
     """
 
     path: str
@@ -30,7 +30,7 @@ class Located:
 
     @property
     def for_spark(self) -> str:
-        """The path as Spark is to be told, for which some characters have a meaning."""
+        """The path as Spark takes it, for which some characters have a meaning."""
         return literal_path(self.path) if self.literal else self.path
 
 
@@ -71,7 +71,7 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
 
 
 def literal_path(path: str) -> str:
-    """A path as Spark is to be told that takes some characters for a pattern."""
+    """A path as Spark takes it, which takes some characters for a pattern."""
     return PATTERN.sub(r"\\\g<0>", path)
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.disk.files import is_local_path
 from krishiv_py.errors import PlanError, message
+from krishiv_py.runtime.session import check_kept
 
 Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
@@ -195,15 +196,7 @@ def checked_profile(profile: str) -> Profile:
 
 def check_checkpoint(profile: Profile, checkpoint: str | None, *, mounted: bool = False) -> None:
     """Refuse a checkpoint that does not keep what the profile promises; `mounted` says that local paths are shared ones."""
-    if checkpoint is None and profile != "dev-local":
-        raise PlanError(
-            message(
-                f"profile {profile!r} needs a checkpoint",
-                "None",
-                "nothing would survive a restart",
-                'pass start(..., checkpoint="...")',
-            )
-        )
+    check_kept(profile, checkpoint)
     if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint) and not mounted:
         raise PlanError(
             message(

@@ -4,7 +4,7 @@
 
     slices      │ a │ b │ c │ d │ e │ f │
     over          ▔   ▔                      all windows over them have ended, some are not over
-    open                  ▔   ▔   ▔   ▔      some window over them has not ended
+    open                  ▔   ▔   ▔   ▔      some window over them is open
                                   │ watermark
 
 An open window has nothing of its own. In the step in which it ends it gets entries in the log of its own, but no rows: its

@@ -12,7 +12,7 @@ from krishiv_py.plan.schema import checked
 from krishiv_py.runtime.reading.located import with_partitions
 
 
-def infer(path: tuple[str, bool], kind: str) -> pa.Schema:
+def inferred(path: tuple[str, bool], kind: str) -> pa.Schema:
     """Return the columns of the files at a path, by the first one, and those that folders such as ``user=7`` add.
 
     Raises

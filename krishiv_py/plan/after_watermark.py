@@ -18,7 +18,7 @@ from krishiv_py.plan.nodes import KEPT, Filter, Node, Project
 
 
 @attrs.frozen(eq=False)
-class FilterBehind(Project):
+class FilterAfter(Project):
     """Mark rows that a filter after the watermark leaves out."""
 
     title: ClassVar[str] = "Filter"
@@ -33,11 +33,11 @@ def is_marked(node: Node) -> bool:
     return isinstance(node, Project) and any(name == KEPT for name, _ in node.columns)
 
 
-def filtered_behind(node: Node, names: Sequence[str], condition: Expr) -> FilterBehind:
+def filtered_after(node: Node, names: Sequence[str], condition: Expr) -> FilterAfter:
     """The rows of a node with these columns, marked by a condition; of two filters both hold."""
     kept = coalesce(condition, lit(False))
     mark: Expr = kept & col(KEPT) if is_marked(node) else kept
-    return FilterBehind(node, (*((name, col(name)) for name in names), (KEPT, mark)), condition=condition)
+    return FilterAfter(node, (*((name, col(name)) for name in names), (KEPT, mark)), condition=condition)
 
 
 def without_mark(rows: pa.Schema) -> pa.Schema:
@@ -57,7 +57,7 @@ def without_marked(node: Node, names: Sequence[str]) -> Node:
     return Project(Filter(node, col(KEPT)), tuple((name, col(name)) for name in names))
 
 
-def filters_behind(node: Node, base: Node, names: Sequence[str]) -> Node:
+def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
     """The steps over a `base` with these columns, with filters after its watermark; as they are if others are among them."""
     steps: list[Filter | Project] = []
     at = node
@@ -68,7 +68,7 @@ def filters_behind(node: Node, base: Node, names: Sequence[str]) -> Node:
         at = at.input
     for step in reversed(steps):
         if isinstance(step, Filter):
-            at = filtered_behind(at, names, step.condition)
+            at = filtered_after(at, names, step.condition)
         else:
             names = [name for name, _ in step.columns]
             at = keeping_mark(attrs.evolve(step, input=at))

@@ -1,0 +1,110 @@
+"""What a session keeps whichever engine runs its queries: their handles, temporary folders, the clock, the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from krishiv_py.api.query import Query
+from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.ending import stop_at_end
+from krishiv_py.errors import PlanError, message
+from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
+
+Q = TypeVar("Q", bound=Query)
+
+
+class SessionRunner(Generic[Q]):
+    """Base of what runs the queries of a session.
+
+    Attributes
+    ----------
+    profile : str
+        What survives a loss of power.
+    clock : callable
+        Processing time, µs since the epoch.
+    queries : list
+        The handles of its queries.
+    """
+
+    def __init__(self, profile: DurabilityProfile) -> None:
+        self.profile: DurabilityProfile = profile
+        self.clock: Callable[[], int] = wall_clock_us
+        self.queries: list[Q] = []
+        self._folder: str | None = None
+        self._stopped, self._pid = False, os.getpid()
+        remove_leftovers()
+        stop_at_end(self)
+
+    def folder(self, name: str) -> str:
+        """A new temporary folder that goes with the session."""
+        path = self._new_path(name)
+        Path(path).mkdir()
+        return path
+
+    def _new_path(self, name: str) -> str:
+        if self._folder is None or not Path(self._folder).is_dir():
+            self._folder = new_folder("session")
+        return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
+
+    @property
+    def _forked(self) -> bool:
+        """Whether this is another process than the one that made the session."""
+        return os.getpid() != self._pid
+
+    def _check_name(self, name: str | None) -> None:
+        if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
+            raise PlanError(
+                message(
+                    f"a query named {name!r} runs already",
+                    "the name of a running query",
+                    "the two could not be told apart, and might share a checkpoint",
+                    "stop() it first, or start this one under another name; session.queries has the running ones",
+                )
+            )
+
+    def _add(self, query: Q) -> None:
+        """Keep the handle of a query, and forget those that have ended."""
+        self.queries = [*(q for q in self.queries if q.status == "running"), query]
+
+    def trim(self, spool: str) -> int:
+        """Remove the sends of a memory stream that no query will read again."""
+        return trim(spool)
+
+    def stops(self) -> list[Callable[[], None]]:
+        """See :class:`~krishiv_py.ending.Stops`."""
+        return [query.stop for query in self.queries]
+
+    def stop(self) -> None:
+        """Stop all queries, and remove temporary folders."""
+        self._stopped = True
+        if self._forked:
+            return
+        try:
+            for query in self.queries:
+                if query.status == "running":
+                    query.stop()
+        finally:
+            self.queries.clear()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+
+def check_kept(profile: DurabilityProfile, checkpoint: str | None) -> None:
+    """Refuse to run without a checkpoint where the profile promises that a query survives."""
+    if checkpoint is None and profile != "dev-local":
+        raise PlanError(
+            message(
+                f"profile {profile!r} needs a checkpoint",
+                "None",
+                "nothing would survive a restart",
+                'pass start(..., checkpoint="...")',
+            )
+        )
