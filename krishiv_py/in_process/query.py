@@ -121,6 +121,8 @@ class ProcessQuery(RunningQuery):
             done = self._engine.process_available()
             while self.status == "running" and not done.wait(_SLICE_S):
                 pass
+            while self._problem is not None and self.status == "running":  # who sees the failure may start it again at once
+                self._over.wait(_SLICE_S)
         self._raise_problem()
 
     def exception(self) -> Exception | None:
