@@ -62,16 +62,22 @@ class SessionBuilder(SessionOptions):
     """
 
     def get_or_create(self) -> Session:
-        """Start Spark, or reuse the running session.
+        """Start Spark, or reuse the running session; with ``.engine("in-process")`` a new session in this process.
 
         Raises
         ------
         EnvironmentSetupError
             When no Java 17 or newer is found; names the command that installs it. Or when Spark cannot be started on this
             master, or with these settings.
+        PlanError
+            In process, for options of Spark's and for the profile of a cluster.
         """
+        if self._engine == "in-process":
+            return Session(process.ProcessRunner.of(self._profile, self._stores))
         given, profile = dict(self._settings), profiles.checked_profile(self._profile)
-        spark, owned = local.session(self._master, self._app, given, profile, lambda: (runtime.SparkRunner, context.SqlContext))
+        spark, owned = local.session(
+            self._master, self._app or "krishiv_py", given, profile, lambda: (runtime.SparkRunner, context.SqlContext)
+        )
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
@@ -98,7 +104,8 @@ class Session(FileSources, RangedSources, OtherStreams):
 
         All windows, joins, sinks and sources run that need no Spark; the answers are those of Spark, as the same kernels
         compute them. A query with a checkpoint goes on after a crash with every row in its results once. For more than one
-        machine use :meth:`embedded` or :meth:`builder`: the pipeline is the same.
+        machine use :meth:`embedded` or :meth:`builder`: the pipeline is the same. ``Session.builder().engine("in-process")``
+        makes the same session, and takes ``storage_options``.
 
         Parameters
         ----------
@@ -120,17 +127,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         ...     per_minute.collect().to_pylist()
         [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
         """
-        one_of(profile, "profile", PROFILES)
-        if profile == "distributed-durable":
-            raise PlanError(
-                message(
-                    "a session in process is one machine",
-                    shown(profile),
-                    "its state would be lost with the machine",
-                    'write profile="single-node-durable", or Session.builder() for a cluster',
-                )
-            )
-        return cls(process.ProcessRunner(profile))
+        return SessionBuilder().engine("in-process").profile(profile).get_or_create()
 
     @classmethod
     def builder(cls) -> SessionBuilder:

@@ -8,10 +8,13 @@ from typing import Literal, TypeAlias
 import attrs
 from typing_extensions import Self
 
-from krishiv_py.disk.stores.options import spark_settings
-from krishiv_py.plan.checks import PROFILES, a_text, one_of, setting
+from krishiv_py.disk.files import says_where
+from krishiv_py.disk.stores.options import HADOOP, spark_settings
+from krishiv_py.errors import PlanError, message
+from krishiv_py.plan.checks import ENGINES, PROFILES, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
 
+EngineName: TypeAlias = Literal["spark", "in-process"]
 DurabilityProfile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
 
 
@@ -20,9 +23,25 @@ class SessionOptions:
     """The settings of a session; every step returns a new value. Base of :class:`krishiv_py.SessionBuilder`."""
 
     _master: str | None = attrs.field(default=None, repr=shown_text)
-    _app: str = "krishiv_py"
+    _app: str | None = None
     _settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
     _profile: str = "dev-local"
+    _engine: str = "spark"
+
+    def engine(self, name: EngineName) -> Self:
+        """What runs queries, by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
+
+        In process there are no options of Spark's: a master, an application name, and settings other than how object stores
+        and HDFS are reached.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.builder().engine("in-process").get_or_create() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        """
+        one_of(name, "engine", ENGINES)
+        return attrs.evolve(self, engine=name)
 
     def master(self, url: str) -> Self:
         """Spark master `url`, ``local[*]`` by default."""
@@ -64,3 +83,28 @@ class SessionOptions:
         """Durability profile by `name` (SEMANTICS §6.2)."""
         one_of(name, "profile", PROFILES)
         return attrs.evolve(self, profile=name)
+
+    @property
+    def _stores(self) -> dict[str, str]:
+        """Settings for object stores and HDFS, under Hadoop's names.
+
+        Raises
+        ------
+        PlanError
+            For options that are Spark's.
+        """
+        of_spark = {".master": self._master, ".app_name": self._app}
+        given = [name for name, value in of_spark.items() if value is not None]
+        found = {}
+        for name, value in self._settings:
+            own = name.removeprefix(HADOOP)
+            if name.startswith(HADOOP) and says_where(own):
+                found[own] = value
+            else:
+                given.append(f".config({name!r})")
+        if given:
+            hint = 'leave it out, or write .engine("spark")'
+            raise PlanError(
+                message("options of Spark for a session in process", ", ".join(given), "nothing would follow them", hint)
+            )
+        return found

@@ -1,7 +1,8 @@
 """Tables that rows are looked up in: as they are, or loaded anew now and then (SEMANTICS §9.3).
 
-In a query all tasks of a micro-batch see one version of a table: its driver loads it and says which (spark/storage/tables.py).
-A test driver goes by its clock; a task for which nobody says it, as in a frame that goes on in plain Spark, by the machine's.
+In a query all tasks of a micro-batch see one version of a table: its driver loads it and says which
+(runtime/storage/tables.py). A test driver goes by its clock; a task for which nobody says it, as in a frame that goes on in
+plain Spark, by the machine's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 import attrs
 import pyarrow as pa
@@ -32,9 +34,8 @@ else:  # importing the package must not import pyarrow.compute
 
 @attrs.frozen
 class _Held:
-    """A table that this process has: by which clock it was loaded and when, in seconds, its version."""
+    """A table that this process has: when it was loaded, in seconds of a clock, its version."""
 
-    clock: int | None
     at: float
     version: int | str
     table: pa.Table
@@ -53,14 +54,16 @@ class Versions(Protocol):
 
 
 _held: dict[str, _Held] = {}
+_by_clock: WeakKeyDictionary[object, dict[str, _Held]] = WeakKeyDictionary()
+"""What those have that go by a clock of their own: several may use one table."""
 _versions: ContextVar[Versions | None] = ContextVar("lookup_versions", default=None)
-_clock: ContextVar[tuple[int, float] | None] = ContextVar("lookup_clock", default=None)
+_clock: ContextVar[tuple[object, float] | None] = ContextVar("lookup_clock", default=None)
 _standing: ContextVar[Mapping[str, LookupTable]] = ContextVar("lookup_standing", default=MappingProxyType({}))
 
 
 @contextmanager
-def tables_age_by(clock: int, now_us: int) -> Iterator[None]:
-    """Inside, tables are as old as the time `now_us` of a clock says, which is told apart by a number; not as the machine's."""
+def tables_age_by(clock: object, now_us: int) -> Iterator[None]:
+    """Inside, tables are as old as the time `now_us` of a clock says, not as the machine's; each clock has its own versions."""
     token = _clock.set((clock, now_us / 1e6))
     try:
         yield
@@ -125,19 +128,24 @@ class LookupTable:
         if versions is not None:
             wanted = versions.name(self.token)
             if held is None or held.version != wanted:
-                held = _held[self.token] = _Held(None, 0.0, wanted, versions.table(self.token))
+                held = _held[self.token] = _Held(0.0, wanted, versions.table(self.token))
             return held.version, held.table
         clock, now = _clock.get() or (None, time.monotonic())
-        if held is not None and (self.reload_us is None or (held.clock == clock and now - held.at < self.reload_us / 1e6)):
+        mine = self._of(clock)
+        held = mine.get(self.token)
+        if held is not None and (self.reload_us is None or now - held.at < self.reload_us / 1e6):
             return held.version, held.table
         version = 1 + (held.version if held is not None and isinstance(held.version, int) else 0)
-        found = _Held(clock, now, version, self.loaded())
-        _held[self.token] = found
+        found = mine[self.token] = _Held(now, version, self.loaded())
         return found.version, found.table
 
-    def seen(self) -> TableVersion | None:
-        """The version this process has; None before it is used."""
-        held = _held.get(self.token)
+    def _of(self, clock: object) -> dict[str, _Held]:
+        """Where the table is held for those who go by a clock; one that is loaded once is there for all."""
+        return _held if clock is None or self.reload_us is None else _by_clock.setdefault(clock, {})
+
+    def seen(self, clock: object) -> TableVersion | None:
+        """The version that is in use where tables age by a clock; None before it is used."""
+        held = self._of(clock).get(self.token)
         if held is None or not isinstance(held.version, int):
             return None
         return TableVersion(held.version, round(held.at * 1e6), held.table.num_rows)
@@ -181,7 +189,7 @@ class LookupTable:
         data, token = state["table"], state["token"]
         if data is not None:
             if token not in _held:
-                _held[token] = _Held(None, 0.0, 0, pa.ipc.open_stream(pa.py_buffer(data)).read_all())
+                _held[token] = _Held(0.0, 0, pa.ipc.open_stream(pa.py_buffer(data)).read_all())
             state["table"] = _held[token].table
         for name, value in state.items():
             setattr(self, name, value)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import posixpath
+from typing import Final
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.folders import private_folder, sync
+from krishiv_py.disk.hdfs.client import is_hdfs_setting
 from krishiv_py.disk.hdfs.system import hdfs_path, hdfs_system
+from krishiv_py.disk.stores import google, s3
 from krishiv_py.disk.stores.google import add_folder, arrow_google
 from krishiv_py.disk.stores.kinds import is_google, is_store
 from krishiv_py.disk.stores.s3 import arrow_store
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
+
+_ENDS: Final = tuple(f".{name}" for name in s3.NAMES)
+_BY_NAME: Final = tuple(google.PREFIX + name for name in google.NAMES)
+
+
+def says_where(name: str) -> bool:
+    """Whether a setting of Hadoop's says how an object store or HDFS is reached from here."""
+    return name in _BY_NAME or (name.startswith(s3.PREFIX) and name.endswith(_ENDS)) or is_hdfs_setting(name)
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:

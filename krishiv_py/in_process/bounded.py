@@ -74,11 +74,11 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> B
         for batch in batches:
             rows, sent_us = _read(core, batch, now_us)
             now_us = sent_us
-            with tables_age_by(id(core), now_us):  # sends came one by one, so a batch without rows followed each
+            with tables_age_by(core, now_us):  # sends came one by one, so a batch without rows followed each
                 done.append(core.run(rows, now_us, begun_us=begun_us, waits=sent))
             counters.update(_counters(core))
         core.clocks.advance(None, END_OF_TIME, None, now_us)
-        with tables_age_by(id(core), now_us):
+        with tables_age_by(core, now_us):
             done.append(core.run(None, now_us, begun_us=begun_us))
     late = [pa.concat_tables([d.late[n] for d in done]).combine_chunks() for n in range(len(plan.stages))]
     outputs.publish(0, [plan.outputs[n].schema.empty_table() for n in range(len(plan.outputs))], late)

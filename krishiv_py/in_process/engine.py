@@ -17,10 +17,11 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system, sync_files
 from krishiv_py.engine.notes import Report
+from krishiv_py.errors import CheckpointError
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import BatchOutput, Core
@@ -35,7 +36,6 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.tables import tables_seen
 from krishiv_py.replay_log import woken_by_sends
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.opened import PROCESS_STATE
@@ -45,8 +45,11 @@ from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.tables import Tables
 
 _LONGEST_WAIT_S: Final = 1.0
+_ATTEMPTS: Final = 10
+"""How often a state is read that a running query replaces meanwhile."""
 
 
 class Engine:
@@ -68,6 +71,8 @@ class Engine:
         When batches are planned.
     checkpoint : str
         Its checkpoint, which it holds by `lease`.
+    tables : Tables
+        The tables of its lookup joins.
     now : callable
         Processing time, µs since the epoch.
     durable : bool
@@ -84,11 +89,12 @@ class Engine:
         batches: Batches,
         checkpoint: str,
         lease: Lease,
+        tables: Tables,
         now: Callable[[], int],
         *,
         durable: bool,
     ) -> None:
-        self.core = Core(plan, title, now())
+        self.core = changing(Core(plan, title, now()))
         self.query_id = str(uuid.uuid4())
         self.batch = threading.RLock()
         """Held while a batch is planned and runs: whoever looks at the state takes it."""
@@ -101,6 +107,7 @@ class Engine:
         self._log = BatchLog(checkpoint, len(readers), durable)
         self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable)
         self._checkpoint, self._durable = checkpoint, durable
+        self._tables = tables
         self._closing = threading.Event()
         self._closings: Closings | None = None
         self._taken: dict[int, int] = {}
@@ -108,8 +115,6 @@ class Engine:
         self._last_us = self._looked_us = now()
         self._more = False
         self._asked: list[threading.Event] = []
-        for stage in self.core.stages:
-            stage.store, stage.pages = ChangedStore(), ChangedPages()
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
@@ -289,7 +294,8 @@ class Engine:
                 self._outputs.publish(number, list(output.results.values()), output.late, is_replay=is_replay)
 
             snapshot = planned.snapshot or any(control.snapshot for _, _, control in controls)
-            with tables_age_by(id(self), planned.now_us):
+            self._ledger.tables = self._tables.begin(planned.number)
+            with tables_are(self._tables):
                 self.core.run(sent, planned.now_us, begun_us=planned.now_us, snapshot=snapshot, publish=publish)
             self._taken = dict(planned.taken)
             if closes and self._closings is not None:
@@ -347,34 +353,15 @@ class Engine:
         self._account(planned.number)
 
     def _restore(self, values: dict[Key, bytes], note: dict[str, Any]) -> None:
-        core = self.core
-        core.batch_id = self._state.last + 1
-        core.clocks = Clocks.restored(self._plan.clocks, note["clocks"])
-        core.in_force = core.clocks.moment()
-        core.before, core.advances = tuple(note["before"]), note["advances"]
         self.query_id = note["query"]
         self._taken = {int(at): number for at, number in note["taken"].items()}
-        for (number, kind, name), value in values.items():
-            stage = core.stages[number]
-            assert isinstance(stage.pages, ChangedPages)
-            if kind == TABLE:
-                stage.store.put(name, self._state.table_of(value))
-            else:
-                stage.pages.notes[name] = value
-        for stage, kept in zip(core.stages, note["stages"], strict=True):
-            assert isinstance(stage.store, ChangedStore)
-            stage.store.changed.clear()
-            stage.meta, stage.counters, stage.left = kept["meta"], under_new_names(kept["counters"]), kept["left"]
-            stage.open_windows, stage.open_rows = kept["open"]
-            watermark_us, now_us, asks, others, begun_us, before = kept["handed"]
-            early = None if before is None else tuple(before)
-            stage.handed = Moment(watermark_us, now_us, asks, tuple(others), begun_us, early)
+        restore(self.core, self._state, values, note)
         self._account(self._state.last)
 
     def _account(self, batch_id: int) -> None:
         """Say where the query is."""
         core, ledger = self.core, self._ledger
-        ledger.idle, ledger.doubts, ledger.tables = core.idle, core.ahead.doubts, tables_seen(self._plan)
+        ledger.idle, ledger.doubts = core.idle, core.ahead.doubts
         ledger.partition_times_us = core.ahead.partition_times_us
         reports = {}
         for number, stage in enumerate(core.stages):
@@ -384,3 +371,57 @@ class Engine:
         sources = core.clocks.reached if self._plan.keeps_ledger else {}
         ledger.take(batch_id, reports, core.in_force, sources, whole=True)
         ledger.advances = core.advances
+
+
+def changing(core: Core) -> Core:
+    """Let the stages of a core note what changes between two commits."""
+    for stage in core.stages:
+        stage.store, stage.pages = ChangedStore(), ChangedPages()
+    return core
+
+
+def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapping[str, Any]) -> None:
+    """Put a core where the last commit of a state log left it, by what was loaded of the log."""
+    core.batch_id = state.last + 1
+    core.clocks = Clocks.restored(core.plan.clocks, note["clocks"])
+    core.in_force = core.clocks.moment()
+    core.before, core.advances = tuple(note["before"]), note["advances"]
+    for (number, kind, name), value in values.items():
+        stage = core.stages[number]
+        assert isinstance(stage.pages, ChangedPages)
+        if kind == TABLE:
+            stage.store.put(name, state.table_of(value))
+        else:
+            stage.pages.notes[name] = value
+    for stage, kept in zip(core.stages, note["stages"], strict=True):
+        assert isinstance(stage.store, ChangedStore)
+        stage.store.changed.clear()
+        stage.meta, stage.counters, stage.left = kept["meta"], under_new_names(kept["counters"]), kept["left"]
+        stage.open_windows, stage.open_rows = kept["open"]
+        watermark_us, now_us, asks, others, begun_us, before = kept["handed"]
+        early = None if before is None else tuple(before)
+        stage.handed = Moment(watermark_us, now_us, asks, tuple(others), begun_us, early)
+
+
+def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: int) -> pa.Table:
+    """Return the windows in state of a stage after the last committed micro-batch of a checkpoint, which is only read.
+
+    Raises
+    ------
+    CheckpointError
+        When a part of it is damaged or missing.
+    PlanError
+        For a name that no stage has.
+    """
+    number = plan.stage_called(stage)
+    for attempt in range(_ATTEMPTS):
+        core, state = changing(Core(plan, plan.title, now_us)), StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}")
+        try:
+            values, note = state.load(only_read=True)
+            if note is not None:
+                restore(core, state, {key: value for key, value in values.items() if key[0] == number}, note)
+            return core.stages[number].state()
+        except CheckpointError:  # a query that runs removes files it has copied
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")

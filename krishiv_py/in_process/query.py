@@ -16,7 +16,6 @@ from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import KrishivError, OperatorError, message, own_type, told
 from krishiv_py.in_process.engine import Engine
-from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import RunningQuery
@@ -158,7 +157,7 @@ class ProcessQuery(RunningQuery):
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         asked = self._engine.core.stages[self._plan.stage_called(stage)]
         with self._engine.batch:
-            return asked.stage.operator.state(Bucket(asked.store, asked.meta, pages=asked.pages))
+            return asked.state()
 
     @property
     def pending_keys(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -13,15 +13,17 @@ import pyarrow.fs as pafs
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
+from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.display.progress import Show
-from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, message
+from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, message, shown
 from krishiv_py.in_process.bounded import run_bounded
-from krishiv_py.in_process.engine import Engine
+from krishiv_py.in_process.engine import Engine, kept_state
 from krishiv_py.in_process.inferred import inferred
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
@@ -32,9 +34,11 @@ from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
+from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.checkpoint.trimming import note_reader
 from krishiv_py.runtime.clock.flushed import warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
@@ -45,13 +49,38 @@ from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading.located import located
 from krishiv_py.runtime.session import SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
+from krishiv_py.runtime.storage.tables import Tables
 
 _ENGINE: Final = "in process"
+_PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")
 _FOLDERS: Final = ("offsets", "commits", "krishiv")
 
 
 class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
+
+    @classmethod
+    def of(cls, profile: str, stores: Mapping[str, str]) -> ProcessRunner:
+        """Return the runner of a `profile`; this process reaches `stores` by these settings of Hadoop's from now on.
+
+        Raises
+        ------
+        PlanError
+            For the profile of a cluster, which this process is not.
+        """
+        for own in _PROFILES:
+            if own == profile:
+                if stores:
+                    use({**known_settings(), **stores})
+                return cls(own)
+        raise PlanError(
+            message(
+                "a session in process is one machine",
+                shown(profile),
+                "its state would be lost with the machine",
+                'write profile="single-node-durable", or .engine("spark") for a cluster',
+            )
+        )
 
     @property
     def spark(self) -> NoReturn:
@@ -121,7 +150,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         streams = readers(plan, checkpoint, now, aligned, durable=durable)
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
-        engine = Engine(plan, title, streams, outputs, ledger, batches, checkpoint, opened.lease, now, durable=durable)
+        begun = max(batches_of(checkpoint), default=-1)
+        tables = Tables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
+        engine = Engine(plan, title, streams, outputs, ledger, batches, checkpoint, opened.lease, tables, now, durable=durable)
         ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
@@ -166,15 +197,14 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         return inferred(path, kind)
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
-        """The state of a stage in a checkpoint as a table."""
-        raise PlanError(
-            message(
-                "session.read_state() reads checkpoints of Spark",
-                "a session in process",
-                "the state cannot be read by it",
-                "call .state() of the running query",
-            )
-        )
+        """The state of a stage in a checkpoint as a table; the query may run, here or elsewhere."""
+        self._alive("read_state()")
+        home = absolute(checkpoint).rstrip("/")
+        check_hdfs([home])
+        _check_engine(home)
+        plan = attrs.evolve(plan, engine="in_process")
+        CheckpointNotes(home).check(plan)
+        return kept_state(plan, home, stage, self.clock())
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""

@@ -76,6 +76,10 @@ class ProcessStage:
         """Its state."""
         return Bucket(self.store, self.meta, now_us // 1_000, self.pages)
 
+    def state(self) -> pa.Table:
+        """Return the windows in state, with their aggregates so far."""
+        return self.stage.operator.state(Bucket(self.store, self.meta, pages=self.pages))
+
     @property
     def held_keys(self) -> int:
         """How many keys have something in state; without a key 1, or 0."""

@@ -118,8 +118,8 @@ class StateLog:
     _chunks: dict[Key, str] = attrs.field(factory=dict)
     _budget: int = 0
 
-    def load(self) -> tuple[dict[Key, bytes], dict[str, Any] | None]:
-        """Read the state after the last committed micro-batch.
+    def load(self, *, only_read: bool = False) -> tuple[dict[Key, bytes], dict[str, Any] | None]:
+        """Read the state after the last committed micro-batch, and clear away what is of no use, unless it is `only_read`.
 
         Returns
         -------
@@ -132,15 +132,17 @@ class StateLog:
             When a file is damaged or missing; names it.
         """
         system, root = file_system(self.folder)
-        make_folder(system, root)
-        make_folder(system, f"{root}/chunks")
-        found = system.get_file_info(pafs.FileSelector(root))
+        if not only_read:
+            make_folder(system, root)
+            make_folder(system, f"{root}/chunks")
+        found = system.get_file_info(pafs.FileSelector(root, allow_not_found=only_read))
         numbers = sorted(int(m[1]) for f in found if (m := _NAME.fullmatch(f.base_name)))
         values: dict[Key, bytes] = {}
         note: dict[str, Any] | None = None
         first = self._read(system, root, numbers[-1])[2] if numbers else 0
         for number in [n for n in numbers if n < first]:  # a process that died did not remove them
-            self._delete(system, self._path(root, number))
+            if not only_read:
+                self._delete(system, self._path(root, number))
             numbers.remove(number)
         for at, number in enumerate(numbers):
             if number != numbers[0] + at:
@@ -158,7 +160,8 @@ class StateLog:
             raise missing(self._path(root, numbers[0] - 1), WAY_OUT)
         self.last = numbers[-1] if numbers else -1
         self._chunks = {key: _chunk_name(value) for key, value in values.items() if value.startswith(b"file:")}
-        self._remove_orphans(system, root)
+        if not only_read:
+            self._remove_orphans(system, root)
         return values, note
 
     def value_of(self, table: pa.Table, number: int) -> bytes:

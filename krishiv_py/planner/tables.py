@@ -34,7 +34,8 @@ def table_names(tables: tuple[LookupTable, ...]) -> list[str]:
     return names
 
 
-def tables_seen(plan: PhysicalPlan) -> dict[str, TableVersion]:
-    """The version of each table that this process looks rows up in, by its name."""
+def tables_seen(plan: PhysicalPlan, clock: object) -> dict[str, TableVersion]:
+    """The version of each table in which rows are looked up where tables age by a clock, by the name of the table."""
     tables = lookup_tables(plan)
-    return {name: seen for name, table in zip(table_names(tables), tables, strict=True) if (seen := table.seen()) is not None}
+    seen = [table.seen(clock) for table in tables]
+    return {name: one for name, one in zip(table_names(tables), seen, strict=True) if one is not None}

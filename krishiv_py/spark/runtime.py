@@ -28,7 +28,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import Opened
+from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading.located import Located
 from krishiv_py.runtime.session import SessionRunner
@@ -185,6 +185,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """The state of a stage in a checkpoint as a table."""
+        check_not_in_process(checkpoint)
         return read_state(self.spark, plan, CheckpointNotes(checkpoint), stage)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:

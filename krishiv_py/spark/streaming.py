@@ -49,6 +49,7 @@ from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.runtime.storage.closings import Closings
+from krishiv_py.runtime.storage.tables import Tables
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import Arrived, Handled, Output, outputs_of, task_output
@@ -59,7 +60,7 @@ from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.storage.tables import Tables, keep_with_driver
+from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.tasks.batch_number import closing_setting
 from krishiv_py.spark.tasks.carried import carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable

@@ -170,7 +170,7 @@ class Driver:
             whole,
             idle_sources=self._core.idle,
             watermark_advances=self._core.advances,
-            tables=tables_seen(self.plan),
+            tables=tables_seen(self.plan, self._core),
             batch_seconds=seconds,
             batch_ended_us=ended_us,
             stages=stages,
@@ -358,7 +358,7 @@ class Driver:
         return done
 
     def _run(self, sent: dict[int, Sent] | None, *, ended: bool, snapshot: bool) -> StepOutput:
-        with tables_age_by(id(self.clock), self.clock.now_us):
+        with tables_age_by(self._core, self.clock.now_us):
             done = self._core.run(
                 sent,
                 self.clock.now_us,

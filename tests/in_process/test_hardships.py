@@ -308,3 +308,69 @@ def test_a_folder_is_read_file_by_file(session: Session, tmp_path: Path, monkeyp
     query = per_minute(session.read_parquet(str(tmp_path / "in"), streaming=True)).start(MemorySink(), batches=NOW)
     assert query.await_termination("60 s")
     assert in_order(query.results()) == by_driver(rows(420))
+
+
+def test_a_repeated_batch_sees_the_version_of_its_table(tmp_path: Path) -> None:
+    """The table changes between the attempt that fails and the one that repeats it; the next batch sees the new version."""
+    prices, sink = [1], FailingSink()
+
+    def table() -> pa.Table:
+        return pa.table({"item": ["a"], "price": [prices[0]]})
+
+    def started(session: Session) -> tuple[Any, Any]:
+        stream, sender = session.memory_stream("item string, at bigint", spool=str(tmp_path / "spool"))
+        plan = stream.lookup_join(table, "item", reload="1 us")
+        sender.send([{"item": "a", "at": prices[0]}])
+        return plan.start(sink, checkpoint=str(tmp_path / "checkpoint")), sender
+
+    with Session.in_process() as session, pytest.raises(OperatorError, match="refused"):
+        started(session)[0].process_all_available()
+    prices[0], sink.fails = 2, False
+    with Session.in_process() as session:
+        query, _ = started(session)
+        query.process_all_available()
+        assert query.progress.tables["table"].version == 2
+    assert [(row["at"], row["price"]) for row in sink.rows] == [(1, 1), (2, 2)]
+
+
+class FailingSink(TableSink):
+    """Keeps rows, or refuses them."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.fails = True
+
+    def last_committed(self, batch: OutputBatch) -> int | None:
+        """None: a batch that fails is not there."""
+        return None
+
+    def write_tables(self, batch: OutputBatch, tables: Any) -> None:
+        """Take rows."""
+        if self.fails:
+            raise RuntimeError("refused")
+        self.rows += [row for table in tables for row in table.to_pylist()]
+
+
+def test_queries_over_one_table_have_versions_of_their_own(session: Session) -> None:
+    """Two queries and a bounded run share a plan with a table that is loaded again: none sees the version of another."""
+    loads: list[int] = []
+
+    def table() -> pa.Table:
+        loads.append(len(loads))
+        return pa.table({"item": ["a"], "n": [loads[-1]]})
+
+    now = [0]
+    session.use_clock(lambda: now[0])
+    stream, sender = session.memory_stream("item string, at bigint")
+    plan = stream.lookup_join(table, "item", reload="10 us")
+    queries = [plan.start(MemorySink(), name=name) for name in ("one", "two")]
+    for at in range(6):
+        now[0] = 4 * at
+        sender.send([{"item": "a", "at": at}])
+        for query in queries:
+            query.process_all_available()
+    seen = [[row["n"] for row in query.results().to_pylist()] for query in queries]
+    assert [len(set(one)) for one in seen] == [2, 2]
+    assert not set(seen[0]) & set(seen[1])
+    assert [query.progress.tables["table"].version for query in queries] == [2, 2]
+    assert len(loads) == 1 + 2 * 2

@@ -34,6 +34,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Planned, Source
+from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.runtime.checkpoint.opened import check_not_in_process
 from krishiv_py.testing import Driver, stream_of
 
@@ -377,3 +378,79 @@ def test_a_closed_key_has_no_result(session: Session, tmp_path: Path) -> None:
     query.stop()
     with pytest.raises(OperatorError):
         query.close_key("u0")
+
+
+def test_the_state_of_a_stopped_query_is_read_from_its_checkpoint(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    plan, checkpoint = per_minute(stream), str(tmp_path / "checkpoint")
+    query = plan.start(MemorySink(), checkpoint=checkpoint)
+    empty = session.read_state(checkpoint, plan)
+    sender.send(rows(200))
+    query.process_all_available()
+    running = query.state()
+    assert empty.num_rows == 0 < running.num_rows
+    assert session.read_state(checkpoint, plan).equals(running)
+    query.stop()
+    before = sorted(p.name for p in Path(checkpoint).rglob("*"))
+    with Session.in_process() as other:
+        again = per_minute(other.memory_stream(SCHEMA)[0])
+        assert other.read_state(checkpoint, again).equals(running)
+        assert sorted(p.name for p in Path(checkpoint).rglob("*")) == before
+        with pytest.raises(CheckpointError, match="kept its state"):
+            other.read_state(str(tmp_path / "nothing"), again)
+        with pytest.raises(CheckpointError, match="another plan"):
+            other.read_state(
+                checkpoint, other.memory_stream(SCHEMA)[0].watermark("at", 0).key_by("user").count_window(2).agg(count())
+            )
+        with pytest.raises(PlanError, match="stage"):
+            other.read_state(checkpoint, again, stage="none")
+        next(Path(checkpoint, "krishiv/state").glob("*.state")).write_bytes(b"damaged")
+        with pytest.raises(CheckpointError, match="damaged"):
+            other.read_state(checkpoint, again)
+        assert not (tmp_path / "nothing").exists()
+
+
+def test_the_state_is_read_while_batches_replace_it(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    plan, checkpoint = per_minute(stream), str(tmp_path / "checkpoint")
+    query = plan.start(MemorySink(), checkpoint=checkpoint)
+    for n in range(60):
+        sender.send(rows(20, 20 * n))
+    while query.progress.batch_id < 59:
+        assert session.read_state(checkpoint, plan).column_names == query.state().column_names
+    query.stop()
+    assert session.read_state(checkpoint, plan).equals(query.state())
+
+
+def test_a_builder_names_the_engine(tmp_path: Path) -> None:
+    with Session.builder().engine("in-process").profile("single-node-durable").get_or_create() as session:
+        stream, sender = session.memory_stream(SCHEMA, spool=str(tmp_path / "spool"))
+        query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+        sender.send(rows(200))
+        query.process_all_available()
+        assert in_order(query.results()) == by_driver(rows(200))
+    builder = Session.builder().engine("in-process")
+    refused = {
+        "master": builder.master("local[2]"),
+        "app_name": builder.app_name("orders"),
+        "spark.sql.shuffle.partitions": builder.config("spark.sql.shuffle.partitions", 4),
+        "spark.hadoop.io.file": builder.config("spark.hadoop.io.file", 4),
+        "one machine": builder.profile("distributed-durable"),
+    }
+    for said, one in refused.items():
+        with pytest.raises(PlanError, match=rf"(?s){said}.*Hint: .*engine\(\"spark\"\)"):
+            one.get_or_create()
+    with pytest.raises(PlanError, match="in-process"):
+        Session.builder().engine("in_process")  # type: ignore[arg-type]
+
+
+def test_stores_are_reached_by_the_options_of_the_builder() -> None:
+    before = known_settings()
+    try:
+        options = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_REGION": "eu-central-1"}
+        with Session.builder().engine("in-process").storage_options(options).get_or_create():
+            assert known_settings()["fs.s3a.access.key"] == "id"
+        with Session.in_process():
+            assert known_settings()["fs.s3a.endpoint.region"] == "eu-central-1"
+    finally:
+        use(before)

@@ -9,6 +9,8 @@ from krishiv_py.disk.stores.google import ANONYMOUS, KEY_FILE
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import setting
 
+HADOOP: Final = "spark.hadoop."
+"""How Spark's name of one of Hadoop's settings begins."""
 _HADOOP: Final = "spark.hadoop.fs.s3a."
 _TEXTS: Final[dict[str, str]] = {
     "AWS_ACCESS_KEY_ID": "access.key",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import attrs
@@ -38,10 +39,9 @@ class Validity:
 
 @attrs.frozen(eq=False)
 class _Known:
-    """A version of the table: its keys, and the order of their hashes."""
+    """What was worked out for a table: its keys, and the order of their hashes."""
 
-    version: int | str
-    table: pa.Table
+    of: weakref.ref[pa.Table]
     keys: pa.Table
     hashes: Ints
     order: Ints
@@ -49,18 +49,21 @@ class _Known:
 
 @attrs.define(eq=False)
 class Lookup:
-    """The step: a function of a batch. What is known of the table is worked out once for each of its versions."""
+    """The step: a function of a batch. What is known of a table is worked out once, and goes with the table.
+
+    Several queries in one process may share a step, and have different versions of the table.
+    """
 
     current: Callable[[], tuple[int | str, pa.Table]]
     keys: tuple[tuple[Expr, Expr], ...]
     columns: tuple[tuple[str, str], ...]
     keeps: bool
     validity: Validity | None = None
-    _known: _Known | None = None
+    _known: tuple[_Known, ...] = ()
     __name__ = "lookup_join"
 
     def __getstate__(self) -> dict[str, object]:
-        return {a.name: None if a.name == "_known" else getattr(self, a.name) for a in attrs.fields(type(self))}
+        return {a.name: () if a.name == "_known" else getattr(self, a.name) for a in attrs.fields(type(self))}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         for name, value in state.items():
@@ -74,8 +77,9 @@ class Lookup:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the batch with the columns looked up; a row that has several partners comes once for each."""
-        known = self._index()
-        table, hashes = known.table, known.hashes
+        _, table = self.current()
+        known = self._index(table)
+        hashes = known.hashes
         rows = self._keys(batch, 0)
         wanted = key_hashes(list(rows.columns), batch.num_rows)
         start, stop = np.searchsorted(hashes, wanted, side="left"), np.searchsorted(hashes, wanted, side="right")
@@ -96,14 +100,16 @@ class Lookup:
         found = [normal_key(evaluate(pair[side], rows)) for pair in self.keys]
         return pa.Table.from_arrays(found, names=[f"k{at}" for at in range(len(found))])
 
-    def _index(self) -> _Known:
-        version, table = self.current()
-        if self._known is None or self._known.version != version:
-            keys = self._keys(table, 1)
-            hashes = key_hashes(list(keys.columns), table.num_rows)
-            order = stable_order(hashes)
-            self._known = _Known(version, table, keys, hashes[order], order)
-        return self._known
+    def _index(self, table: pa.Table) -> _Known:
+        for known in self._known:
+            if known.of() is table:
+                return known
+        keys = self._keys(table, 1)
+        hashes = key_hashes(list(keys.columns), table.num_rows)
+        order = stable_order(hashes)
+        found = _Known(weakref.ref(table), keys, hashes[order], order)
+        self._known = (*(known for known in self._known if known.of() is not None), found)
+        return found
 
     @staticmethod
     def _valid(validity: Validity, batch: pa.RecordBatch, table: pa.Table, pairs: Pairs) -> Mask:

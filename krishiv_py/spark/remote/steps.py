@@ -35,12 +35,12 @@ from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs, planners
 from krishiv_py.runtime.storage.closings import Closings
+from krishiv_py.runtime.storage.tables import Tables
 from krishiv_py.spark.publishing import outputs_of
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.storage.tables import Tables
 from krishiv_py.spark.streaming import BatchSteps
 from krishiv_py.spark.tasks.batch_number import batch_setting
 from krishiv_py.version import __version__

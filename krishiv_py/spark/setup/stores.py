@@ -9,17 +9,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import file_system
-from krishiv_py.disk.hdfs.client import DEFAULT, PREFIXES, is_hdfs_setting
+from krishiv_py.disk.files import file_system, says_where
+from krishiv_py.disk.hdfs.client import DEFAULT, PREFIXES
 from krishiv_py.disk.settings import use
 from krishiv_py.disk.stores import google
+from krishiv_py.disk.stores.options import HADOOP
 from krishiv_py.disk.stores.s3 import NAMES, PREFIX, check_s3, of_s3
 from krishiv_py.errors import EnvironmentSetupError, PlanError, message
 from krishiv_py.spark.setup.config import is_connect
 
-HADOOP: Final = "spark.hadoop."
 _BUCKETS: Final = f"{PREFIX}bucket."
-_ENDS: Final = tuple(f".{name}" for name in NAMES)
 _GOOGLE: Final = tuple(google.PREFIX + name for name in google.NAMES)
 _EVERY: Final = (*(PREFIX + name for name in NAMES), *_GOOGLE)
 _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "No FileSystem for scheme")
@@ -38,11 +37,7 @@ _HINTS: Final = {
 def use_stores_of(spark: SparkSession, given: Mapping[str, str]) -> None:
     """Reach stores as this session does: by its settings, those of Hadoop's files, and those `given` to its builder."""
     found = _settings(spark) | {name.removeprefix(HADOOP): value for name, value in given.items()}
-    use({name: value for name, value in found.items() if _forwarded(name) or is_hdfs_setting(name)})
-
-
-def _forwarded(name: str) -> bool:
-    return name in _GOOGLE or (name.startswith(PREFIX) and name.endswith(_ENDS))
+    use({name: value for name, value in found.items() if says_where(name)})
 
 
 def _settings(spark: SparkSession) -> dict[str, str]:

@@ -16,7 +16,7 @@ from krishiv_py import errors
 from krishiv_py.engine.failures import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
 from krishiv_py.runtime.reading.malformed import gone, shown_path
-from krishiv_py.spark.storage.tables import tables_of
+from krishiv_py.runtime.storage.tables import tables_of
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"

@@ -1,0 +1,228 @@
+"""The tables of lookup joins in a running query: one version for all tasks of a micro-batch, also when it is repeated.
+
+When a batch begins, the driver (in process: the thread of the query) loads a table that is old enough. It writes the table
+into the checkpoint before the tasks of the batch run, with a note of which batch has which version. A batch that is repeated
+after a crash finds its own note. The note of the plan says that there is one, so that a note that was lost is not taken for one
+that was never written.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
+from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, unsealed
+from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.plan.running.progress import TableVersion
+from krishiv_py.planner.tables import table_names
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+
+_NOTE: Final = "_in_use.json"
+
+
+@attrs.define(eq=False)
+class Tables:
+    """What the driver of a query does for its tables.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The checkpoint of the query.
+    tables : tuple of LookupTable
+        The tables, in the order of the plan.
+    now : callable
+        The clock of the query, µs.
+    durable : bool
+        Whether what is written must survive a loss of power.
+    begun : int
+        The last micro-batch that was begun in an earlier run: it and those before were tried already.
+    on_record : callable
+        Whether the plan note says that there is a note of tables.
+    record : callable
+        Let it say so.
+    """
+
+    checkpoint: str
+    tables: tuple[LookupTable, ...]
+    now: Callable[[], int]
+    durable: bool = False
+    begun: int = -1
+    on_record: Callable[[], bool] = lambda: False
+    record: Callable[[], None] = lambda: None
+    _loaded: list[pa.Table | None] = attrs.field(init=False)
+    _entries: list[dict[str, Any]] | None = None
+    _again: dict[str, pa.Table] = attrs.field(factory=dict)
+    """Tables of a batch that is repeated, by their files: this process did not load them."""
+
+    def __attrs_post_init__(self) -> None:
+        self._loaded = [None for _ in self.tables]
+
+    def begin(self, batch: int) -> dict[str, TableVersion]:
+        """See that every table is there in the version of a batch, before its tasks run.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged or lost which version a batch had that is repeated.
+        SourceError
+            When a table cannot be loaded.
+        """
+        if not self.tables:
+            return {}
+        noted = self._noted(batch)
+        entries = [] if noted is None else noted["tables"]
+        known = [entry["schema"] for entry in entries] == [str(table.schema) for table in self.tables]
+        if not known or noted is None or noted["batch"] != batch:
+            before = entries if known else [None for _ in self.tables]
+            entries = [self._current(at, entry) for at, entry in enumerate(before)]
+        entries = [{**entry, "token": table.token} for entry, table in zip(entries, self.tables, strict=True)]
+        told = {"batch": batch, "tables": entries}
+        if told != noted:
+            system, path = _at(self.checkpoint, _NOTE)
+            write_whole(system, path, sealed(json.dumps(told).encode()), durable=self.durable)
+            if entries != self._entries:
+                self._forget_others([entry["file"] for entry in entries])
+        if self._entries is None:
+            self.record()
+        self._entries = entries
+        files = [entry["file"] for entry in entries]
+        self._again = {file: table for file, table in self._again.items() if file in files}
+        versions = (TableVersion(entry["version"], entry["loaded_us"], entry["rows"]) for entry in entries)
+        return dict(zip(table_names(self.tables), versions, strict=True))
+
+    def name(self, token: str) -> str:
+        """See :class:`~krishiv_py.connectors.lookup_table.Versions`; of the batch that began last."""
+        file: str = self._entry(token)[1]["file"]
+        return file
+
+    def table(self, token: str) -> pa.Table:
+        """See :class:`~krishiv_py.connectors.lookup_table.Versions`: as it was loaded, or as the note of the batch has it."""
+        at, entry = self._entry(token)
+        loaded = self._loaded[at]
+        if loaded is not None:
+            return loaded
+        if entry["file"] not in self._again:
+            self._again[entry["file"]] = noted_table(self.checkpoint, entry)
+        return self._again[entry["file"]]
+
+    def _entry(self, token: str) -> tuple[int, dict[str, Any]]:
+        return next((at, entry) for at, entry in enumerate(self._entries or ()) if entry["token"] == token)
+
+    def _noted(self, batch: int) -> dict[str, Any] | None:
+        """The last note, as far as it can tell which versions a batch had that is repeated."""
+        noted = read_note(self.checkpoint)
+        if noted is None:
+            if self.on_record():
+                raise missing(_at(self.checkpoint, _NOTE)[1], BEGIN_ANEW)
+        elif noted["batch"] != batch <= self.begun:
+            # what a note names is removed only once there is a later one, which was lost
+            for entry in noted["tables"]:
+                system, path = _at(self.checkpoint, entry["file"])
+                if system.get_file_info(path).type != pafs.FileType.File:
+                    raise missing(path, BEGIN_ANEW)
+        return noted
+
+    def _current(self, at: int, entry: dict[str, Any] | None) -> dict[str, Any]:
+        """The note of a table as it stands: as it was, or loaded anew."""
+        table, held, now_us = self.tables[at], self._loaded[at], self.now()
+        if held is not None and entry is not None and not table.is_old(entry["loaded_us"], now_us):
+            return entry
+        found = table.loaded()
+        if held is not None and entry is not None and held.equals(found):
+            return {**entry, "loaded_us": now_us}
+        self._loaded[at] = found
+        file = f"{at}-{uuid.uuid4().hex[:12]}.arrow"
+        system, path = _at(self.checkpoint, file)
+        data = sealed(as_bytes(found))
+        write_whole(system, path, data, durable=self.durable)
+        kept = {"version": 0} if entry is None else entry
+        return {
+            "file": file,
+            "sum": checksum(data),
+            "version": kept["version"] + (kept.get("sum") != checksum(data)),
+            "loaded_us": now_us,
+            "rows": found.num_rows,
+            "schema": str(table.schema),
+        }
+
+    def _forget_others(self, files: list[str]) -> None:
+        """Remove the versions that no batch will see any more."""
+        system, folder = _at(self.checkpoint, "")
+        for found in system.get_file_info(pafs.FileSelector(folder.rstrip("/"), allow_not_found=True)):
+            if found.base_name not in (*files, _NOTE) and found.type == pafs.FileType.File:
+                system.delete_file(found.path)
+
+
+@attrs.frozen(slots=False)
+class TaskTables:
+    """The tables of a micro-batch, from a task."""
+
+    checkpoint: str
+    batch: int
+
+    @cached_property
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """What the note says of each table, by its token."""
+        note = read_note(self.checkpoint)
+        if note is None or note["batch"] != self.batch:
+            raise missing(f"the note of the tables of batch {self.batch} in {self.checkpoint}", BEGIN_ANEW)
+        return {entry["token"]: entry for entry in note["tables"]}
+
+    def name(self, token: str) -> str:
+        """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
+        name: str = self.entries[token]["file"]
+        return name
+
+    def table(self, token: str) -> pa.Table:
+        """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
+        return noted_table(self.checkpoint, self.entries[token])
+
+
+def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
+    """Return the table of an entry of the note.
+
+    Raises
+    ------
+    CheckpointError
+        When its file is damaged or missing.
+    """
+    system, path = _at(checkpoint, entry["file"])
+    data = read_whole(system, path)
+    if data is None:
+        raise missing(path, BEGIN_ANEW)
+    body = unsealed(data, path, BEGIN_ANEW)
+    if entry.get("sum", checksum(data)) != checksum(data):  # a note of an early version has none
+        raise damaged(path, f"{len(data)} bytes that are of another table, or of another version", BEGIN_ANEW)
+    return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+
+
+def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManager[None]:
+    """Inside, rows are looked up in the tables of a micro-batch; without one, in what the process loads itself."""
+    return tables_are(None if checkpoint is None or batch is None else TaskTables(checkpoint, batch))
+
+
+def read_note(checkpoint: str) -> dict[str, Any] | None:
+    """Which version of each table the last batch has; None before the first."""
+    system, path = _at(checkpoint, _NOTE)
+    data = read_whole(system, path)
+    if data is None:
+        return None
+    try:
+        note: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        int(note["batch"]), [entry["file"] for entry in note["tables"]]
+    except (KeyError, TypeError, ValueError) as problem:  # whole, but another file
+        raise damaged(path, f"{len(data)} bytes that are no note of tables", BEGIN_ANEW) from problem
+    return note
+
+
+def _at(checkpoint: str, name: str) -> tuple[pafs.FileSystem, str]:
+    return file_system(f"{checkpoint}/krishiv/tables/{name}")
