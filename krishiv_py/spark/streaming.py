@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import warnings
 from collections.abc import Callable
 
 import attrs
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -62,7 +64,7 @@ from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.tasks.batch_number import closing_setting
-from krishiv_py.spark.tasks.carried import carried
+from krishiv_py.spark.tasks.carried import NO_ANSWER, carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
@@ -164,7 +166,7 @@ class BatchSteps:
             frame = frame.persist()
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
-            rows = self._told(here)
+            rows = self._computed(here)
             for planner in self.planners:
                 planner.check_files(read=True)
                 planner.computed()
@@ -181,6 +183,22 @@ class BatchSteps:
             self.closings.published(batch_id, {row.kind for row in rows})
         if self.heartbeats is not None:
             self.heartbeats.batch_done()
+
+    def _computed(self, frame: DataFrame) -> list[TaskRow]:
+        """Run the batch; once more where a task got no answer from Spark's server of the state.
+
+        Once in some ten thousand batches the thread of that server dies. No row is published before all tasks are done, and
+        each job of a batch begins with the state of the batch before: to run it again is what a restart of the query would do.
+        """
+        try:
+            return self._told(frame)
+        except PySparkException as problem:
+            if NO_ANSWER not in str(problem):
+                raise
+        warnings.warn(
+            f"query {self.ahead.title!r}: {NO_ANSWER} to a task; the batch is run again", RuntimeWarning, stacklevel=2
+        )
+        return self._told(frame)
 
     def _told(self, frame: DataFrame) -> list[TaskRow]:
         """What tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""

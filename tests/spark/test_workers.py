@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +20,10 @@ import pytest
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
-from krishiv_py import Batches, MemorySink, Sender, Session, Stream
+from krishiv_py import Batches, MemorySink, Sender, Session, Stream, count
+from krishiv_py.errors import OperatorError
 from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
-from krishiv_py.spark.tasks.carried import carried
+from krishiv_py.spark.tasks.carried import NO_ANSWER, carried
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import per_second, row
@@ -142,6 +144,31 @@ def test_a_server_of_the_state_that_gives_no_answer_ends_the_task(monkeypatch: p
             else:
                 with pytest.raises(RuntimeError, match=r"gave no answer .got: none in 0.2 s.*Hint: start the query again"):
                     operator.init(handle)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_batch_without_an_answer_of_the_state_is_run_again_once(session: Session, tmp_path: Path, failures: int) -> None:
+    def no_answer(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if 20 in rows["at"].to_pylist() and len(list(tmp_path.glob("failed-*"))) < failures:
+            (tmp_path / f"failed-{uuid.uuid4()}").touch()
+            raise RuntimeError(f"{NO_ANSWER} (got: none)")
+        return rows
+
+    stream, sender = session.memory_stream("user string, at bigint")
+    plan = stream.map_batches(no_answer).watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    query = plan.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    sender.send([{"user": "a", "at": 1}, {"user": "b", "at": 2}])
+    query.process_all_available()
+    sender.send([{"user": "a", "at": 3}, {"user": "a", "at": 20}])
+    with pytest.warns(RuntimeWarning, match="gave no answer to a task; the batch is run again"):
+        if failures == 1:
+            query.process_all_available()
+        else:
+            with pytest.raises(OperatorError, match=NO_ANSWER):
+                query.process_all_available()
+    if failures == 1:
+        query.stop()
+        assert sorted((r["user"], r["count"]) for r in query.results().to_pylist()) == [("a", 2), ("b", 1)]
 
 
 def daemons() -> list[psutil.Process]:

@@ -15,8 +15,10 @@ from krishiv_py.spark.tasks.processor import BucketProcessor
 
 STATE: Final = "chunks"
 """The one state variable: what a bucket keeps, by name."""
-ANSWER_S: Final = 120.0
+ANSWER_S: Final = 60.0
 """How long Spark's server of the state may take for its first answer, which needs milliseconds; a dead thread gives none."""
+NO_ANSWER: Final = "Spark's server of the state gave no answer"
+"""How the error begins of a task that waited in vain; the driver runs the batch again."""
 
 
 def carried(processor: BucketProcessor) -> StatefulProcessor:
@@ -28,7 +30,7 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
     packed = CPickleSerializer().dumps(processor)  # type: ignore[no-untyped-call]
     # as types: of a text each task, in each batch, would ask the JVM what it means
     name, blob = flat_type("name string"), flat_type("blob binary")
-    variable, answer_s = STATE, ANSWER_S
+    variable, answer_s, no_answer = STATE, ANSWER_S, NO_ANSWER
 
     class Operator(StatefulProcessor):
         """Stands for the processor until there are rows."""
@@ -45,7 +47,7 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
                 self.state = handle.getMapState(variable, name, blob)
             except TimeoutError:
                 raise RuntimeError(
-                    f"Spark's server of the state gave no answer (got: none in {answer_s:g} s): the batch cannot go on. "
+                    f"{no_answer} (got: none in {answer_s:g} s): the batch cannot go on. "
                     "Hint: start the query again, it goes on from its checkpoint."
                 ) from None
             if asked is not None:
